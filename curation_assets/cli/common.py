@@ -1,0 +1,42 @@
+"""What every command shares: consoles, the option for the home folder, and errors shown as sentences."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from curation_assets.settings import Settings, load_settings
+
+console = Console()
+error_console = Console(stderr=True)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder for everything written (default: $CURATION_HOME or ./data)."),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", help="embedded, hub, or a profile file (default: $CURATION_PROFILE or embedded)."),
+]
+
+
+def settings_from(home: Path | None, profile: str | None = None) -> Settings:
+    """Settings of this call, with torch bound to the number of threads that they name."""
+    return load_settings(home, profile)
+
+
+def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Show expected errors (bad values, missing files) as one sentence and exit 1; a bug keeps its traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (ValueError, OSError) as error:
+            error_console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
+            raise typer.Exit(1) from error
+
+    return wrapped

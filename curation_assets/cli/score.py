@@ -1,0 +1,96 @@
+"""curate score and methods: one method over one file, without Dagster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.progress import reporter_for
+from curation_assets.roles import ROLES
+from curation_assets.scoring import read_captions, score_file, with_parameters
+from curation_assets.settings import Profile
+
+
+@errors_as_sentences
+def score(
+    method: Annotated[str, typer.Argument(help="A method; see `curate methods`.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT", help="txt (a caption per line), tsv, csv, parquet with a caption column, or webdataset tars."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")],
+    profile: ProfileOption = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="Another model for a role: ROLE=ADDRESS (repeat).")
+    ] = None,
+) -> None:
+    """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason."""
+    from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
+
+    chosen = get_method(method)
+    addresses = profile_for_files(settings_from(None, profile).profile, role or [])
+    rows = read_captions(source).height
+    roles = {name: load_engine(name, addresses) for name in roles_asked(chosen, source)}
+    with reporter_for(console).task(method, rows) as advance:
+        scored = score_file(
+            with_parameters(chosen, **addresses.methods.get(method, {})),
+            source,
+            out,
+            roles,
+            batch_size=min((addresses.batch_size.get(name, 256) for name in roles), default=256),
+            progress=advance,
+        )
+    valued = scored[method].drop_nulls().len()
+    console.print(f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit}); written to {out}", highlight=False)
+    missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
+    for reason, count in missing.iter_rows():
+        console.print(f"  {count:,} without: {reason}", highlight=False)
+
+
+def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
+    """The profile with `ROLE=ADDRESS` replacements. No pool is at hand, so the shipped student stands in for a pool's.
+
+    Raises ValueError for an unknown role or a replacement without '='.
+    """
+    given: dict[str, str] = {}
+    for text in replacements:
+        name, sign, address = text.partition("=")
+        if not sign or name not in ROLES:
+            raise ValueError(f"--role must read ROLE=ADDRESS with a role of {', '.join(ROLES)}; got {text!r}")
+        given[name] = address
+    if profile.roles.get("student", "").startswith("pool:"):
+        given.setdefault("student", "embedded:icc_student")
+    return profile.with_roles(**given)
+
+
+def roles_asked(method: Method, source: Path) -> list[str]:
+    """Roles to load: the method's, and the captioner where it reads generated captions that the file does not bring."""
+    roles = list(method.roles)
+    if "generated_captions" in method.columns and "generated_captions" not in read_captions(source).columns:
+        roles.append("captioner")
+    return roles
+
+
+def methods() -> None:
+    """List every scoring method with its unit, direction and source."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("method", "stage", "unit", "bounds", "better", "needs", "version", "source"):
+        table.add_column(heading)
+    for method in all_methods().values():
+        low, high = method.bounds
+        table.add_row(
+            method.name,
+            method.stage,
+            method.unit,
+            f"{low:g} … {high:g}",
+            method.direction,
+            ", ".join(method.columns),
+            method.version,
+            method.source,
+        )
+    console.print(table)

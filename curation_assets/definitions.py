@@ -1,0 +1,23 @@
+"""The code location: a table of contents. One set of assets per declared pool."""
+
+import dagster as dg
+
+from curation_assets.defs.assets import observer_resource, pool_assets
+from curation_assets.defs.automation import backfill_sensor, pool_jobs, shard_sensor
+from curation_assets.pools import list_pools
+from curation_assets.settings import Settings, load_settings
+
+
+def build_definitions(settings: Settings) -> dg.Definitions:
+    """Definitions of every pool declared under `settings.pools_root`."""
+    pools = list_pools(settings)
+    return dg.Definitions(
+        assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
+        jobs=[job for pool in pools for job in pool_jobs(settings, pool)],
+        sensors=[*(shard_sensor(settings, pool) for pool in pools), backfill_sensor()],
+        resources=observer_resource(),
+        executor=dg.in_process_executor,  # a process per step costs 2–4 s, and models would load once per step
+    )
+
+
+defs = build_definitions(load_settings())

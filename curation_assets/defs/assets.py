@@ -1,0 +1,190 @@
+"""One Dagster asset per table and pool, made from the flow's declarations."""
+
+import functools
+import hashlib
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of
+from curation_assets.flow.conservation import counts_by_state, violations
+from curation_assets.progress import LogLines, ProgressReporter
+from curation_assets.reporting.pictures import picture_of, preview_of
+from curation_assets.settings import Settings
+from curation_assets.stores.shard_store import Materialised
+
+MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who watches a run: `curate run` shows bars and a line per table; the UI gets log lines."""
+
+    progress: ProgressReporter | None = None
+    table_done: Callable[[TableReport], None] = lambda report: None
+
+
+def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
+    """The one resource that the assets need."""
+    return {"observer": dg.ResourceDefinition.hardcoded_resource(observer or Observer())}
+
+
+def asset_key(pool: str, table_name: str) -> dg.AssetKey:
+    """Key of a table's asset: [pool, stage, name]."""
+    return dg.AssetKey([pool, *table_name.split("/")])
+
+
+@functools.cache
+def partitions_of(pool: str) -> dg.DynamicPartitionsDefinition:
+    """The shards of a pool."""
+    return dg.DynamicPartitionsDefinition(name=pool)
+
+
+def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
+    """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks."""
+    return (
+        dg.AutomationCondition.cron_tick_passed(cron_schedule)
+        & dg.AutomationCondition.missing()
+        & ~dg.AutomationCondition.in_progress()
+        & ~dg.AutomationCondition.any_deps_missing()
+        & dg.AutomationCondition.all_deps_blocking_checks_passed()
+    )
+
+
+def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]:
+    """All assets of one pool, upstream first."""
+    ctx = PoolContext.open(settings, pool_name)
+    tables = tables_of(ctx)
+    return [_asset_of(settings, pool_name, table, tables, ctx) for table in tables.values()]
+
+
+def _asset_of(
+    settings: Settings, pool_name: str, table: Table, tables: dict[str, Table], declared: PoolContext
+) -> dg.AssetsDefinition:
+    key = asset_key(pool_name, table.name)
+    is_sharded = table.grain == "shard"
+
+    @dg.asset(
+        key=key,
+        deps=[asset_key(pool_name, name) for name in table.inputs],
+        partitions_def=partitions_of(pool_name) if is_sharded else None,
+        backfill_policy=dg.BackfillPolicy.multi_run(MAX_SHARDS_PER_RUN) if is_sharded else None,
+        group_name=table.stage,
+        code_version=table.version,
+        description=table.description,
+        kinds=set(table.kinds),
+        metadata=_declared_metadata(table, pool_name),
+        automation_condition=backfill_condition(declared.option("backfill_cron", "0 * * * *")) if is_sharded else None,
+        check_specs=[
+            dg.AssetCheckSpec(
+                "rows_conserved",
+                asset=key,
+                blocking=True,
+                description="Every input row is kept, dropped (reason) or failed (reason); no value is missing silently.",
+            )
+        ],
+        pool=_concurrency_pool(table, declared),
+        required_resource_keys={"observer"},
+    )
+    def table_asset(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+        start = time.perf_counter()
+        observer: Observer = context.resources.observer
+        progress = observer.progress or LogLines(context.log.info)
+        ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
+        shards: list[str | None] = list(context.partition_keys) if is_sharded else [None]
+        problems: dict[str, str] = {}
+        finished: list[Materialised] = []
+        for shard in sorted(shards, key=str):
+            try:
+                done = materialise_table(ctx, table, shard, tables=tables)
+            except Exception as error:
+                # One bad shard harms no neighbour: the others go on, and the run fails at the end by name.
+                if not is_sharded:
+                    raise
+                context.log.exception(f"{table.name} of {shard} failed")
+                problems[str(shard)] = f"{type(error).__name__}: {error}"
+                continue
+            finished.append(done)
+            wrong = violations(ctx, table, shard)
+            if wrong:
+                problems[str(shard or "pool")] = "; ".join(wrong)
+            context.add_asset_metadata(_run_metadata(ctx, table, shard, done), partition_key=shard)
+        broken = [name for name, text in problems.items() if text.split(":")[0].isidentifier()]
+        if broken:
+            raise dg.Failure(
+                f"{table.name}: {len(broken)} of {len(shards)} shards failed; finished shards are kept and a retry "
+                "computes only the rest",
+                metadata={name: problems[name] for name in broken},
+            )
+        observer.table_done(
+            TableReport(
+                table=table.name,
+                seconds=time.perf_counter() - start,
+                row_count=sum(done.manifest.row_count for done in finished),
+                reused=sum(done.is_reused for done in finished),
+                computed=sum(not done.is_reused for done in finished),
+            )
+        )
+        hashes = "".join(done.manifest.content_sha256 for done in finished)
+        yield dg.MaterializeResult(
+            # One version for all partitions of a run is all that Dagster takes; the exact ones are in the manifests.
+            data_version=dg.DataVersion(hashlib.sha256(hashes.encode()).hexdigest()),
+            check_results=[
+                dg.AssetCheckResult(
+                    check_name="rows_conserved",
+                    passed=not problems,
+                    metadata={"shards checked": len(shards), **problems},
+                )
+            ],
+        )
+
+    return table_asset
+
+
+def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
+    """Downloads share the network; models of a GPU profile share the GPU."""
+    if table.name == "raw/downloads":
+        return "network"
+    return "gpu" if table.roles and ctx.profile.device != "cpu" else None
+
+
+def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "grain": f"one row per sample of a {table.grain}",
+        "query": dg.MetadataValue.md(f"`select * from {pool_name}.{table.name.replace('/', '_')} limit 20`"),
+    }
+    if table.column_lineage:
+        metadata["dagster/column_lineage"] = dg.TableColumnLineage(
+            {
+                column: [dg.TableColumnDep(asset_key(pool_name, source), name) for source, name in sources]
+                for column, sources in table.column_lineage.items()
+            }
+        )
+    return metadata
+
+
+def _run_metadata(ctx: PoolContext, table: Table, shard: str | None, done: Materialised) -> dict[str, Any]:
+    manifest = done.manifest
+    metadata: dict[str, Any] = {
+        "dagster/row_count": manifest.row_count,
+        "compute seconds": round(manifest.seconds, 3),
+        "reused": done.is_reused,
+        "content_sha256": manifest.content_sha256,
+        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "models": dg.MetadataValue.json([str(model) for model in manifest.models]),
+    }
+    if table.compute is None:
+        metadata["folder"] = dg.MetadataValue.path(str(ctx.store.folder_path(table.name)))
+        return metadata
+    frame = ctx.store.read(table.name, shard)
+    metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
+    metadata["dagster/uri"] = str(ctx.store.table_path(table.name, shard))
+    metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
+    picture = picture_of(table.name, frame)
+    if picture is not None:
+        metadata["picture"] = dg.MetadataValue.md(f"![{table.name}]({picture})")
+    return metadata

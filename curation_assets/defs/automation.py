@@ -1,0 +1,58 @@
+"""Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
+
+import dagster as dg
+
+from curation_assets.defs.assets import asset_key, partitions_of
+from curation_assets.flow import PoolContext, tables_of
+from curation_assets.settings import Settings, check_shard_key
+
+KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
+
+
+def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
+    """Registers shards that appeared in the pool's source as partitions. It computes nothing."""
+
+    @dg.sensor(
+        name=f"{pool_name}_new_shards",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Adds new shards of pool {pool_name} as partitions.",
+    )
+    def new_shards(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        known = set(context.instance.get_dynamic_partitions(pool_name))
+        found = PoolContext.open(settings, pool_name).shards()
+        new = [check_shard_key(key) for key in found if key not in known]
+        if not new:
+            return dg.SkipReason(f"{len(known)} shards known, none new")
+        requests = [
+            partitions_of(pool_name).build_add_request(new[start : start + KEYS_PER_REQUEST])
+            for start in range(0, len(new), KEYS_PER_REQUEST)
+        ]
+        return dg.SensorResult(dynamic_partitions_requests=requests)
+
+    return new_shards
+
+
+def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
+    """Evaluates the scheduled-backfill conditions of all per-shard assets."""
+    return dg.AutomationConditionSensorDefinition(
+        "scheduled_backfill",
+        target=dg.AssetSelection.all(),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=60,
+    )
+
+
+def pool_jobs(settings: Settings, pool_name: str) -> list[dg.UnresolvedAssetJobDefinition]:
+    """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool."""
+    tables = tables_of(PoolContext.open(settings, pool_name)).values()
+    per_shard = [asset_key(pool_name, table.name) for table in tables if table.grain == "shard"]
+    whole_pool = [asset_key(pool_name, table.name) for table in tables if table.grain == "pool"]
+    return [
+        dg.define_asset_job(
+            f"{pool_name}_shards",
+            dg.AssetSelection.assets(*per_shard),
+            partitions_def=partitions_of(pool_name),
+        ),
+        dg.define_asset_job(f"{pool_name}_summary", dg.AssetSelection.assets(*whole_pool)),
+    ]

@@ -1,0 +1,100 @@
+"""Running a pool without the UI: the same assets, the same instance, in this process."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from curation_assets.defs import assets
+from curation_assets.flow import PoolContext, Table, TableReport, tables_of
+from curation_assets.progress import ProgressReporter
+from curation_assets.settings import Settings, check_shard_key
+
+INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+def prepare_instance(settings: Settings) -> dg.DagsterInstance:
+    """The instance under `settings.dagster_home`, made on first use from infra/dagster.yaml."""
+    home = settings.dagster_home
+    home.mkdir(parents=True, exist_ok=True)
+    config = home / "dagster.yaml"
+    if not config.exists():
+        if INSTANCE_TEMPLATE.is_file():
+            shutil.copyfile(INSTANCE_TEMPLATE, config)
+        else:  # installed as a package, without the repository's infra/
+            config.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
+    os.environ["DAGSTER_HOME"] = str(home)
+    return dg.DagsterInstance.get()
+
+
+def run_pool(
+    settings: Settings,
+    pool_name: str,
+    *,
+    progress: ProgressReporter | None = None,
+    on_table: Callable[[TableReport], None] = lambda report: None,
+    shards: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+) -> list[TableReport]:
+    """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
+
+    Raises dagster.DagsterExecutionStepExecutionError with the failing table; a second call resumes.
+    """
+    instance = prepare_instance(settings)
+    ctx = PoolContext.open(settings, pool_name)
+    declared = tables_of(ctx)
+    keys = [check_shard_key(key) for key in (shards or ctx.shards())]
+    if not keys:
+        raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
+    known = set(instance.get_dynamic_partitions(pool_name))
+    instance.add_dynamic_partitions(pool_name, [key for key in keys if key not in known])
+    definitions = assets.pool_assets(settings, pool_name)
+    reports: list[TableReport] = []
+
+    def table_done(report: TableReport) -> None:
+        reports.append(report)
+        on_table(report)
+
+    observer = assets.Observer(progress, table_done)
+    for phase in phases(list(declared.values()), tables):
+        _run_phase(pool_name, phase, keys, definitions, instance, observer)
+    return reports
+
+
+def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list[list[Table]]:
+    """Group tables into as few runs as possible: per-shard tables and whole-pool tables by turns, inputs first."""
+    wanted = [table for table in declared if only is None or table.name in only]
+    done: set[str] = {table.name for table in declared} - {table.name for table in wanted}
+    result: list[list[Table]] = []
+    for grain in itertools.cycle(("shard", "pool")):
+        if len(done) >= len({table.name for table in declared}):
+            return result
+        phase: list[Table] = []
+        for table in wanted:  # already sorted, inputs first
+            if table.grain == grain and table.name not in done and done.issuperset(table.inputs):
+                phase.append(table)
+                done.add(table.name)
+        if phase:
+            result.append(phase)
+    return result
+
+
+def _run_phase(
+    pool_name: str,
+    phase: Sequence[Table],
+    keys: Sequence[str],
+    definitions: Sequence[dg.AssetsDefinition],
+    instance: dg.DagsterInstance,
+    observer: assets.Observer,
+) -> None:
+    dg.materialize(
+        definitions,
+        selection=[assets.asset_key(pool_name, table.name) for table in phase],
+        instance=instance,
+        resources=assets.observer_resource(observer),
+        tags={RANGE_START: keys[0], RANGE_END: keys[-1]} if phase[0].grain == "shard" else {},
+    )

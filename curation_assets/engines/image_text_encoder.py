@@ -1,0 +1,182 @@
+"""The role image_text_encoder: CLIP through open_clip, and CLIP's raw text feature for the semantic teacher."""
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, CLIPTextModelWithProjection
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import (
+    ModelAddress,
+    ModelUnavailableError,
+    local_folder,
+    unavailable_message,
+)
+from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length, unique_texts
+from curation_assets.engines.open_clip_weights import check_open_clip_name
+from curation_assets.roles import ModelIdentity
+
+#: list of n strings → (n, T) token ids, padded and truncated to the model's context length.
+Tokenize = Callable[[list[str]], torch.Tensor]
+#: one RGB image → (3, H, W) float32, normalised.
+Preprocess = Callable[[Image.Image], torch.Tensor]
+
+
+class OpenClipEncoder:
+    """An open_clip model with the preprocessing that belongs to its weights."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        model: torch.nn.Module,
+        preprocess: Preprocess,
+        tokenize: Tokenize,
+        batch_size: int,
+        device: str,
+    ) -> None:
+        self.identity = identity
+        self.model = model.to(device).eval()
+        self.preprocess = preprocess
+        self.tokenize = tokenize
+        self.batch_size = batch_size
+        self.device = device
+
+    @torch.inference_mode()
+    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images of any mode → (N, D) float32, unit length."""
+        rows = []
+        for batch in chunks(images, self.batch_size):
+            pixels = torch.stack([self.preprocess(image.convert("RGB")) for image in batch])  # (B, 3, H, W)
+            with autocast(self.device):
+                embedded = self.model.encode_image(pixels.to(self.device))  # (B, D)
+            rows.append(_unit(embedded))
+        return torch.cat(rows).numpy() if rows else self._nothing()
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32, unit length; longer texts are cut at the context length.
+
+        No prompt.
+        """
+        distinct, inverse = unique_texts(texts)
+        rows = []
+        for batch in chunks(distinct, self.batch_size):
+            with autocast(self.device):
+                embedded = self.model.encode_text(self.tokenize(list(batch)).to(self.device))  # (B, D)
+            rows.append(_unit(embedded))
+        return torch.cat(rows).numpy()[inverse] if rows else self._nothing()
+
+    def _nothing(self) -> np.ndarray:
+        return np.zeros((0, len(self.embed_texts([""])[0])), dtype=np.float32)
+
+
+class ClipTextFeature:
+    """CLIP's projected text feature as the semantic teacher reads it: not normalised (METHODS §1.4)."""
+
+    def __init__(self, folder: Path, batch_size: int, device: str) -> None:
+        """`folder`: a transformers CLIP checkpoint with tokenizer."""
+        quiet_loading()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.model = CLIPTextModelWithProjection.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            attn_implementation="eager",
+        )
+        self.model.to(device).eval()
+        self.context_length = self.model.config.max_position_embeddings
+        self.batch_size = batch_size
+        self.device = device
+
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
+        """(N,) strings → (N, D) float32 on the CPU. Raises ValueError for an empty list."""
+        if not texts:
+            raise ValueError("expected at least one text, got none")
+
+        def encode(batch: list[str]) -> torch.Tensor:
+            tokens = self.tokenizer(
+                batch, padding=True, truncation=True, max_length=self.context_length, return_tensors="pt"
+            ).to(self.device)
+            with autocast(self.device):
+                output = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
+            return output.text_embeds.float().cpu()  # (B, D)
+
+        return run_by_length(list(texts), self.batch_size, encode)
+
+
+def load(request: EngineRequest) -> OpenClipEncoder:
+    """The encoder behind embedded:, path:, hub: or open_clip: addresses.
+
+    A folder holds open_clip_config.json and either open_clip_model.safetensors or transformers weights of a
+    CLIPModel (model.safetensors), which are renamed in memory. Raises ValueError for any other folder.
+    """
+    quiet_loading()
+    address = request.address
+    loader = _from_catalogue if address.scheme == "open_clip" else _from_folder
+    model, preprocess, tokenize = loader(address)
+    return OpenClipEncoder(request.identity, model, preprocess, tokenize, request.batch_size, request.device)
+
+
+def _from_catalogue(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess, Tokenize]:
+    check_open_clip_name(address)
+    with warnings.catch_warnings():
+        # `check_open_clip_name` has refused a mismatch already; should the library see another one, it must
+        # not pass
+        warnings.filterwarnings("error", message=".*QuickGELU mismatch.*")
+        try:
+            model, _, preprocess = open_clip.create_model_and_transforms(address.name, pretrained=address.revision)
+        except (OSError, RuntimeError) as error:
+            raise ModelUnavailableError(unavailable_message(address, error)) from error
+    return model, preprocess, open_clip.get_tokenizer(address.name)
+
+
+def _from_folder(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess, Tokenize]:
+    folder = local_folder(address)
+    config_path = folder / "open_clip_config.json"
+    if not config_path.is_file():
+        raise ValueError(
+            f"{address.text}: {folder} holds no open_clip_config.json; expected an open_clip folder "
+            "(open_clip_config.json + open_clip_model.safetensors) or an address open_clip:MODEL@TAG"
+        )
+    config = json.loads(config_path.read_text())
+    model_config: dict[str, Any] = config["model_cfg"]
+    if (folder / "open_clip_model.safetensors").is_file():
+        state = load_file(folder / "open_clip_model.safetensors")
+    else:
+        from curation_assets.engines.clip_conversion import to_open_clip_state_dict
+
+        state = to_open_clip_state_dict(load_file(folder / "model.safetensors"))
+    # hf_tokenizer_name and the like configure the tokenizer; the model would not know them
+    model = open_clip.model.CLIP(**model_config)
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, strict=True)
+    size = model_config["vision_cfg"]["image_size"]
+    preprocess = image_transform_v2(PreprocessCfg(**{"size": size, **config.get("preprocess_cfg", {})}), is_train=False)
+    return model, preprocess, _folder_tokenizer(folder, model.context_length)
+
+
+def _folder_tokenizer(folder: Path, context_length: int) -> Tokenize:
+    if not (folder / "tokenizer.json").is_file():
+        return open_clip.get_tokenizer(f"local-dir:{folder}", context_length=context_length)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    def tokenize(texts: list[str]) -> torch.Tensor:
+        return tokenizer(
+            texts, padding="max_length", truncation=True, max_length=context_length, return_tensors="pt"
+        ).input_ids  # (B, T)
+
+    return tokenize
+
+
+def _unit(embedded: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(embedded.float(), dim=-1).cpu()

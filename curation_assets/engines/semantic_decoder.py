@@ -1,0 +1,160 @@
+"""The role semantic_decoder: caption, CLIP text feature, linear bridge, language model, caption (SBA)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.batches import chunks, quiet_loading, unique_texts, weights_dtype
+from curation_assets.engines.image_text_encoder import ClipTextFeature
+from curation_assets.roles import ModelIdentity
+
+
+class SemanticDecoderEngine:
+    """Reconstructs captions from their CLIP text feature alone (ICC §4.2; METHODS §1.4)."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        text_feature: ClipTextFeature,
+        bridge: torch.nn.Linear,
+        prefix_length: int,
+        language_model: Any,
+        tokenizer: Any,
+        settings: Mapping[str, Any],
+        batch_size: int,
+        device: str,
+    ) -> None:
+        self.identity = identity
+        self.text_feature = text_feature
+        self.bridge = bridge
+        self.prefix_length = prefix_length
+        self.language_model = language_model
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.batch_size = batch_size
+        self.device = device
+        self.stop_ids = stop_token_ids(tokenizer)
+
+    @torch.inference_mode()
+    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+        """N lists of `beams` reconstructions, best first; a list depends on its own caption only.
+
+        Prompt: BOS and the prefix vectors, equally long for all, so nothing is padded. Each sequence ends at
+        its
+        own newline or EOS. (The released decoder looks at the first row only and cuts the others.)
+        """
+        if not captions:
+            return []
+        distinct, inverse = unique_texts(captions)
+        beams = int(self.settings.get("beams", 5))
+        found: list[list[str]] = []
+        for batch in chunks(distinct, self.batch_size):
+            texts = self._generate(self._prompt(batch), beams)
+            found += [texts[i * beams : (i + 1) * beams] for i in range(len(batch))]
+        return [list(found[i]) for i in inverse]
+
+    def _prompt(self, captions: Sequence[str]) -> torch.Tensor:
+        """(B,) captions → (B, 1 + prefix_length, H) embeddings: BOS, prefix."""
+        embedding = self.language_model.get_input_embeddings()
+        features = self.text_feature(captions).to(self.device)  # (B, D)
+        prefix = self.bridge(features).view(len(features), self.prefix_length, -1)  # (B, L, H)
+        bos = torch.full((len(features), 1), self.tokenizer.bos_token_id, device=self.device)
+        start = embedding(bos)  # (B, 1, H)
+        return torch.cat([start, prefix.to(start.dtype)], dim=1)
+
+    def _generate(self, prompt: torch.Tensor, beams: int) -> list[str]:
+        settings = self.settings
+        sequences = self.language_model.generate(
+            inputs_embeds=prompt,
+            attention_mask=torch.ones(prompt.shape[:2], dtype=torch.long, device=self.device),
+            do_sample=False,
+            num_beams=beams,
+            num_return_sequences=beams,
+            max_new_tokens=int(settings.get("max_new_tokens", 1024)),
+            no_repeat_ngram_size=int(settings.get("no_repeat_ngram_size", 2)),
+            eos_token_id=self.stop_ids,
+            pad_token_id=self.tokenizer.eos_token_id,
+        )  # (B * beams, T), new tokens only because the prompt was given as embeddings
+        decoded = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        return [text.lstrip().split("\n")[0].strip() for text in decoded]
+
+
+def stop_token_ids(tokenizer: Any) -> list[int]:
+    """EOS and every token whose text holds a newline, sorted: a sequence ends at the first of them."""
+    texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
+    newlines = {i for i, text in enumerate(texts) if "\n" in text}
+    return sorted(newlines | {tokenizer.eos_token_id})
+
+
+def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
+    """Linear layer and prefix length from bridge.safetensors (weight, bias) and bridge.json.
+
+    bridge.json: {"prefix_length", "input_dim", "hidden_size"}; weight is (prefix_length * hidden_size,
+    input_dim).
+    Raises ValueError when the two files disagree.
+    """
+    facts = json.loads((folder / "bridge.json").read_text())
+    tensors = load_file(folder / "bridge.safetensors")
+    expected = (facts["prefix_length"] * facts["hidden_size"], facts["input_dim"])
+    if tuple(tensors["weight"].shape) != expected:
+        raise ValueError(
+            f"{folder}: bridge.json asks for a weight of shape {expected}, bridge.safetensors has "
+            f"{tuple(tensors['weight'].shape)}; save both together"
+        )
+    bridge = torch.nn.Linear(expected[1], expected[0])
+    bridge.load_state_dict({name: tensors[name].float() for name in ("weight", "bias")})
+    return bridge.eval(), facts["prefix_length"]
+
+
+def load(request: EngineRequest) -> SemanticDecoderEngine:
+    """Language model, bridge and CLIP text tower behind embedded:, path: or hub: addresses.
+
+    Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, text_encoder and bridge
+    (addresses).
+    Raises ValueError when the bridge fits neither the text tower nor the language model.
+    """
+    quiet_loading()
+    folder = local_folder(request.address)
+    bridge, prefix_length = load_bridge(
+        local_folder(request.companions["bridge"]) if "bridge" in request.companions else folder
+    )
+    text_folder = (
+        local_folder(request.companions["text_encoder"])
+        if "text_encoder" in request.companions
+        else folder / "text_encoder"
+    )
+    text_feature = ClipTextFeature(text_folder, request.batch_size, request.device)
+    language_model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        local_files_only=True,
+        use_safetensors=True,
+        dtype=weights_dtype(request.device),
+        attn_implementation="eager" if request.device == "cpu" else "sdpa",
+    )
+    language_model.to(request.device).eval()
+    feature_width = text_feature.model.config.projection_dim
+    hidden = language_model.get_input_embeddings().weight.shape[1]
+    if bridge.in_features != feature_width or bridge.out_features != prefix_length * hidden:
+        raise ValueError(
+            f"{request.address.text}: the bridge maps {bridge.in_features} → {bridge.out_features}, but the text tower "
+            f"gives {feature_width} and the language model takes {prefix_length} × {hidden}; "
+            "they were not trained together"
+        )
+    return SemanticDecoderEngine(
+        request.identity,
+        text_feature,
+        bridge.to(request.device),
+        prefix_length,
+        language_model,
+        AutoTokenizer.from_pretrained(folder, local_files_only=True),
+        request.settings,
+        request.batch_size,
+        request.device,
+    )

@@ -1,0 +1,173 @@
+"""The role text_similarity: BERTScore F1 by greedy matching of token embeddings."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.batches import autocast, by_length, chunks, quiet_loading, unique_texts
+from curation_assets.roles import ModelIdentity
+
+BLANKS = re.compile(r"\s+")
+#: Pairs matched at once: 4,096 × 32 × 32 tokens × 4 B = 16 MiB.
+PAIRS_AT_ONCE = 4096
+
+
+class BertScoreEngine:
+    """BERTScore F1 (Zhang et al. 2020 §3) without idf and without baseline rescaling (METHODS §1.5).
+
+    Our own matching instead of the bert-score package: with transformers 5 that package fails on an empty
+    string,
+    and it takes neither a revision nor a second thread of work; a test compares the two to 1e-5.
+    """
+
+    def __init__(
+        self, identity: ModelIdentity, model: Any, tokenizer: Any, layer: int, batch_size: int, device: str
+    ) -> None:
+        """`layer`: how many layers run; the hidden state after the last of them is matched."""
+        self.identity = identity
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layer = layer
+        self.batch_size = batch_size
+        self.device = device
+        self.context_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+        if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
+            # these number positions from pad_token_id + 1
+            self.context_length = min(self.context_length, model.config.max_position_embeddings - 2)
+
+    @torch.inference_mode()
+    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Pairwise F1: (N,), (N,) → (N,) float64 in [-1, 1]. An empty candidate or reference scores 0.
+
+        Repeated blanks are collapsed first. Special tokens may be matched with but do not count.
+        Raises ValueError for lists of unequal length.
+        """
+        if len(candidates) != len(references):
+            raise ValueError(
+                f"expected one reference per candidate, got {len(candidates)} candidates, {len(references)} references"
+            )
+        count = len(candidates)
+        cleaned = [BLANKS.sub(" ", text).strip() for text in (*candidates, *references)]
+        distinct, inverse = unique_texts(cleaned)
+        encoded = self._encode(distinct)
+        pairs = [(inverse[i], inverse[count + i]) for i in range(count)]
+        wanted, pair_of = unique_pairs(pairs)
+        # neighbours of like length pad little
+        order = sorted(range(len(wanted)), key=lambda p: sum(len(encoded[t][0]) for t in wanted[p]))
+        scores = np.zeros(len(wanted))
+        for positions in chunks(order, PAIRS_AT_ONCE):
+            candidate_tokens = [encoded[wanted[p][0]] for p in positions]
+            reference_tokens = [encoded[wanted[p][1]] for p in positions]
+            scores[list(positions)] = greedy_f1(candidate_tokens, reference_tokens).numpy()
+        return scores[pair_of] if count else np.zeros(0)
+
+    def _encode(self, texts: list[str]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Per text: (T, D) unit token vectors, and (T,) whether a token counts (is no special token)."""
+        encoded: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * len(texts)
+        for positions in chunks(by_length(texts), self.batch_size):
+            tokens = self.tokenizer(
+                [texts[i] for i in positions],
+                padding=True,
+                truncation=True,
+                max_length=self.context_length,
+                return_special_tokens_mask=True,
+                return_tensors="pt",
+            )
+            mask = tokens.attention_mask.bool()  # (B, T)
+            with autocast(self.device):
+                hidden = self.model(
+                    input_ids=tokens.input_ids.to(self.device),
+                    attention_mask=tokens.attention_mask.to(self.device),
+                ).last_hidden_state  # (B, T, D)
+            hidden = torch.nn.functional.normalize(hidden.float(), dim=-1).cpu()
+            counts = mask & ~tokens.special_tokens_mask.bool()
+            for row, position in enumerate(positions):
+                encoded[position] = (hidden[row, mask[row]], counts[row, mask[row]])
+        return [item for item in encoded if item is not None]
+
+
+def unique_pairs(pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Distinct pairs in order of appearance, and for each input its place there."""
+    places: dict[tuple[int, int], int] = {}
+    inverse = [places.setdefault(pair, len(places)) for pair in pairs]
+    return list(places), inverse
+
+
+def greedy_f1(
+    candidates: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    references: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> torch.Tensor:
+    """BERTScore F1 of B pairs of encoded texts: each token takes its best partner; mean over counting tokens.
+
+    An item is ((T, D) unit vectors, (T,) bool: counts). Returns (B,) float64; 0 where a side has no counting
+    token.
+    """
+    candidate, candidate_real, candidate_counts = _pad(candidates)
+    reference, reference_real, reference_counts = _pad(references)
+    cosines = torch.bmm(candidate, reference.transpose(1, 2))  # (B, Tc, Tr)
+    # Partners are all real tokens, special ones included; padding is never a partner.
+    both = candidate_real[:, :, None] & reference_real[:, None, :]
+    cosines = torch.where(both, cosines, -torch.inf)
+    precision = _mean_where(cosines.amax(dim=2), candidate_counts)  # (B,)
+    recall = _mean_where(cosines.amax(dim=1), reference_counts)
+    f1 = 2 * precision * recall / (precision + recall)
+    is_empty = ~candidate_counts.any(dim=1) | ~reference_counts.any(dim=1)
+    return torch.where(is_empty | f1.isnan(), 0.0, f1)
+
+
+def _mean_where(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    total = torch.where(counts, values, 0.0).double().sum(dim=1)
+    return total / counts.sum(dim=1).clamp(min=1)
+
+
+def _pad(
+    items: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(B, T, D) vectors, (B, T) is a real token, (B, T) counts."""
+    pad = torch.nn.utils.rnn.pad_sequence
+    vectors = pad([vectors for vectors, _ in items], batch_first=True)
+    real = pad([torch.ones(len(counts), dtype=torch.bool) for _, counts in items], batch_first=True)
+    return vectors, real, pad([counts for _, counts in items], batch_first=True)
+
+
+def load(request: EngineRequest) -> BertScoreEngine:
+    """An encoder (BERT, RoBERTa, MiniLM) for BERTScore: embedded:bertscore-minilm, path: or hub:.
+
+    Setting `layer`: how many layers run, all if left out (hub:roberta-large: 17). Layers above are dropped.
+    Raises ValueError for a layer that the model does not have.
+    """
+    quiet_loading()
+    folder = local_folder(request.address)
+    model = AutoModel.from_pretrained(
+        folder,
+        local_files_only=True,
+        use_safetensors=True,
+        dtype=torch.float32,
+        add_pooling_layer=False,
+        attn_implementation="eager",
+    )
+    layers = len(model.encoder.layer)
+    layer = int(request.settings.get("layer", layers))
+    if not 1 <= layer <= layers:
+        raise ValueError(f"{request.address.text}: layer must be in [1, {layers}], got {layer}")
+    model.encoder.layer = model.encoder.layer[:layer]
+    # bert-score reads RoBERTa's words as if a blank stood before the first; BERT's tokenizer ignores the
+    # switch
+    is_byte_level = model.config.model_type == "roberta"
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, **({"add_prefix_space": True} if is_byte_level else {})
+    )
+    return BertScoreEngine(
+        request.identity,
+        model.to(request.device).eval(),
+        tokenizer,
+        layer,
+        request.batch_size,
+        request.device,
+    )

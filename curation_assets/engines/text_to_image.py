@@ -1,0 +1,124 @@
+"""The role text_to_image: a caption, then a picture of it.
+
+The stock Stable Diffusion pipeline for every address.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
+from diffusers.models.attention_processor import AttnProcessor
+from diffusers.utils import logging as diffusers_logging
+from PIL import Image
+from transformers import AutoTokenizer, CLIPTextModel
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.batches import chunks, quiet_loading, weights_dtype
+from curation_assets.roles import ModelIdentity
+
+
+class DiffusionEngine:
+    """Image i is a function of (captions[i], seeds[i]) alone: every sample draws from its own generator."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        pipeline: StableDiffusionPipeline,
+        settings: Mapping[str, Any],
+        batch_size: int,
+    ) -> None:
+        self.identity = identity
+        self.pipeline = pipeline
+        self.settings = settings
+        self.batch_size = batch_size
+
+    @torch.inference_mode()
+    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+        """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width).
+
+        Captions are padded to the text encoder's context, so a neighbour's length has no effect; longer ones
+        are cut. Raises ValueError when there is not one seed per caption.
+        """
+        if len(captions) != len(seeds):
+            raise ValueError(f"expected one seed per caption, got {len(captions)} captions and {len(seeds)} seeds")
+        images: list[Image.Image] = []
+        for positions in chunks(range(len(captions)), self.batch_size):
+            # CPU generators on every device: the same seed gives the same noise with and without a GPU
+            generators = [torch.Generator("cpu").manual_seed(seeds[i]) for i in positions]
+            images += self.pipeline(
+                [captions[i] for i in positions],
+                num_inference_steps=int(self.settings.get("steps", 20)),
+                guidance_scale=float(self.settings.get("guidance_scale", 9.0)),
+                height=int(self.settings.get("height", 768)),
+                width=int(self.settings.get("width", 768)),
+                generator=generators,
+                output_type="pil",
+            ).images
+        return [image.convert("RGB") for image in images]
+
+
+def load(request: EngineRequest) -> DiffusionEngine:
+    """The pipeline in a folder (embedded:, path:, hub:) in the diffusers layout.
+
+    With a PatchCodec in vae/ the shipped scheduler is kept (DDIM, v-prediction); with a real VAE the
+    scheduler is
+    DPM-Solver multistep built from the checkpoint's own config, as in ICC §4.1. No safety checker: images are
+    read by the captioner and never shown. Raises ValueError for a folder without model_index.json.
+    """
+    quiet_loading()
+    diffusers_logging.set_verbosity_error()
+    folder = local_folder(request.address)
+    if not (folder / "model_index.json").is_file():
+        raise ValueError(f"{request.address.text}: {folder} holds no model_index.json; expected a diffusers folder")
+    dtype = weights_dtype(request.device)
+    text_folder, tokenizer_folder = folder / "text_encoder", folder / "tokenizer"
+    if "text_encoder" in request.companions:
+        text_folder = tokenizer_folder = local_folder(request.companions["text_encoder"])
+    unet = UNet2DConditionModel.from_pretrained(
+        folder / "unet", local_files_only=True, use_safetensors=True, torch_dtype=dtype
+    )
+    vae, is_codec = _load_vae(folder / "vae", dtype)
+    # the pipeline deprecates an offset other than 1; with the shipped "trailing" spacing the offset has no
+    # effect
+    scheduler = DDIMScheduler.from_pretrained(folder / "scheduler", local_files_only=True, steps_offset=1)
+    if not is_codec:
+        scheduler = DPMSolverMultistepScheduler.from_config(scheduler.config)
+    pipeline = StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=CLIPTextModel.from_pretrained(
+            text_folder, local_files_only=True, use_safetensors=True, dtype=dtype, attn_implementation="eager"
+        ).eval(),
+        tokenizer=AutoTokenizer.from_pretrained(tokenizer_folder, local_files_only=True),
+        unet=unet.eval(),
+        scheduler=scheduler,
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    if request.device == "cpu":
+        # one fused attention call per layer costs more than it saves at 16 × 16 (EMBEDDED §4)
+        pipeline.unet.set_attn_processor(AttnProcessor())
+    pipeline.to(request.device)
+    pipeline.set_progress_bar_config(disable=True)
+    return DiffusionEngine(request.identity, pipeline, request.settings, request.batch_size)
+
+
+def _load_vae(folder: Path, dtype: torch.dtype) -> tuple[Any, bool]:
+    """The image decoder and whether it is our PatchCodec."""
+    class_name = json.loads((folder / "config.json").read_text()).get("_class_name")
+    if class_name == "PatchCodec":
+        from curation_assets.engines.patch_codec import PatchCodec
+
+        return PatchCodec.from_pretrained(folder), True
+    vae = AutoencoderKL.from_pretrained(folder, local_files_only=True, use_safetensors=True, torch_dtype=dtype)
+    return vae.eval(), False

@@ -1,0 +1,218 @@
+"""The flow: every table of a pool, what it reads and how it is computed. No Dagster here.
+
+A `Table` is declared once, in the file of its stage; Dagster's assets, `curate run` and the lineage are all made from
+these declarations. A table is recomputed only when its manifest no longer matches its inputs, models, settings or
+code version (`ShardStore.materialise`), so a retry is cheap and a killed run goes on where it stopped.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from PIL import Image
+
+from curation_assets.methods import Method, all_methods
+from curation_assets.pools import Pool, discover_shards, load_pool
+from curation_assets.progress import ProgressReporter, Silent
+from curation_assets.scoring import with_parameters
+from curation_assets.settings import Profile, Settings
+from curation_assets.stages import STAGES, check_reads_forward, stage_position
+from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.shard_store import Materialised, ShardStore
+
+Grain = Literal["shard", "pool"]
+
+
+@dataclass
+class PoolContext:
+    """All that a table's computation may use: the pool, its store, the models of the profile, and progress."""
+
+    settings: Settings
+    pool: Pool
+    store: ShardStore
+    run_id: str = ""
+    progress: ProgressReporter = field(default_factory=Silent)
+
+    @classmethod
+    def open(
+        cls, settings: Settings, pool_name: str, *, run_id: str = "", progress: ProgressReporter | None = None
+    ) -> "PoolContext":
+        """Context of a declared pool. Raises what `load_pool` raises for an unknown name."""
+        pool = load_pool(settings, pool_name)
+        return cls(settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent())
+
+    @functools.cached_property
+    def profile(self) -> Profile:
+        """The profile in force, with the pool's own addresses where it names some."""
+        addresses = dict(self.pool.roles)
+        if not self.distils and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
+            addresses.setdefault("student", "embedded:icc_student")  # nothing distilled here: take the shipped one
+        return self.settings.profile.with_roles(**addresses)
+
+    @property
+    def distils(self) -> bool:
+        """Whether this pool runs the teachers and distils a student of its own."""
+        return bool(self.pool.options.get("distil", self.pool.kind == "world"))
+
+    @property
+    def pool_models(self) -> Path:
+        """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
+        return self.store.root / "distilled"
+
+    def option(self, name: str, default: Any) -> Any:
+        """A setting of the pool's declaration, or `default`."""
+        return self.pool.options.get(name, default)
+
+    def methods(self, stage: str) -> list[Method]:
+        """The methods of a stage, with the settings that the profile gives them."""
+        return [
+            with_parameters(method, **self.profile.methods.get(method.name, {}))
+            for method in all_methods().values()
+            if method.stage == stage
+        ]
+
+    def engines(self, roles: Iterable[str]) -> dict[str, Any]:
+        """The engines that fill `roles`, loaded once per process."""
+        from curation_assets.engines import load_engine  # heavy imports wait until a model is asked for
+
+        return {role: load_engine(role, self.profile, pool_models=self.pool_models) for role in roles}
+
+    def identities(self, roles: Iterable[str]) -> list[Any]:
+        """Which models would answer, without loading them."""
+        from curation_assets.engines import identify_engine
+
+        return [identify_engine(role, self.profile, pool_models=self.pool_models) for role in roles]
+
+    def batch_size(self, roles: Iterable[str], default: int = 256) -> int:
+        """Largest batch that every role of a method takes, in samples."""
+        return min((self.profile.batch_size.get(role, default) for role in roles), default=default)
+
+    def image_loader(self) -> Callable[[Mapping[str, Any]], Image.Image]:
+        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason)."""
+
+        def load(row: Mapping[str, Any]) -> Image.Image:
+            if row["tar"] is None or row["member"] is None:
+                raise ImageRejected("no_image", f"sample {row['sample_id']} came without an image")
+            # Tars of a webdataset pool lie where its owner put them (absolute path), ours under the work folder.
+            return decode_image(tar_index(self.store.root / row["tar"]).read(row["member"]), self.pool.download.limits)
+
+        return load
+
+    def shards(self) -> list[str]:
+        """Keys of the shards that the pool's source holds, sorted."""
+        return discover_shards(self.pool, self.settings)
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """How bringing one table up to date went."""
+
+    table: str
+    seconds: float  # wall time, checks and metadata included
+    row_count: int
+    reused: int  # shards (or 1 for a whole-pool table) that needed no work
+    computed: int
+
+
+Compute = Callable[[PoolContext, str | None], pl.DataFrame]
+ComputeFolder = Callable[[PoolContext, Path], None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool."""
+
+    name: str  # "stage/name"
+    grain: Grain
+    inputs: tuple[str, ...]
+    version: str  # bump when the numbers change
+    description: str  # Markdown; first sentence says the grain
+    compute: Compute | None = None
+    compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
+    roles: tuple[str, ...] = ()
+    config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
+    continues: str | None = None  # the table whose rows this one carries on, one for one
+    kinds: tuple[str, ...] = ("polars",)
+    column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
+
+    def __post_init__(self) -> None:
+        if self.grain not in ("shard", "pool"):
+            raise ValueError(f"table {self.name!r}: grain must be 'shard' or 'pool', got {self.grain!r}")
+        if (self.compute is None) == (self.compute_folder is None):
+            raise ValueError(f"table {self.name!r} needs either compute or compute_folder")
+        for upstream in self.inputs:
+            check_reads_forward(self.name, upstream)
+
+    @property
+    def stage(self) -> str:
+        """First half of the name."""
+        return self.name.split("/")[0]
+
+
+def tables_of(ctx: PoolContext) -> dict[str, Table]:
+    """Every table of the pool by name, in an order in which each comes after its inputs.
+
+    Raises ValueError for an input that no table provides, or a circle.
+    """
+    import importlib
+
+    declared: dict[str, Table] = {}
+    for stage in STAGES:
+        for table in importlib.import_module(f"curation_assets.flow.{stage}").tables(ctx):
+            if table.name in declared:
+                raise ValueError(f"table {table.name!r} is declared twice")
+            declared[table.name] = table
+    return _sorted_by_inputs(declared)
+
+
+def _sorted_by_inputs(declared: Mapping[str, Table]) -> dict[str, Table]:
+    for table in declared.values():
+        missing = [name for name in table.inputs if name not in declared]
+        if missing:
+            raise ValueError(f"table {table.name!r} reads {missing}, which no stage of this pool provides")
+    done: dict[str, Table] = {}
+    waiting = sorted(declared.values(), key=lambda table: stage_position(table.stage))
+    while waiting:
+        ready = [table for table in waiting if all(name in done for name in table.inputs)]
+        if not ready:
+            raise ValueError(f"tables read each other in a circle: {sorted(table.name for table in waiting)}")
+        for table in ready:
+            done[table.name] = table
+        waiting = [table for table in waiting if table.name not in done]
+    return done
+
+
+def materialise_table(
+    ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]
+) -> Materialised:
+    """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed."""
+    if (shard is None) != (table.grain == "pool"):
+        raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
+    inputs: list[tuple[str, str | None]] = []
+    for name in table.inputs:
+        if tables[name].grain == "pool":
+            inputs.append((name, None))
+        elif shard is not None:
+            inputs.append((name, shard))
+        else:
+            inputs.extend((name, key) for key in ctx.store.partitions(name))
+    common: dict[str, Any] = {
+        "code_version": table.version,
+        "inputs": inputs,
+        "models": ctx.identities(table.roles),
+        "config": {
+            "table": table.config(ctx, shard) if table.config else None,
+            "method": dict(ctx.profile.methods.get(table.name.split("/")[1], {})),
+            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
+        },
+        "run_id": ctx.run_id,
+    }
+    if table.compute_folder is not None:
+        compute_folder = table.compute_folder
+        return ctx.store.materialise_folder(table.name, lambda folder: compute_folder(ctx, folder), **common)
+    assert table.compute is not None, table.name
+    compute = table.compute
+    return ctx.store.materialise(table.name, lambda: compute(ctx, shard), partition=shard, **common)

@@ -1,0 +1,119 @@
+"""filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.flow import PoolContext, Table
+from curation_assets.policies import Policy, apply_policy, load_policies
+from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """One verdict table per policy, and the overlap of all."""
+    policies = policies_of(ctx)
+    for policy in policies:
+        yield _policy_table(policy)
+    yield Table(
+        name="filtered/subsets",
+        grain="pool",
+        inputs=("raw/samples", *(f"filtered/{policy.name}" for policy in policies)),
+        version="1",
+        compute_folder=_subsets,
+        description=(
+            "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
+            "(tar and key of every kept sample, to train on the tars as they are)."
+        ),
+        kinds=("numpy", "parquet"),
+    )
+    yield Table(
+        name="filtered/overlaps",
+        grain="pool",
+        inputs=tuple(f"filtered/{policy.name}" for policy in policies),
+        version="1",
+        compute=_overlaps,
+        description="One row per pair of policies: kept by each, by both, intersection over union.",
+    )
+
+
+def policies_of(ctx: PoolContext) -> list[Policy]:
+    """The policies of the pool, with its fraction where its declaration names one."""
+    policies = load_policies()
+    wanted = ctx.option("policies", None)
+    if wanted is not None:
+        unknown = sorted(set(wanted) - set(policies))
+        if unknown:
+            raise ValueError(f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted(policies)}")
+        policies = {name: policies[name] for name in wanted}
+    fraction = ctx.option("fraction", None)
+    return [policy if fraction is None else policy.with_fraction(fraction) for policy in policies.values()]
+
+
+def _policy_table(policy: Policy) -> Table:
+    inputs = ("raw/samples", *(reference.replace(".", "/") for reference in policy.references))
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        samples = ctx.store.scan("raw/samples").select(
+            "sample_id", "shard", "source_row", "caption", "status", "reason"
+        )
+        values = {reference: ctx.store.scan(reference.replace(".", "/")).collect() for reference in policy.references}
+        result = apply_policy(policy, samples.collect(), values)
+        # The frozen cut: enough to judge a late shard without moving any other verdict.
+        cut_path = ctx.store.root / "cuts" / f"{policy.name}.json"
+        cut_path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(cut_path, json.dumps(result.cut.to_dict(), indent=1))
+        return result.verdicts
+
+    return Table(
+        name=f"filtered/{policy.name}",
+        grain="pool",
+        inputs=inputs,
+        version=policy.version,
+        compute=compute,
+        continues="raw/samples",
+        description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
+    )
+
+
+def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
+    """sample_ids that a policy keeps, sorted."""
+    verdicts = ctx.store.read(f"filtered/{policy_name}", columns=["sample_id", "verdict"])
+    return verdicts.filter(pl.col("verdict") == "kept")["sample_id"].sort().to_list()
+
+
+def _subsets(ctx: PoolContext, folder: Path) -> None:
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    places = {row["sample_id"]: (row["tar"], row["member"]) for row in samples.iter_rows(named=True)}
+    for policy in policies_of(ctx):
+        kept = kept_ids(ctx, policy.name)
+        write_subset_npy(folder / f"{policy.name}.npy", kept)
+        write_subset_parquet(folder / f"{policy.name}.parquet", kept)
+        keys_by_tar: dict[str, list[str]] = defaultdict(list)
+        for sample_id in kept:
+            tar, member = places[sample_id]
+            if tar is not None:
+                keys_by_tar[tar].append(Path(member).stem)
+        write_key_list(folder / f"{policy.name}.keys.tsv", keys_by_tar)
+
+
+def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    kept = {policy.name: set(kept_ids(ctx, policy.name)) for policy in policies_of(ctx)}
+    rows = []
+    for left, left_ids in kept.items():
+        for right, right_ids in kept.items():
+            both, either = len(left_ids & right_ids), len(left_ids | right_ids)
+            rows.append(
+                {
+                    "policy": left,
+                    "other": right,
+                    "kept": len(left_ids),
+                    "other_kept": len(right_ids),
+                    "both": both,
+                    "iou": both / either if either else None,
+                }
+            )
+    return pl.DataFrame(rows, schema_overrides={"iou": pl.Float64})

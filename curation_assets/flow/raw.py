@@ -1,0 +1,69 @@
+"""raw: what came in. Registered rows, downloads, and one sample row per input row with its terminal state."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from curation_assets import pools
+from curation_assets.flow import PoolContext, Table
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage."""
+    yield Table(
+        name="raw/registered_shards",
+        grain="shard",
+        inputs=(),
+        version="1",
+        compute=lambda ctx, shard: pools.register_shard(ctx.pool, _key(shard), ctx.settings),
+        config=_source_of_shard,
+        description="One row per input row of the shard, as its owner listed it: url, caption, identity.",
+    )
+    yield Table(
+        name="raw/downloads",
+        grain="shard",
+        inputs=("raw/registered_shards",),
+        version="1",
+        compute=_downloads,
+        config=lambda ctx, shard: ctx.pool.download_config(),
+        continues="raw/registered_shards",
+        description=(
+            "One row per input row: how its download ended (img2dataset), with the reason of every failure. "
+            "Only http and https; private addresses, opt-outs and oversized files are refused."
+        ),
+        kinds=("polars", "python"),
+    )
+    yield Table(
+        name="raw/samples",
+        grain="shard",
+        inputs=("raw/registered_shards", "raw/downloads"),
+        version="1",
+        compute=_samples,
+        continues="raw/registered_shards",
+        description=(
+            "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "
+            "kept, dropped (reason) or failed (reason)."
+        ),
+    )
+
+
+def _key(shard: str | None) -> str:
+    assert shard is not None, "a per-shard table was computed without a shard"
+    return shard
+
+
+def _source_of_shard(ctx: PoolContext, shard: str | None) -> Any:
+    return pools.source_fingerprint(ctx.pool, _key(shard), ctx.settings)
+
+
+def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    registered = ctx.store.read("raw/registered_shards", shard)
+    with ctx.progress.task(f"download {shard}", registered.height) as advance:
+        return pools.download(ctx.pool, _key(shard), registered, ctx.settings, advance)
+
+
+def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    registered = ctx.store.read("raw/registered_shards", shard)
+    downloads = ctx.store.read("raw/downloads", shard)
+    return pools.build_samples(ctx.pool, _key(shard), registered, downloads, ctx.settings)

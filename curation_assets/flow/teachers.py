@@ -1,0 +1,135 @@
+"""teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from curation_assets.flow import PoolContext, Table
+from curation_assets.methods import Method
+from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from curation_assets.scoring import score_samples
+
+DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
+DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage; none where the pool distils no student of its own."""
+    if not ctx.distils:
+        return
+    yield Table(
+        name="teachers/distillation_sample",
+        grain="shard",
+        inputs=("raw/samples",),
+        version="1",
+        compute=_distillation_sample,
+        config=lambda ctx, shard: {"fraction": _distillation_fraction(ctx)},
+        description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
+    )
+    for method in ctx.methods("teachers"):
+        yield _teacher_table(method)
+    yield Table(
+        name="teachers/labelled_captions",
+        grain="pool",
+        inputs=(),
+        version="1",
+        compute=_labelled_captions,
+        roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
+        config=lambda ctx, shard: {
+            "labels": ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE),
+            "methods": {
+                method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
+                for method in ctx.methods("teachers")
+            },
+        },
+        description="One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+        kinds=("torch", "polars"),
+    )
+
+
+def _teacher_table(method: Method) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return _score(ctx, method, ctx.store.read("teachers/distillation_sample", shard), f"{method.name} {shard}")
+
+    return Table(
+        name=f"teachers/{method.name}",
+        grain="shard",
+        inputs=("teachers/distillation_sample",),
+        version=method.version,
+        compute=compute,
+        roles=method.roles,
+        continues="teachers/distillation_sample",
+        description=(
+            f"One row per sample of the distillation sample: {method.summary} Reconstructions are kept. "
+            f"Unit: {method.unit}. Source: {method.source}."
+        ),
+        kinds=("torch", "polars"),
+    )
+
+
+def _score(ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str) -> pl.DataFrame:
+    with ctx.progress.task(label, samples.height) as advance:
+        return score_samples(
+            method,
+            samples,
+            ctx.engines(method.roles),
+            load_image=None,  # teachers read captions only
+            batch_size=ctx.batch_size(method.roles),
+            progress=advance,
+        )
+
+
+def _distillation_fraction(ctx: PoolContext) -> float:
+    """Share of the pool's rows that the teachers score, in (0, 1]. The pool's declaration says how many rows it has."""
+    size = ctx.option("distillation_size", DEFAULT_DISTILLATION_SIZE)
+    return min(1.0, size / max(1, ctx.pool.expected_rows(ctx.settings)))
+
+
+def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    samples = ctx.store.read("raw/samples", shard).filter(pl.col("status") == "kept")
+    fraction = _distillation_fraction(ctx)
+    chosen = [unit_interval_of(sample_id, "distillation") < fraction for sample_id in samples["sample_id"]]
+    return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
+
+
+def _labelled_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    labels = read_labels(ctx)
+    samples = labels.with_columns(
+        pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
+        pl.lit("kept").alias("status"),
+        pl.lit(None, dtype=pl.String).alias("reason"),
+    )
+    table = labels
+    for method in ctx.methods("teachers"):
+        scored = _score(ctx, method, samples, f"{method.name} on rated captions")
+        table = table.with_columns(
+            scored["value"].alias(method.name),
+            scored["best_reconstruction"].alias(f"{method.name}_best"),
+            scored["open_similarity"].alias(f"{method.name}_open_similarity"),
+            scored["reason"].alias(f"{method.name}_reason"),
+        )
+    return table
+
+
+def read_labels(ctx: PoolContext) -> pl.DataFrame:
+    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file (tsv, csv, parquet), else planted.
+
+    Raises ValueError where the file lacks a column.
+    """
+    path = ctx.option("labels", None)
+    if path is None:
+        from curation_assets.world.pool import plant_labelled_captions
+
+        planted = plant_labelled_captions(
+            ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE), seed=ctx.option("labels_seed", 244)
+        )
+        return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
+    frame = (
+        pl.read_parquet(path)
+        if str(path).endswith(".parquet")
+        else pl.read_csv(path, separator="\t" if str(path).endswith(".tsv") else ",", quote_char=None)
+    )
+    rating = next((name for name in ("rating", "concreteness") if name in frame.columns), None)
+    if "caption" not in frame.columns or rating is None:
+        raise ValueError(f"{path}: expected columns caption and rating (0–3), got {frame.columns}")
+    return frame.select("caption", pl.col(rating).cast(pl.Float64).alias("rating"))

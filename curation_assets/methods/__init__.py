@@ -1,0 +1,96 @@
+"""Methods: ways to get one number per sample. One pure file each; discovered, never registered.
+
+A module of this package that defines `METHOD` is a method. To add one, copy `clip_score.py`, rename it, write the
+example first, run `make check`.
+"""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from curation_assets.roles import ROLES
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a method returns for N samples."""
+
+    value: np.ndarray  # (N,) float64 in the method's unit; NaN exactly where `reason` is not None
+    reason: list[str | None]  # (N,) short machine word: why there is no value
+    details: dict[str, list[Any]] = field(default_factory=dict)  # further columns, (N,) each, e.g. best_caption
+
+    @classmethod
+    def of(cls, value: np.ndarray, **details: list[Any]) -> "Values":
+        """Values without failures."""
+        value = np.asarray(value, dtype=np.float64)
+        return cls(value, [None] * len(value), details)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A worked example: `columns` in (lists of equal length), `value` out, with role stubs where roles are needed."""
+
+    columns: Mapping[str, list[Any]]
+    value: list[float]
+    roles: Mapping[str, Any] = field(default_factory=dict)  # role name → tiny hand-made stand-in
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and the facts that a reader needs to use its numbers.
+
+    `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
+    "sample_id", "generated_captions" (list of strings per sample). `roles` name the models it takes as keywords.
+    The function is called as `function(**columns, **roles)` and returns `Values`; a sample's value depends on
+    that sample alone.
+    """
+
+    name: str
+    function: Callable[..., Values]
+    columns: tuple[str, ...]
+    roles: tuple[str, ...]
+    unit: str
+    bounds: tuple[float, float]
+    direction: Literal["higher", "lower"]  # which end is better
+    source: str  # paper, section
+    version: str  # bump when numbers change
+    example: Example
+    stage: Literal["signals", "teachers"] = "signals"
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        unknown = set(self.roles) - set(ROLES)
+        if unknown:
+            raise ValueError(f"method {self.name!r} asks for unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+        if not self.bounds[0] < self.bounds[1]:
+            raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")
+
+
+@cache
+def all_methods() -> dict[str, Method]:
+    """Every method of this package by name, sorted. Raises ValueError where file and method names differ."""
+    found: dict[str, Method] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        method = getattr(importlib.import_module(f"{__name__}.{module_info.name}"), "METHOD", None)
+        if method is None:
+            continue
+        if method.name != module_info.name:
+            raise ValueError(f"methods/{module_info.name}.py defines METHOD named {method.name!r}; name both alike")
+        found[method.name] = method
+    return dict(sorted(found.items()))
+
+
+def get_method(name: str) -> Method:
+    """The method called `name`. Raises ValueError that names the nearest one and lists all."""
+    methods = all_methods()
+    if name not in methods:
+        near = difflib.get_close_matches(name, methods, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no method {name!r}{hint} Available: {', '.join(methods)}")
+    return methods[name]

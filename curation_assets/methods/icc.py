@@ -1,0 +1,50 @@
+"""ICC: how concrete a caption is, by the distilled student. Text only, so it runs on the whole pool."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import Student
+
+
+def icc(caption: Sequence[str], student: Student) -> Values:
+    """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (METHODS §1.1).
+
+    A blank caption has no value (reason `empty_caption`): there is nothing to be concrete about.
+    """
+    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
+    value = np.full(len(caption), np.nan)
+    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    if asked:
+        value[~is_blank] = student.score_captions(asked)
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+
+
+class _ExampleStudent:
+    """Concrete is what can be painted: the share of words that name a thing, plus a little over 1 for all."""
+
+    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+        things = {"dog", "ball", "red"}
+        shares = [sum(word in things for word in text.split()) / len(text.split()) for text in captions]
+        return np.array(shares) * 1.04
+
+
+METHOD = Method(
+    name="icc",
+    function=icc,
+    columns=("caption",),
+    roles=("student",),
+    unit="concreteness, nominally 0 to 1, not clipped",
+    bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (METHODS §1.1)
+    direction="higher",
+    source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
+    version="1",
+    summary="Could you draw what the caption says? A small text model that imitates two teachers says.",
+    example=Example(
+        columns={"caption": ["red dog", "dog of hope forever", "hope"]},
+        value=[1.04, 0.26, 0.0],
+        roles={"student": _ExampleStudent()},
+    ),
+)

@@ -1,0 +1,68 @@
+"""SBA: can a caption be recovered from its meaning? Semantic-bottleneck autoencoder, a teacher of ICC."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.similarity import corrected_edit_similarity, edit_similarity
+from curation_assets.roles import SemanticDecoder
+
+
+def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder) -> Values:
+    """Highest edit similarity of a caption with its reconstructions. ICC §4.2, METHODS §1.4.
+
+    Blank caption: reason `empty_caption`; no reconstruction at all: `no_reconstruction`. Details: reconstructions and
+    their similarities (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
+    """
+    is_blank = [not text.strip() for text in caption]
+    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    beams = iter(semantic_decoder.reconstruct_captions(asked) if asked else [])
+
+    value = np.full(len(caption), np.nan)
+    reason: list[str | None] = [None] * len(caption)
+    details: dict[str, list] = {
+        name: [None] * len(caption)
+        for name in ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
+    }
+    for i, (text, blank) in enumerate(zip(caption, is_blank, strict=True)):
+        reconstructions = [] if blank else list(next(beams))
+        if not reconstructions:
+            reason[i] = "empty_caption" if blank else "no_reconstruction"
+            continue
+        similarities = edit_similarity(reconstructions, [text] * len(reconstructions))  # (B,)
+        best = int(similarities.argmax())
+        value[i] = similarities[best]
+        details["reconstructions"][i] = reconstructions
+        details["similarities"][i] = similarities.tolist()
+        details["best_reconstruction"][i] = reconstructions[best]
+        details["open_similarity"][i] = float(corrected_edit_similarity([reconstructions[best]], [text])[0])
+    return Values(value, reason, details)
+
+
+class _ExampleDecoder:
+    """Remembers 'a red kite' almost, and says 'kite' for anything else."""
+
+    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+        return [["a kite", "a blue kite"] if text == "a red kite" else ["kite"] for text in captions]
+
+
+METHOD = Method(
+    name="sba",
+    function=sba,
+    columns=("caption",),
+    roles=("semantic_decoder",),
+    unit="edit similarity",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="ICC: Image Caption Concreteness (2024) §4.2, semantic-bottleneck autoencoder",
+    version="1",
+    stage="teachers",
+    summary="Can the caption be written again from one vector of its meaning?",
+    example=Example(
+        columns={"caption": ["a red kite", "a red kite over the sea", "kite"]},
+        # "a blue kite": 4 edits of 11 → .636364 beats "a kite": 4 of 10 → .6; "kite" in 23 characters: 4/23
+        value=[0.63636364, 0.17391304, 1.0],
+        roles={"semantic_decoder": _ExampleDecoder()},
+    ),
+)

@@ -1,0 +1,117 @@
+"""VBA: does a caption survive being drawn? Visual-bottleneck autoencoder, a teacher of ICC."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.identity import seed_of
+from curation_assets.numeric.similarity import open_interval
+from curation_assets.roles import Captioner, TextSimilarity, TextToImage
+
+PAPER_BEAMS = 5  # ICC §4.1
+
+
+def vba(
+    caption: Sequence[str],
+    sample_id: Sequence[str],
+    text_to_image: TextToImage,
+    captioner: Captioner,
+    text_similarity: TextSimilarity,
+    beams: int | None = None,
+) -> Values:
+    """Draw the caption, caption the drawing with all beams kept, take the highest similarity. ICC §4.1, METHODS §1.3.
+
+    The drawing's seed comes from the sample_id, so a value depends on no neighbour and no shard. Blank caption: reason
+    `empty_caption`; no caption of the drawing: `no_reconstruction`. Details: reconstructions and their similarities
+    (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
+    `beams`: None takes the captioner's own setting `beams` (its profile's), else the paper's 5.
+    Raises ValueError for beams < 1.
+    """
+    if beams is None:
+        beams = int(getattr(captioner, "settings", {}).get("beams", PAPER_BEAMS))
+    if beams < 1:
+        raise ValueError(f"beams must be at least 1, got {beams}")
+    asked = [i for i, text in enumerate(caption) if text.strip()]
+    captions = [caption[i] for i in asked]
+    reconstructed: list[list[str]] = []
+    if asked:
+        seeds = [seed_of(sample_id[i], "text_to_image") for i in asked]
+        reconstructed = captioner.beam_captions(text_to_image.generate_images(captions, seeds), beams)
+    # One flat call: (sum of beams,) pairs
+    candidates = [text for beam_texts in reconstructed for text in beam_texts]
+    references = [text for text, beam_texts in zip(captions, reconstructed, strict=True) for _ in beam_texts]
+    flat = text_similarity.similarity(candidates, references) if candidates else np.zeros(0)
+
+    value = np.full(len(caption), np.nan)
+    reason: list[str | None] = ["empty_caption"] * len(caption)
+    details: dict[str, list] = {
+        name: [None] * len(caption)
+        for name in ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
+    }
+    start = 0
+    for i, beam_texts in zip(asked, reconstructed, strict=True):
+        similarities = np.asarray(flat[start : start + len(beam_texts)], dtype=np.float64)  # (B,)
+        start += len(beam_texts)
+        if not beam_texts:
+            reason[i] = "no_reconstruction"
+            continue
+        best = int(similarities.argmax())
+        value[i], reason[i] = similarities[best], None
+        details["reconstructions"][i] = list(beam_texts)
+        details["similarities"][i] = similarities.tolist()
+        details["best_reconstruction"][i] = beam_texts[best]
+        details["open_similarity"][i] = float(open_interval(similarities[best]))
+    return Values(value, reason, details)
+
+
+class _ExamplePainter:
+    """Paints what it can: 'red' becomes a red pixel, anything else a black one."""
+
+    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+        return [Image.new("RGB", (1, 1), "red" if "red" in text else "black") for text in captions]
+
+
+class _ExampleCaptioner:
+    """Names the colour of the pixel: two beams at most."""
+
+    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+        names = {(255, 0, 0): ["scarlet", "red"], (0, 0, 0): ["black", "dark"]}
+        return [names[image.getpixel((0, 0))][:beams] for image in images]
+
+
+class _ExampleSimilarity:
+    """Share of the reference's words that the candidate holds."""
+
+    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return np.array(
+            [
+                sum(word in candidate.split() for word in reference.split()) / len(reference.split())
+                for candidate, reference in zip(candidates, references, strict=True)
+            ]
+        )
+
+
+METHOD = Method(
+    name="vba",
+    function=vba,
+    columns=("caption", "sample_id"),
+    roles=("text_to_image", "captioner", "text_similarity"),
+    unit="text similarity (BERTScore F1, not rescaled)",
+    bounds=(-1.0, 1.0),
+    direction="higher",
+    source="ICC: Image Caption Concreteness (2024) §4.1, visual-bottleneck autoencoder",
+    version="1",
+    stage="teachers",
+    summary="If a model draws the caption and another describes the drawing, does the caption come back?",
+    example=Example(
+        columns={"caption": ["red", "red hope", "hope"], "sample_id": [f"{i:032x}" for i in range(3)]},
+        value=[1.0, 0.5, 0.0],
+        roles={
+            "text_to_image": _ExamplePainter(),
+            "captioner": _ExampleCaptioner(),
+            "text_similarity": _ExampleSimilarity(),
+        },
+    ),
+)

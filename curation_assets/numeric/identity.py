@@ -1,0 +1,82 @@
+"""The identity of a sample, and every number that is drawn from it.
+
+A sample keeps one id through every stage, file and export, and anything random about it (seeds, hash sampling) follows
+from that id: order, shard and neighbours never matter.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+SAMPLE_ID = re.compile(r"[0-9a-f]{32}")
+
+#: DataComp's subset dtype: high and low 64 bits of the id (METHODS §3.3).
+UID_DTYPE = np.dtype("<u8,<u8")
+
+
+def is_sample_id(text: object) -> bool:
+    """True for 32 lower-case hex digits. Shorter ids are refused, never padded (METHODS §3.3)."""
+    return isinstance(text, str) and SAMPLE_ID.fullmatch(text) is not None
+
+
+def sample_id_of(url: str | None, caption: str | None, own_uid: str | None = None) -> str:
+    """The id of a sample: `own_uid` if it is valid, else the first 128 bits of sha256(url, zero byte, caption).
+
+    An absent url or caption counts as empty. Two rows with one url and caption share an id: duplicates are meant
+    to be seen. Example: sample_id_of("u", "c", "0" * 32) is 32 zeros.
+    """
+    if own_uid is not None and is_sample_id(own_uid):
+        return own_uid
+    return hashlib.sha256(f"{url or ''}\0{caption or ''}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _first_64_bits(sample_id: str, purpose: str) -> int:
+    if not is_sample_id(sample_id):
+        raise ValueError(f"sample_id must be 32 lower-case hex digits, got {sample_id!r}")
+    return int.from_bytes(hashlib.sha256(f"{purpose}\0{sample_id}".encode()).digest()[:8], "big")
+
+
+def seed_of(sample_id: str, purpose: str) -> int:
+    """Seed in [0, 2^63) of one sample for one purpose ('vba', 'captions-0'); the same on every machine and run.
+
+    Raises ValueError for a malformed id.
+    """
+    return _first_64_bits(sample_id, purpose) >> 1
+
+
+def unit_interval_of(sample_id: str, purpose: str) -> float:
+    """Uniform number in [0, 1) of one sample for one purpose: `< 0.1` draws a tenth, whatever else is in the pool.
+
+    Raises ValueError for a malformed id.
+    """
+    return (_first_64_bits(sample_id, purpose) >> 11) / 2**53  # 53 bits are exact in a float64
+
+
+def to_u64_pair(sample_id: str) -> tuple[int, int]:
+    """High and low 64 bits, unsigned. '0…01' → (0, 1). Raises ValueError for a malformed id."""
+    if not is_sample_id(sample_id):
+        raise ValueError(f"sample_id must be 32 lower-case hex digits, got {sample_id!r}")
+    return int(sample_id[:16], 16), int(sample_id[16:], 16)
+
+
+def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
+    """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (METHODS §3.3).
+
+    Sorting must be unsigned: ffff… comes last. Raises ValueError naming the first malformed id.
+    """
+    for sample_id in sample_ids:
+        if not is_sample_id(sample_id):
+            raise ValueError(f"sample_id must be 32 lower-case hex digits, got {sample_id!r}")
+    words = np.frombuffer(bytes.fromhex("".join(sample_ids)), dtype=">u8").reshape(-1, 2)  # (N, 2)
+    packed = np.empty(len(words), dtype=UID_DTYPE)
+    packed["f0"], packed["f1"] = words[:, 0], words[:, 1]
+    return packed[np.lexsort((packed["f1"], packed["f0"]))]
+
+
+def unpack_uids(packed: np.ndarray) -> list[str]:
+    """(N,) structured u8,u8 → N ids in the order given. Raises ValueError for another dtype."""
+    if packed.dtype != UID_DTYPE:
+        raise ValueError(f"expected dtype u8,u8 (high, low 64 bits), got {packed.dtype}")
+    return [f"{int(high):016x}{int(low):016x}" for high, low in zip(packed["f0"], packed["f1"], strict=True)]

@@ -1,0 +1,94 @@
+"""Progress of long work: bars on a terminal, log lines elsewhere. The work itself only says 'n more are done'."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+Advance = Callable[[int], None]
+
+
+class ProgressReporter(Protocol):
+    """Somewhere to show progress."""
+
+    def task(self, label: str, total: int) -> "ContextTask":
+        """A context manager that yields `advance(n)`."""
+        ...
+
+
+class ContextTask(Protocol):
+    """`with reporter.task(...) as advance:`."""
+
+    def __enter__(self) -> Advance: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Silent:
+    """Shows nothing: tests and library use."""
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Yield a function that does nothing."""
+        yield lambda n: None
+
+
+class LogLines:
+    """One line at the start, then at most one every `every_seconds`: for Dagster's log and for CI."""
+
+    def __init__(self, log: Callable[[str], None], every_seconds: float = 15.0) -> None:
+        self._log = log
+        self._every_seconds = every_seconds
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Yield `advance(n)`."""
+        done, start = 0, time.perf_counter()
+        last = start
+
+        def advance(n: int) -> None:
+            nonlocal done, last
+            done += n
+            now = time.perf_counter()
+            if now - last >= self._every_seconds:
+                last = now
+                self._log(f"{label}: {done}/{total} in {now - start:.0f} s")
+
+        yield advance
+
+
+class Bars:
+    """Rich progress bars on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Yield `advance(n)`; the bar goes away when the task is done."""
+        columns = (
+            TextColumn("    {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task(label, total=total)
+            yield lambda n: progress.advance(task, n)
+
+
+def reporter_for(console: Console) -> ProgressReporter:
+    """Bars where somebody is looking, log lines where not."""
+    return Bars(console) if console.is_terminal and sys.stdout.isatty() else LogLines(console.print)

@@ -1,0 +1,157 @@
+"""Plots as PNG data URIs, for asset metadata and for the report. One look throughout."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+
+matplotlib.use("Agg")
+import numpy as np
+import polars as pl
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+BLUE, ORANGE, GREEN, RED, PURPLE, TEAL = "#2f6fde", "#e8833a", "#3a9d5d", "#d64545", "#8a5cd6", "#2a9d9d"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
+STATE_COLOURS = {"kept": GREEN, "dropped": ORANGE, "failed": RED}
+
+plt.rcParams.update(
+    {
+        "figure.dpi": 110,
+        "font.size": 9,
+        "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": GRID,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "text.color": INK,
+    }
+)
+
+
+def data_uri(figure: Figure) -> str:
+    """PNG of a figure as `data:image/png;base64,…`; the figure is closed."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", bbox_inches="tight")
+    plt.close(figure)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def picture_of(table: str, frame: pl.DataFrame) -> str | None:
+    """The plot worth looking at for a table: states with reasons, or the distribution of its value. None if neither."""
+    if "status" in frame.columns and "reason" in frame.columns and frame.height:
+        return states_bar(frame)
+    if "verdict" in frame.columns and frame.height:
+        return verdicts_histogram(frame)
+    column = next((name for name in ("value", "quality", "vba", "sba") if name in frame.columns), None)
+    if column is not None and frame[column].drop_nulls().len():
+        return data_uri(histogram_figure({table: frame[column]}, column))
+    return None
+
+
+def preview_of(frame: pl.DataFrame, rows: int = 5, width: int = 60) -> str:
+    """First rows as a Markdown table, long cells cut."""
+    head = frame.head(rows)
+    lines = ["| " + " | ".join(head.columns) + " |", "|" + "---|" * len(head.columns)]
+    for row in head.iter_rows():
+        cells = (str(cell).replace("|", "¦").replace("\n", " ") for cell in row)
+        lines.append(
+            "| " + " | ".join(cell if len(cell) <= width else cell[: width - 1] + "…" for cell in cells) + " |"
+        )
+    return "\n".join(lines)
+
+
+def states_bar(frame: pl.DataFrame) -> str:
+    """Rows by terminal state and reason, most frequent first."""
+    counted = (
+        frame.with_columns(pl.col("reason").fill_null("").alias("reason"))
+        .group_by("status", "reason")
+        .len()
+        .sort("len", "reason")
+    )
+    figure, axes = plt.subplots(figsize=(5.6, 0.5 + 0.26 * counted.height))
+    labels = [f"{status} {reason}".strip() for status, reason, _ in counted.iter_rows()]
+    axes.barh(labels, counted["len"], color=[STATE_COLOURS.get(status, MUTED) for status in counted["status"]])
+    for place, count in enumerate(counted["len"]):
+        axes.text(count, place, f" {count:,}", va="center", fontsize=8)
+    axes.set_xlabel("rows")
+    axes.grid(axis="y", visible=False)
+    return data_uri(figure)
+
+
+def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 40) -> Figure:
+    """Overlaid histograms, one per named column; nulls are left out."""
+    figure, axes = plt.subplots(figsize=(4.4, 2.3))
+    arrays = {name: column.drop_nulls().drop_nans().to_numpy() for name, column in columns.items()}
+    filled = [array for array in arrays.values() if len(array)]
+    if filled:
+        edges = np.histogram_bin_edges(np.concatenate(filled), bins=bins)
+        for colour, (name, array) in zip(SERIES, arrays.items(), strict=False):
+            axes.hist(array, bins=edges, alpha=0.6, color=colour, label=f"{name} ({len(array):,})")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel("samples")
+    axes.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def verdicts_histogram(frame: pl.DataFrame) -> str:
+    """Distribution of the ranked value, kept and dropped apart, with the threshold."""
+    parts = {state: frame.filter(pl.col("verdict") == state)["value"] for state in ("kept", "dropped")}
+    figure = histogram_figure(parts, "value")
+    axes = figure.axes[0]
+    thresholds = frame["threshold"].drop_nulls().unique() if "threshold" in frame.columns else pl.Series([])
+    if len(thresholds) == 1:
+        axes.axvline(float(thresholds[0]), color=INK, linewidth=1, linestyle="--")
+    return data_uri(figure)
+
+
+def plane_figure(
+    vba: np.ndarray, sba: np.ndarray, ratings: np.ndarray, weights: tuple[float, float, float] | None
+) -> Figure:
+    """The (VBA, SBA) plane of the rated captions, coloured by rating, with the line where the fused score is .5."""
+    figure, axes = plt.subplots(figsize=(4.4, 3.4))
+    points = axes.scatter(vba, sba, c=ratings, cmap="viridis", s=16, alpha=0.85, linewidths=0)
+    figure.colorbar(points, label="human rating (0–3)")
+    if weights is not None and weights[1] != 0:
+        a, b, c = weights
+        along = np.linspace(0, 1, 50)
+        across = -(a * along + c) / b
+        inside = (across >= 0) & (across <= 1)
+        axes.plot(along[inside], across[inside], color=RED, linewidth=1.4, label="fused score = .5")
+        axes.legend(frameon=False, fontsize=7)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="VBA score", ylabel="SBA score")
+    return figure
+
+
+def overlap_figure(names: Sequence[str], iou: np.ndarray) -> Figure:
+    """Heat map of intersection over union between subsets. (K, K) in [0, 1]."""
+    side = 1.4 + 0.55 * len(names)
+    figure, axes = plt.subplots(figsize=(side, side))
+    axes.imshow(iou, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(visible=False)
+    for row in range(len(names)):
+        for column in range(len(names)):
+            shade = "white" if iou[row, column] > 0.6 else INK
+            axes.text(column, row, f"{iou[row, column]:.2f}", ha="center", va="center", fontsize=7, color=shade)
+    return figure
+
+
+def metric_bars(table: pl.DataFrame, metric: str) -> Figure:
+    """Mean of a downstream metric by policy, a dot per seed. Columns: policy, seed, metric, value."""
+    rows = table.filter(pl.col("metric") == metric)
+    means = rows.group_by("policy").agg(pl.col("value").mean()).sort("value")
+    figure, axes = plt.subplots(figsize=(4.0, 0.6 + 0.3 * means.height))
+    axes.barh(means["policy"], means["value"], color=BLUE, alpha=0.75)
+    places = {policy: place for place, policy in enumerate(means["policy"])}
+    axes.scatter(rows["value"], [places[policy] for policy in rows["policy"]], color=INK, s=10, zorder=3)
+    axes.set_xlabel(metric)
+    axes.grid(axis="y", visible=False)
+    return figure

@@ -1,0 +1,110 @@
+"""The roles that models play, as contracts: what a method may ask of a model, whichever engine answers.
+
+Pure: no torch here. Engines (`curation_assets/engines/`) fill these roles; methods are handed them.
+Shapes: N inputs, D embedding width, R captions per image.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from PIL import Image
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model answered: enough to find it again and to notice that it changed."""
+
+    address: str  # as written in the profile, e.g. "embedded:clip" or "hub:org/name@revision"
+    revision: str  # commit, tag or "shipped"
+    weights_sha256: str  # sha256 over the sorted (file name, file sha256) list of the weights
+
+
+class Engine(Protocol):
+    """Whatever answers a model question."""
+
+    identity: ModelIdentity
+
+
+@runtime_checkable
+class ImageTextEncoder(Engine, Protocol):
+    """CLIP: images and captions in one space."""
+
+    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N, D) float32, unit length."""
+        ...
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32, unit length, truncated to the model's context."""
+        ...
+
+
+@runtime_checkable
+class Captioner(Engine, Protocol):
+    """Image → captions. Deterministic given the seeds; a caption depends on its own image and seed only."""
+
+    def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
+        """Nucleus sampling (SIEVE §3; generation settings from the profile): N lists of `count` captions."""
+        ...
+
+    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+        """Beam search, all beams returned, best first (ICC §4.1): N lists of `beams` captions."""
+        ...
+
+
+@runtime_checkable
+class TextToImage(Engine, Protocol):
+    """Caption → image (the V of VBA)."""
+
+    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+        """One RGB image per caption; image i depends on (captions[i], seeds[i]) only."""
+        ...
+
+
+@runtime_checkable
+class SemanticDecoder(Engine, Protocol):
+    """Caption → CLIP text vector → language model → caption (the S of SBA)."""
+
+    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+        """N lists of beams, best first; a list depends on its own caption only."""
+        ...
+
+
+@runtime_checkable
+class SentenceEncoder(Engine, Protocol):
+    """Sentence embeddings."""
+
+    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32, unit length."""
+        ...
+
+
+@runtime_checkable
+class TextSimilarity(Engine, Protocol):
+    """Similarity of a reconstruction with its caption (BERTScore F1 by default)."""
+
+    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Pairwise (not all-against-all): (N,), (N,) → (N,) float64 in [-1, 1]; an empty candidate scores 0."""
+        ...
+
+
+@runtime_checkable
+class Student(Engine, Protocol):
+    """The distilled concreteness regressor."""
+
+    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (METHODS §1.1)."""
+        ...
+
+
+#: role name → contract. The names are the keys of a profile and the parameter names of a method function.
+ROLES: dict[str, type] = {
+    "image_text_encoder": ImageTextEncoder,
+    "captioner": Captioner,
+    "text_to_image": TextToImage,
+    "semantic_decoder": SemanticDecoder,
+    "sentence_encoder": SentenceEncoder,
+    "text_similarity": TextSimilarity,
+    "student": Student,
+}

@@ -1,0 +1,457 @@
+"""Scoring: run a method over a table of samples, or over a file. One row out per row in, a reason for every gap."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from curation_assets.methods import Method, Values
+from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
+from curation_assets.roles import Captioner
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+
+LoadImage = Callable[[dict[str, Any]], Image.Image]
+Progress = Callable[[int], None]
+
+DEFAULT_BATCH = 64  # samples
+DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (METHODS §2.2: 4 → 33.7, 8 → 34.0)
+
+#: A batch of at least as many samples that fail one by one means a broken engine, not as many broken samples.
+BROKEN_ENGINE_BATCH = 8
+
+BOUNDS_TOLERANCE = 1e-6  # float32 dot products of unit vectors overshoot 1 by about 1e-7
+
+#: Columns that tell two rows of one sample_id apart; carried through so that tables can be joined row by row.
+ROW_COLUMNS = ("source_row",)
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+
+
+class BrokenEngineError(RuntimeError):
+    """An engine fails whatever it is given."""
+
+
+class OutOfBoundsError(ValueError):
+    """A method returned a value outside its declared bounds."""
+
+
+def with_parameters(method: Method, **parameters: Any) -> Method:
+    """The same method with keyword settings fixed, e.g. `with_parameters(get_method("sieve"), masking="repo")`.
+
+    Raises ValueError for a keyword that the function lacks, or that is a column or a role.
+    """
+    names = set(inspect.signature(method.function).parameters) - set(method.columns) - set(method.roles)
+    unknown = sorted(set(parameters) - names)
+    if unknown:
+        raise ValueError(f"method {method.name!r} has no settings {unknown}; it has {sorted(names) or 'none'}")
+    return replace(method, function=partial(method.function, **parameters))
+
+
+def score_samples(
+    method: Method,
+    samples: pl.DataFrame,
+    roles: Mapping[str, Any],
+    *,
+    load_image: LoadImage | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """The method's value of every sample: sample_id, value (null with a reason), reason, and the method's details.
+
+    `samples`: sample_id, the method's columns, and optionally status and reason (rows that are not kept become
+    `upstream_<status>:<reason>`) and source_row (carried through). One row out per row in, in the same order.
+    `roles`: engines by role name. `load_image`: row → RGB image, raising ImageRejected; None means that no sample has
+    an image (`no_image`). Where the method asks for generated_captions and `samples` has none, the role captioner
+    writes them. `progress` is told how many more rows are done.
+
+    An engine's exception costs only the sample it belongs to (`engine_error:<type>`), found by halving the batch.
+    Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
+    OutOfBoundsError for a value beyond the method's bounds.
+    """
+    if "generated_captions" in method.columns and "generated_captions" not in samples.columns:
+        if "captioner" not in roles:
+            raise ValueError(
+                f"method {method.name!r} reads generated_captions: give samples that column, or the role captioner"
+            )
+        generated = generate_captions(samples, roles["captioner"], load_image=load_image, batch_size=batch_size)
+        samples = samples.with_columns(
+            generated["generated_captions"], generated["reason"].alias("generated_captions_reason")
+        )
+    missing = [role for role in method.roles if role not in roles]
+    if missing:
+        raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
+    given = {role: roles[role] for role in method.roles}
+    values = _evaluate(
+        samples,
+        method.columns,
+        lambda columns: _checked(method, method.function(**columns, **given)),
+        load_image=load_image,
+        batch_size=batch_size,
+        progress=progress,
+        label=f"method {method.name!r}",
+    )
+    columns = [
+        pl.Series("value", [None if math.isnan(v) else v for v in values.value], dtype=pl.Float64),
+        pl.Series("reason", values.reason, dtype=pl.String),
+    ]
+    for name, dtype in _detail_schema(method).items():
+        columns.append(pl.Series(name, values.details.get(name, [None] * samples.height), dtype=dtype))
+    return _row_identity(samples).with_columns(columns)
+
+
+def generate_captions(
+    samples: pl.DataFrame,
+    captioner: Captioner,
+    *,
+    count: int = DEFAULT_CAPTION_COUNT,
+    load_image: LoadImage | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Captions sampled from every image: sample_id, generated_captions (null with a reason), reason.
+
+    Seeds come from the sample_ids, so a caption depends on its own image and id only. Rows as in `score_samples`.
+    Raises ValueError for count < 1, BrokenEngineError when the captioner fails on everything.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+
+    def caption_batch(columns: dict[str, list[Any]]) -> Values:
+        seeds = [seed_of(sample_id, "generated_captions") for sample_id in columns["sample_id"]]
+        captions = captioner.sample_captions(columns["image"], seeds, count)
+        short = [found for found in captions if len(found) != count]
+        if len(captions) != len(seeds) or short:
+            raise ContractError(
+                f"the captioner must return {count} captions for each of {len(seeds)} images; "
+                f"got {len(captions)} lists, {len(short)} of another length"
+            )
+        return Values.of(np.zeros(len(seeds)), generated_captions=captions)
+
+    values = _evaluate(
+        samples,
+        ("image", "sample_id"),
+        caption_batch,
+        load_image=load_image,
+        batch_size=batch_size,
+        progress=progress,
+        label="role 'captioner'",
+    )
+    captions = values.details.get("generated_captions", [None] * samples.height)
+    return _row_identity(samples).with_columns(
+        pl.Series("generated_captions", captions, dtype=pl.List(pl.String)),
+        pl.Series("reason", values.reason, dtype=pl.String),
+    )
+
+
+class ContractError(RuntimeError):
+    """A method or an engine broke its contract: a bug, never a sample's fault."""
+
+
+def _checked(method: Method, values: Values) -> Values:
+    """`values` in float64 within bounds, every NaN with a reason. Raises ContractError, OutOfBoundsError."""
+    value = np.asarray(values.value, dtype=np.float64).copy()
+    reason = list(values.reason)
+    lengths = {len(value), len(reason), *(len(column) for column in values.details.values())}
+    if value.ndim != 1 or len(lengths) != 1:
+        raise ContractError(f"method {method.name!r} returned columns of different lengths {sorted(lengths)}")
+    for i in np.flatnonzero(~np.isfinite(value)):
+        reason[i] = reason[i] or "not_a_number"
+        value[i] = np.nan
+    both = [i for i, why in enumerate(reason) if why is not None and not math.isnan(value[i])]
+    if both:
+        raise ContractError(f"method {method.name!r} returned value {value[both[0]]} with reason {reason[both[0]]!r}")
+    low, high = method.bounds
+    outside = value[(value < low - BOUNDS_TOLERANCE) | (value > high + BOUNDS_TOLERANCE)]
+    if len(outside):
+        raise OutOfBoundsError(
+            f"method {method.name!r} promises {method.unit} in [{low:g}, {high:g}], got {outside[0]} "
+            f"({len(outside)} such values); correct its bounds, or the engine that answers"
+        )
+    return Values(np.clip(value, low, high), reason, values.details)
+
+
+def _row_identity(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.select("sample_id", *(name for name in ROW_COLUMNS if name in samples.columns))
+
+
+def _detail_schema(method: Method) -> dict[str, pl.DataType]:
+    """Column types of the method's details, read off its worked example: a shard full of nulls has the same schema."""
+    example = method.function(**method.example.columns, **method.example.roles)
+    return {name: pl.Series(column, strict=False).dtype for name, column in example.details.items()}
+
+
+@dataclass
+class _Run:
+    """State of one pass over the samples."""
+
+    value: np.ndarray  # (N,)
+    reason: list[str | None]
+    details: dict[str, list[Any]]
+    has_answered: bool = False  # an engine has answered at least once
+    first_error: Exception | None = None
+
+
+def _evaluate(
+    samples: pl.DataFrame,
+    columns: Sequence[str],
+    call: Callable[[dict[str, list[Any]]], Values],
+    *,
+    load_image: LoadImage | None,
+    batch_size: int,
+    progress: Progress | None,
+    label: str,
+) -> Values:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    needed = {"sample_id", *columns} - {"image"}
+    absent = sorted(needed - set(samples.columns))
+    if absent:
+        raise ValueError(f"{label} reads the columns {sorted(needed)}; samples lack {absent}")
+    n = samples.height
+    run = _Run(np.full(n, np.nan), _upstream_reasons(samples, columns), {})
+    for start in range(0, n, batch_size):
+        stop = min(start + batch_size, n)
+        batch = _read_batch(samples, start, stop, columns, run, load_image)
+        if batch:
+            _score_batch(batch, call, run, label)
+        if progress is not None:
+            progress(stop - start)
+    if run.first_error is not None and not run.has_answered:
+        raise _broken(label, run.first_error, "every sample") from run.first_error
+    return Values(run.value, run.reason, run.details)
+
+
+def _upstream_reasons(samples: pl.DataFrame, columns: Sequence[str]) -> list[str | None]:
+    """Why a row cannot be asked about at all: not kept upstream, or a null column."""
+    reasons: list[str | None] = [None] * samples.height
+    if "status" in samples.columns:
+        why = samples["reason"] if "reason" in samples.columns else pl.Series([None] * samples.height)
+        reasons = [
+            None if status == "kept" else f"upstream_{status or 'unknown'}:{reason or 'no_reason'}"
+            for status, reason in zip(samples["status"], why, strict=True)
+        ]
+    for name in columns:
+        if name == "image":
+            continue
+        is_null = samples[name].is_null().to_list()
+        given = f"{name}_reason"
+        causes = samples[given].to_list() if given in samples.columns else [None] * samples.height
+        for i, null in enumerate(is_null):
+            if null and reasons[i] is None:
+                reasons[i] = causes[i] or f"no_{name}"
+    return reasons
+
+
+def _read_batch(
+    samples: pl.DataFrame,
+    start: int,
+    stop: int,
+    columns: Sequence[str],
+    run: _Run,
+    load_image: LoadImage | None,
+) -> list[tuple[int, dict[str, Any]]]:
+    """Askable rows of a slice with their column values, images loaded; the others get their reason."""
+    batch = []
+    for i, row in enumerate(samples.slice(start, stop - start).iter_rows(named=True), start=start):
+        if run.reason[i] is not None:
+            continue
+        inputs = {name: row[name] for name in columns if name != "image"}
+        if "image" in columns:
+            if load_image is None or row.get("has_image") is False:
+                run.reason[i] = "no_image"
+                continue
+            try:
+                inputs["image"] = load_image(row)
+            except ImageRejected as error:
+                run.reason[i] = error.reason if error.reason == "no_image" else f"image_{error.reason}"
+                continue
+        batch.append((i, inputs))
+    return batch
+
+
+def _score_batch(
+    batch: list[tuple[int, dict[str, Any]]],
+    call: Callable[[dict[str, list[Any]]], Values],
+    run: _Run,
+    label: str,
+) -> None:
+    failures: list[Exception] = []
+
+    def attempt(part: list[tuple[int, dict[str, Any]]]) -> None:
+        try:
+            values = call({name: [inputs[name] for _, inputs in part] for name in part[0][1]})
+        except (ContractError, OutOfBoundsError):
+            raise
+        except Exception as error:  # an engine may raise anything; the sample keeps the type as its reason
+            if len(part) == 1:
+                failures.append(error)
+                run.first_error = run.first_error or error
+                run.reason[part[0][0]] = f"engine_error:{type(error).__name__}"
+                return
+            middle = len(part) // 2
+            attempt(part[:middle])
+            attempt(part[middle:])
+            return
+        if len(values.value) != len(part):
+            raise ContractError(f"{label} returned {len(values.value)} values for {len(part)} samples")
+        run.has_answered = True
+        for k, (i, _) in enumerate(part):
+            run.value[i], run.reason[i] = values.value[k], values.reason[k]
+            for name, column in values.details.items():
+                run.details.setdefault(name, [None] * len(run.reason))[i] = column[k]
+
+    attempt(batch)
+    if len(failures) == len(batch) and len(batch) >= (2 if not run.has_answered else BROKEN_ENGINE_BATCH):
+        raise _broken(label, failures[0], f"all {len(batch)} samples of a batch") from failures[0]
+
+
+def _broken(label: str, error: Exception, what: str) -> BrokenEngineError:
+    return BrokenEngineError(
+        f"{label} failed on {what}, so its engine is broken rather than the samples; the first error was "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def score_file(
+    method: Method,
+    input_path: Path,
+    out: Path,
+    roles: Mapping[str, Any],
+    *,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
+
+    Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
+    that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
+    tars. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number, columns their names.
+    Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
+    """
+    input_path, out = Path(input_path), Path(out)
+    if out.suffix not in _WRITERS:
+        raise ValueError(f"output must end in one of {', '.join(_WRITERS)}, got {out.name!r}")
+    table = read_captions(input_path)
+    taken = [name for name in (method.name, f"{method.name}_reason") if name in table.columns]
+    if taken:
+        raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
+    if "image" in method.columns and not {"image", "member"} & set(table.columns):
+        raise ValueError(
+            f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
+            f"webdataset tar; it has {table.columns}"
+        )
+    samples = _as_samples(table)
+    scored = score_samples(
+        method,
+        samples,
+        roles,
+        load_image=partial(_load_row_image, input_path),
+        batch_size=batch_size,
+        progress=progress,
+    )
+    result = table.with_columns(scored["value"].alias(method.name), scored["reason"].alias(f"{method.name}_reason"))
+    with replacing(out) as temporary:
+        _WRITERS[out.suffix](result, temporary)
+    return result
+
+
+def read_captions(path: Path) -> pl.DataFrame:
+    """Table of a captions file (see `score_file`), at least with a column caption.
+
+    Raises ValueError for an unknown kind of file or no column caption, FileNotFoundError where there is none.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no file or folder {path}")
+    if path.is_dir() or path.suffix == ".tar":
+        tars = sorted(path.glob("*.tar")) if path.is_dir() else [path]
+        if not tars:
+            raise ValueError(f"{path}: expected a folder of webdataset .tar files, found none")
+        rows = [row for tar in tars for row in _webdataset_rows(tar)]
+        schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
+        return pl.DataFrame(rows, schema=schema)
+    if path.suffix == ".txt":
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: other separators belong to a caption
+        lines = lines[:-1] if lines[-1] == "" else lines
+        return pl.DataFrame({"caption": [line.removesuffix("\r") for line in lines]}, schema={"caption": pl.String})
+    if path.suffix == ".parquet":
+        table = pl.read_parquet(path, glob=False)
+    elif path.suffix in (".tsv", ".csv"):
+        table = pl.read_csv(
+            path,
+            separator="\t" if path.suffix == ".tsv" else ",",
+            quote_char=None if path.suffix == ".tsv" else '"',
+            infer_schema=False,  # every column stays the text it was
+            empty_string_is_null=False,
+            glob=False,
+        )
+    else:
+        raise ValueError(f"{path}: expected .txt, .tsv, .csv, .parquet, a webdataset .tar or a folder of tars")
+    if "caption" not in table.columns:
+        raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
+    return table
+
+
+def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
+    """One row per key of a tar, in its order: the caption from .txt, the image's member name; null where absent."""
+    members: dict[str, dict[str, str]] = {}
+    for name in tar_index(tar).members:
+        folder, _, file = name.rpartition("/")
+        stem, _, suffix = file.partition(".")
+        members.setdefault(f"{folder}/{stem}" if folder else stem, {})[f".{suffix.lower()}"] = name
+    for key, parts in members.items():
+        try:
+            caption = tar_index(tar).read(parts[".txt"]).decode("utf-8", "replace") if ".txt" in parts else None
+        except ImageRejected:  # the tar is cut inside this member: the row stays, without a caption
+            caption = None
+        image = next((parts[suffix] for suffix in IMAGE_SUFFIXES if suffix in parts), None)
+        yield {"key": key, "caption": caption, "tar": str(tar), "member": image}
+
+
+def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
+    own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
+    place = next((name for name in ("url", "image", "key") if name in table.columns), None)
+    ids = [
+        row[own]
+        if own and is_sample_id(row[own])
+        else sample_id_of(None if place is None else str(row[place]), row["caption"])
+        for row in table.iter_rows(named=True)
+    ]
+    # Status and reason of a file are its own business: every row is asked about.
+    rest = table.drop("sample_id", "status", "reason", strict=False)
+    return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
+
+
+def _load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
+    if row.get("member") is not None:
+        return decode_image(tar_index(Path(row["tar"])).read(row["member"]))
+    if not row.get("image"):
+        raise ImageRejected("no_image", f"sample {row['sample_id']} names no image")
+    path = input_path.parent / row["image"]
+    if not path.is_file():
+        raise ImageRejected("not_found", f"no file {path}")
+    return decode_image(path.read_bytes())
+
+
+_WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
+    ".parquet": lambda table, path: table.write_parquet(path),
+    ".csv": lambda table, path: table.write_csv(path),
+    ".tsv": lambda table, path: _write_tsv(table, path),
+    ".jsonl": lambda table, path: table.write_ndjson(path),
+}
+
+
+def _write_tsv(table: pl.DataFrame, path: Path) -> None:
+    """Tab-separated without quoting. Raises ValueError where a text holds a tab or a line break."""
+    for name, dtype in table.schema.items():
+        if dtype == pl.String and table[name].str.contains(r"[\t\n\r]").any():
+            raise ValueError(f"column {name!r} holds tabs or line breaks, which .tsv cannot; write .parquet or .jsonl")
+    table.write_csv(path, separator="\t", quote_style="never")

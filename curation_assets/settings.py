@@ -1,0 +1,134 @@
+"""Settings: the only file that reads the environment. Frozen, checked when built."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from curation_assets.roles import ROLES
+
+PACKAGE_ROOT = Path(__file__).parent
+PROFILES_ROOT = PACKAGE_ROOT / "profiles"
+
+POOL_NAME = re.compile(r"^[a-z0-9_]+$")
+SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
+
+
+def shard_key(pool: str, number: int) -> str:
+    """Partition key of a shard: 'scenes', 3 → 'scenes-000003'. Raises ValueError for a bad pool name or number."""
+    if not POOL_NAME.match(pool):
+        raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {pool!r}")
+    if not 0 <= number <= 999_999:
+        raise ValueError(f"shard number must be in [0, 999999], got {number}")
+    return f"{pool}-{number:06d}"
+
+
+def check_shard_key(key: str) -> str:
+    """`key` itself if well formed (Dagster accepts anything). Raises ValueError otherwise."""
+    if not SHARD_KEY.match(key):
+        raise ValueError(f"shard key must match {SHARD_KEY.pattern} (such as scenes-000003), got {key!r}")
+    return key
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One address per role, with the generation settings of that role.
+
+    `roles`: role name → address (`embedded:…`, `bank:…`, `hub:org/name@revision`, `path:…`, `pool:…` for what the
+    pool itself distilled). `generation`: role name → keyword settings. `methods`: method name → keyword settings of
+    its function. `batch_size`: role name → samples. `device`: 'auto', 'cpu' or 'cuda'.
+    """
+
+    name: str
+    roles: Mapping[str, str]
+    generation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    batch_size: Mapping[str, int] = field(default_factory=dict)
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        unknown = (set(self.roles) | set(self.generation) | set(self.batch_size)) - set(ROLES)
+        if unknown:
+            raise ValueError(f"profile {self.name!r} names unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"profile {self.name!r}: device must be auto, cpu or cuda, got {self.device!r}")
+        for role, address in self.roles.items():
+            if ":" not in address:
+                raise ValueError(
+                    f"profile {self.name!r}: address of role {role!r} must read scheme:rest "
+                    f"(embedded:clip, hub:org/name@revision, path:/folder), got {address!r}"
+                )
+        object.__setattr__(self, "roles", MappingProxyType(dict(self.roles)))
+
+    def address(self, role: str) -> str:
+        """Address that fills `role`. Raises ValueError when the profile leaves the role empty."""
+        if role not in self.roles:
+            raise ValueError(f"profile {self.name!r} fills no role {role!r}; add 'roles: {{{role}: ADDRESS}}' to it")
+        return self.roles[role]
+
+    def with_roles(self, **addresses: str) -> "Profile":
+        """The same profile with some addresses replaced."""
+        return replace(self, roles={**self.roles, **addresses})
+
+
+def load_profile(name_or_path: str) -> Profile:
+    """A profile by name (shipped: embedded, hub) or by path of a YAML file.
+
+    Raises ValueError with the choices for an unknown name, or for a file that lacks 'roles'.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = PROFILES_ROOT / f"{name_or_path}.yaml"
+    if not path.is_file():
+        shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
+        raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
+    content = yaml.safe_load(path.read_text()) or {}
+    if "roles" not in content:
+        raise ValueError(f"{path}: expected a mapping with 'roles', got keys {sorted(content)}")
+    return Profile(name=content.pop("name", path.stem), **content)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where things live and how the machine is used."""
+
+    home: Path  # everything the program writes
+    profile: Profile
+    threads: int  # torch and DuckDB threads
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+
+    @property
+    def pools_root(self) -> Path:
+        """Pool declarations, one YAML file each."""
+        return self.home / "pools"
+
+    def work(self, pool: str) -> Path:
+        """Folder of one pool's tables, tars and reports."""
+        return self.home / "work" / pool
+
+    @property
+    def catalog(self) -> Path:
+        """The DuckDB file of views over every pool."""
+        return self.home / "catalog.duckdb"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Dagster's instance folder."""
+        return self.home / "dagster"
+
+
+def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
+    """Settings from arguments, else CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, else ./data, embedded, all cores."""
+    return Settings(
+        home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
+        profile=load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded")),
+        threads=int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1)),
+    )

@@ -1,0 +1,75 @@
+"""DuckDB's view of the tables: one catalogue file over all pools, and in-memory connections over one."""
+
+from pathlib import Path
+
+import duckdb
+
+from curation_assets.settings import POOL_NAME
+from curation_assets.stages import STAGES
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.shard_store import DATA_FILE, ShardStore
+
+CATALOG_FILE = "catalog.duckdb"
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def read_table_sql(store: ShardStore, asset: str) -> str:
+    """DuckDB expression that reads an asset, shard by shard or whole. New shards show without a new expression."""
+    if store.table_path(asset).is_file():
+        return f"read_parquet({_literal(store.table_path(asset).absolute())}, hive_partitioning = false)"
+    pattern = store.asset_path(asset).absolute() / "shard=*" / DATA_FILE
+    return f"read_parquet({_literal(pattern)}, hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
+
+
+def stored_tables(store: ShardStore) -> list[str]:
+    """Assets of the store that have at least one table file, in flow order."""
+    found = []
+    for stage in STAGES:
+        for folder in sorted((store.root / stage).glob("[a-z0-9_]*")):
+            asset = f"{stage}/{folder.name}"
+            if not folder.is_symlink() and (store.table_path(asset).is_file() or store.partitions(asset)):
+                found.append(asset)
+    return found
+
+
+def rebuild_catalog(home: Path) -> Path:
+    """Write `home`/catalog.duckdb: a view `<pool>.<stage>_<name>` per table, e.g. `scenes.signals_clip_score`.
+
+    Built aside and swapped in one step: a connection to the old file goes on reading it. Views read the Parquet
+    files when queried, so only a new table (not a new shard) asks for a rebuild. Returns the path.
+    """
+    catalog = Path(home) / CATALOG_FILE
+    with replacing(catalog) as temporary:
+        with duckdb.connect(str(temporary)) as connection:
+            for pool_folder in sorted((Path(home) / "work").glob("*")):
+                if not POOL_NAME.match(pool_folder.name):
+                    continue
+                store = ShardStore(pool_folder)
+                connection.execute(f'create schema if not exists "{pool_folder.name}"')
+                for asset in stored_tables(store):
+                    view = asset.replace("/", "_")
+                    connection.execute(
+                        f'create view "{pool_folder.name}"."{view}" as select * from {read_table_sql(store, asset)}'
+                    )
+        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+    return catalog
+
+
+def open_pool(
+    store: ShardStore, assets: list[str] | None = None, *, threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
+
+    `assets`: None for all that are stored. Raises MissingTableError for one that is not.
+    """
+    connection = duckdb.connect(config={} if threads is None else {"threads": threads})
+    for stage in STAGES:
+        connection.execute(f'create schema "{stage}"')
+    for asset in stored_tables(store) if assets is None else assets:
+        store.scan(asset)  # raises MissingTableError, which names what to materialise
+        stage, name = asset.split("/")
+        connection.execute(f'create view "{stage}"."{name}" as select * from {read_table_sql(store, asset)}')
+    return connection

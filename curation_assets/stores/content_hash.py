@@ -1,0 +1,86 @@
+"""One hash for what a table says, whatever way it is chunked, compressed or laid out in memory."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def _update(digest: _Hash, series: pl.Series) -> None:
+    """Feed type, length, null mask and values; values under nulls do not count."""
+    dtype = series.dtype
+    digest.update(f"{dtype}|{len(series)}|".encode())
+    digest.update(np.packbits(series.is_null().to_numpy()).tobytes())
+    if isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            digest.update(f"{field.name}:".encode())
+            # a null struct has null fields, whatever the buffers below it say
+            values = series.struct.field(field.name)
+            _update(digest, values.set(series.is_null(), None) if series.null_count() else values)
+    elif isinstance(dtype, pl.List | pl.Array):
+        rows = series.to_frame("v").select(pl.col("v").cast(pl.List(dtype.inner))).to_series()  # type: ignore[arg-type]
+        lengths = rows.list.len().fill_null(0)
+        digest.update(lengths.cast(pl.UInt64).to_numpy().tobytes())
+        _update(digest, rows.filter(lengths > 0).explode())
+    elif dtype in (pl.String, pl.Categorical, pl.Enum) or isinstance(dtype, pl.Decimal):
+        texts = [text.encode() for text in series.cast(pl.String).fill_null("").to_list()]
+        digest.update(np.array([len(text) for text in texts], dtype=np.uint64).tobytes())
+        digest.update(b"".join(texts))
+    elif dtype == pl.Binary:
+        blobs = series.fill_null(b"").to_list()
+        digest.update(np.array([len(blob) for blob in blobs], dtype=np.uint64).tobytes())
+        digest.update(b"".join(blobs))
+    elif dtype == pl.Boolean:
+        digest.update(np.packbits(series.fill_null(False).to_numpy()).tobytes())
+    elif dtype.is_float():
+        numbers = series.fill_null(0.0).to_numpy().copy()
+        numbers[np.isnan(numbers)] = np.nan  # one NaN for all payloads
+        digest.update((numbers + 0.0).tobytes())  # -0.0 + 0.0 = 0.0: equal numbers, equal hash
+    elif dtype.is_integer() or dtype.is_temporal():
+        digest.update(series.to_physical().fill_null(0).to_numpy().tobytes())
+    elif dtype == pl.Null:
+        pass
+    else:
+        raise TypeError(
+            f"column {series.name!r} has type {dtype}, which no table of ours may hold; "
+            "cast it to numbers, strings, booleans, dates, lists or structs before writing"
+        )
+
+
+def frame_sha256(frame: pl.DataFrame) -> str:
+    """64 hex digits over column names, types, row order and values of `frame`.
+
+    Raises TypeError for a column of Python objects.
+    """
+    digest = hashlib.sha256()
+    for name in frame.columns:
+        digest.update(f"{len(name)}:{name}|".encode())
+        _update(digest, frame[name])
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """64 hex digits over a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_sha256(folder: Path) -> str:
+    """64 hex digits over the sorted (relative name, file sha256) list of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def config_sha256(config: Mapping[str, Any] | None) -> str:
+    """64 hex digits over a JSON-able configuration; key order does not matter. None and {} agree."""
+    return hashlib.sha256(json.dumps(dict(config or {}), sort_keys=True).encode()).hexdigest()

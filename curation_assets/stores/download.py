@@ -1,0 +1,325 @@
+"""Downloads of one shard by img2dataset, guarded: vetted URLs in, a verified tar and one row per input row out."""
+
+import contextlib
+import io
+import json
+import os
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+from PIL import Image
+
+from curation_assets.settings import check_shard_key
+from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path, write_text_atomically
+from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.download_reasons import reason_of
+from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
+from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, vet_url
+
+RECEIPT_FILE = "receipt.json"
+SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
+NO_URL = "no_url"
+MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
+_EXIF_ORIENTATION = 0x0112
+
+#: Grain of raw/downloads: one row per input row.
+DOWNLOADS_SCHEMA = pl.Schema(
+    {
+        "sample_id": pl.String,
+        "source_row": pl.Int64,
+        "status": pl.String,  # kept, dropped (nobody asked for it) or failed
+        "reason": pl.String,  # null iff kept
+        "message": pl.String,  # what img2dataset said, for people
+        "tar": pl.String,  # file name inside the shard's download folder
+        "member": pl.String,
+        "width": pl.Int32,
+        "height": pl.Int32,
+        "original_width": pl.Int32,
+        "original_height": pl.Int32,
+        "original_sha256": pl.String,  # of the bytes as downloaded
+    }
+)
+
+
+@dataclass(frozen=True)
+class DownloadSettings:
+    """How images are fetched and stored. The defaults follow DataComp's recipe (METHODS §3.4)."""
+
+    timeout_seconds: float = 10.0  # without a sign of life
+    max_seconds: float = 60.0  # for a whole body, however lively
+    retries: int = 1
+    threads: int = 32
+    image_size_px: int = 512  # longer side; larger images are scaled down, none is scaled up
+    encode_quality: int = 95
+    max_bytes: int = 20 * MIB
+    max_pixels: int = 50_000_000
+    disallowed_header_directives: tuple[str, ...] = ("noai", "noimageai", "noindex", "noimageindex")  # or noml
+    user_agent_token: str | None = None
+    connect_to: Mapping[str, str] = field(default_factory=dict)  # host of a URL → address:port to ask instead
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_seconds", "max_seconds", "threads", "image_size_px"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"download setting {name} must be positive, got {getattr(self, name)}")
+        if self.retries < 0 or not 1 <= self.encode_quality <= 100:
+            raise ValueError(
+                f"retries must be ≥ 0 and encode_quality in [1, 100], got {self.retries}, {self.encode_quality}"
+            )
+        if isinstance(self.disallowed_header_directives, str):
+            raise ValueError("disallowed_header_directives must be a list of words, got a single string")
+        object.__setattr__(self, "disallowed_header_directives", tuple(self.disallowed_header_directives))
+
+    @property
+    def limits(self) -> ImageLimits:
+        """What an image may cost."""
+        return ImageLimits(max_bytes=self.max_bytes, max_pixels=self.max_pixels)
+
+    def config(self) -> dict[str, Any]:
+        """The settings that may change what ends in the tar (not: threads, nor which port a local server has)."""
+        content = asdict(self)
+        del content["threads"], content["connect_to"]
+        return {**content, "disallowed_header_directives": list(self.disallowed_header_directives)}
+
+
+def download_shard(
+    urls: pl.DataFrame,
+    out_dir: Path,
+    shard_key: str,
+    *,
+    settings: DownloadSettings,
+    allow_hosts: tuple[str, ...] = (),
+    advance: Callable[[int], None] | None = None,
+) -> pl.DataFrame:
+    """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
+
+    `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
+    Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
+    A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
+    `advance` is told the number of rows done since last told.
+    Raises ValueError for repeated sample_ids or too many rows.
+    """
+    check_shard_key(shard_key)
+    if urls.height > MAX_ROWS:
+        raise ValueError(f"shard {shard_key} has {urls.height} rows; at most {MAX_ROWS} fit; lower shard_size")
+    if urls["sample_id"].n_unique() != urls.height:
+        raise ValueError(f"shard {shard_key}: sample_ids must be unique; leave duplicates out of the download")
+    rows = urls.select(
+        pl.col("sample_id").cast(pl.String),
+        pl.col("source_row").cast(pl.Int64),
+        pl.col("url").cast(pl.String),
+        pl.col("caption").cast(pl.String),
+    )
+    number = int(shard_key.rsplit("-", 1)[1])
+    name = f"{number:0{SHARD_DIGITS}d}"
+    final = out_dir / shard_key
+    tell = advance or (lambda done: None)
+    request_hash = _request_hash(rows, settings, allow_hosts)
+    if _is_complete(final, name, request_hash):
+        tell(rows.height)
+    else:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(final)
+        draft = temporary_path(final)
+        draft.mkdir()
+        try:
+            refused = _refusals(rows, (*allow_hosts, *settings.connect_to))
+            tell(len(refused))
+            wanted = rows.filter(~pl.col("sample_id").is_in(list(refused)))
+            if wanted.height:
+                _run_img2dataset(wanted, draft, number, settings, allow_hosts, tell)
+            write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
+            receipt = {"request_sha256": request_hash, "files": _file_hashes(draft)}
+            write_text_atomically(draft / RECEIPT_FILE, json.dumps(receipt, indent=1))
+            remove_path(final)
+            os.replace(draft, final)
+        except BaseException:
+            remove_path(draft)
+            raise
+    return _outcome(rows, final, name)
+
+
+def _request_hash(rows: pl.DataFrame, settings: DownloadSettings, allow_hosts: tuple[str, ...]) -> str:
+    return config_sha256(
+        {"rows": frame_sha256(rows), "settings": settings.config(), "allow_hosts": sorted(allow_hosts)}
+    )
+
+
+def _file_hashes(folder: Path) -> dict[str, str]:
+    return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != RECEIPT_FILE}
+
+
+def _is_complete(folder: Path, name: str, request_hash: str) -> bool:
+    """The receipt is written last; its hashes say whether every file is still what was downloaded."""
+    path = folder / RECEIPT_FILE
+    if not path.is_file():
+        return False
+    try:
+        receipt = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        return False
+    return receipt.get("request_sha256") == request_hash and receipt.get("files") == _file_hashes(folder)
+
+
+def _refusals(rows: pl.DataFrame, allow_hosts: tuple[str, ...]) -> dict[str, str]:
+    """sample_id → message of the URLs that are refused by their text; names are resolved when connecting."""
+    refused = {}
+    for sample_id, url in rows.select("sample_id", "url").iter_rows():
+        if url is None:
+            refused[sample_id] = NO_URL
+            continue
+        try:
+            vet_url(url, allow_hosts, resolve=False)
+        except UrlRefused as refusal:
+            refused[sample_id] = str(refusal)
+    return refused
+
+
+# -- img2dataset ------------------------------------------------------------------------------------------------------
+
+#: img2dataset looks `urllib` up in its module, so one download per process may have its guard there.
+_GUARD_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def _guarded(opener: GuardedOpener) -> Iterator[None]:
+    """While inside, img2dataset's downloader opens URLs through `opener`; the rest of the process is untouched."""
+    from img2dataset import downloader
+
+    with _GUARD_LOCK:
+        original = downloader.urllib
+        downloader.urllib = SimpleNamespace(
+            request=SimpleNamespace(Request=urllib.request.Request, urlopen=opener.urlopen)
+        )
+        try:
+            yield
+        finally:
+            downloader.urllib = original
+
+
+def _run_img2dataset(
+    rows: pl.DataFrame,
+    folder: Path,
+    number: int,
+    settings: DownloadSettings,
+    allow_hosts: tuple[str, ...],
+    tell: Callable[[int], None],
+) -> None:
+    """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import asks the network for a newer version
+    from img2dataset.downloader import Downloader
+    from img2dataset.writer import WebDatasetSampleWriter
+
+    feed = folder / "feed.arrow"
+    table = rows.select(pl.col("url"), pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
+    table.write_ipc(feed, compat_level=pl.CompatLevel.oldest())
+
+    class CountingWriter(WebDatasetSampleWriter):  # type: ignore[misc]
+        """Tells the progress bar of each row that is written, failed or not."""
+
+        def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
+            super().write(img_str, key, caption, meta)
+            tell(1)
+
+    download = Downloader(
+        sample_writer_class=CountingWriter,
+        resizer=_guarded_resizer(settings),
+        thread_count=min(settings.threads, rows.height),
+        save_caption=True,
+        extract_exif=False,
+        output_folder=str(folder),
+        column_list=["url", "caption", "uid"],
+        timeout=settings.timeout_seconds,
+        number_sample_per_shard=MAX_ROWS,
+        oom_shard_count=SHARD_DIGITS,
+        compute_hash="sha256",
+        verify_hash_type=None,
+        encode_format="jpg",
+        retries=settings.retries,
+        user_agent_token=settings.user_agent_token,
+        disallowed_header_directives=list(settings.disallowed_header_directives) or None,
+    )
+    opener = GuardedOpener(
+        allow_hosts, settings.connect_to, max_bytes=settings.max_bytes, max_seconds=settings.max_seconds
+    )
+    with _guarded(opener):
+        download.download_shard((number, str(feed)))  # not __call__, which prints exceptions and goes on
+
+
+def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...]]:
+    from img2dataset.resizer import Resizer
+
+    class GuardedResizer(Resizer):  # type: ignore[misc]
+        """Checks the header before OpenCV decodes, and turns images upright, which Resizer forgets when it scales."""
+
+        def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:
+            data = img_stream.getvalue()
+            try:
+                check_image(data, settings.limits)
+                if _is_rotated(data):
+                    upright = io.BytesIO()
+                    decode_image(data, settings.limits).save(upright, "PNG", compress_level=1)
+                    return super().__call__(upright, blurring_bbox_list)
+            except ImageRejected as rejection:
+                return None, None, None, None, None, str(rejection)
+            return super().__call__(img_stream, blurring_bbox_list)
+
+    return GuardedResizer(
+        image_size=settings.image_size_px,
+        resize_mode="keep_ratio_largest",
+        resize_only_if_bigger=True,
+        encode_quality=settings.encode_quality,
+        encode_format="jpg",
+        skip_reencode=True,  # a JPEG that need not be scaled keeps its bytes
+    )
+
+
+def _is_rotated(data: bytes) -> bool:
+    return Image.open(io.BytesIO(data)).getexif().get(_EXIF_ORIENTATION, 1) != 1
+
+
+# -- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
+    """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
+    refused: dict[str, str] = json.loads((folder / "refused.json").read_text(encoding="utf-8"))
+    told: dict[str, dict[str, Any]] = {}
+    members: set[str] = set()
+    if (folder / f"{name}.parquet").is_file():
+        told = {row["uid"]: row for row in pl.read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
+        members = set(tar_index(folder / f"{name}.tar").members)
+    outcome = []
+    for sample_id, source_row in rows.select("sample_id", "source_row").iter_rows():
+        row: dict[str, Any] = dict.fromkeys(DOWNLOADS_SCHEMA)
+        row |= {"sample_id": sample_id, "source_row": source_row}
+        record = told.get(sample_id)
+        if sample_id in refused:
+            message = refused[sample_id]
+            reason = NO_URL if message == NO_URL else reason_of("", message)
+            row |= {"status": "failed", "reason": reason, "message": message}
+        elif record is None:
+            row |= {"status": "failed", "reason": "download_lost", "message": "img2dataset wrote no row for it"}
+        elif record["status"] != "success":
+            row |= {
+                "status": "failed",
+                "reason": reason_of(record["status"], record["error_message"]),
+                "message": record["error_message"],
+            }
+        elif f"{record['key']}.jpg" not in members:
+            row |= {"status": "failed", "reason": "missing_in_tar", "message": "told as success, but not in the tar"}
+        else:
+            row |= {column: record[column] for column in ("width", "height", "original_width", "original_height")}
+            row |= {
+                "status": "kept",
+                "tar": f"{name}.tar",
+                "member": f"{record['key']}.jpg",
+                "original_sha256": record["sha256"],
+            }
+        outcome.append(row)
+    return pl.DataFrame(outcome, schema=DOWNLOADS_SCHEMA, orient="row")

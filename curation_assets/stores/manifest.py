@@ -1,0 +1,81 @@
+"""A manifest: what a stored table is, and exactly what it was made from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from curation_assets.roles import ModelIdentity
+
+
+@dataclass(frozen=True)
+class InputVersion:
+    """One table that was read, in the version that was read."""
+
+    asset: str  # "stage/name"
+    partition: str | None
+    content_sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Identity, origin and cost of one stored table (or model folder)."""
+
+    asset: str  # "stage/name"
+    partition: str | None  # shard key; None for a global table
+    content_sha256: str  # of the logical content (tables) or of the files (folders)
+    code_version: str
+    models: tuple[Mapping[str, str], ...]  # address, revision, weights_sha256 of each model that answered
+    config_hash: str
+    inputs: tuple[InputVersion, ...]
+    run_id: str
+    row_count: int  # rows of a table; files of a folder
+    seconds: float  # wall time of the computation
+    written_at: str  # UTC, ISO 8601
+
+    def to_json(self) -> str:
+        """Sorted, indented JSON."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """The inverse of `to_json`. Raises ValueError for JSON that is no manifest."""
+        try:
+            content = json.loads(text)
+            inputs = tuple(InputVersion(**one) for one in content.pop("inputs"))
+            return cls(models=tuple(content.pop("models")), inputs=inputs, **content)
+        except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"expected a manifest as JSON, got {text[:80]!r} ({error})") from error
+
+    def is_made_from(
+        self,
+        code_version: str,
+        config_hash: str,
+        models: Sequence[Mapping[str, str]],
+        inputs: Sequence[InputVersion],
+    ) -> bool:
+        """True when code, configuration, models and input contents are all the same as given."""
+        return (
+            self.code_version == code_version
+            and self.config_hash == config_hash
+            and [dict(model) for model in self.models] == [dict(model) for model in models]
+            and sorted(self.inputs, key=_input_order) == sorted(inputs, key=_input_order)
+        )
+
+
+def _input_order(version: InputVersion) -> tuple[str, str]:
+    return version.asset, version.partition or ""
+
+
+def model_records(models: Sequence[ModelIdentity | Mapping[str, str]]) -> tuple[dict[str, str], ...]:
+    """Identities as plain dicts, sorted by address."""
+    records: list[dict[str, Any]] = [
+        asdict(model) if isinstance(model, ModelIdentity) else dict(model) for model in models
+    ]
+    return tuple(sorted(records, key=lambda record: record["address"]))
+
+
+def utc_now() -> str:
+    """The time of day, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

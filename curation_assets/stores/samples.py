@@ -1,0 +1,135 @@
+"""raw/samples: every input row with its image, or with the reason why it has none."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, tar_index
+
+#: Grain of raw/registered_shards: one row per input row.
+REGISTERED_SCHEMA = pl.Schema(
+    {
+        "sample_id": pl.String,
+        "shard": pl.String,
+        "source_row": pl.Int64,  # place in the source: of the whole table, or of the tar's sorted keys
+        "url": pl.String,
+        "caption": pl.String,
+        "is_duplicate": pl.Boolean,  # an earlier row has the same sample_id
+        "tar": pl.String,  # webdataset pools: where the image lies already
+        "member": pl.String,
+        "source_reason": pl.String,  # webdataset pools: what is wrong with the sample as delivered
+    }
+)
+
+#: Grain of raw/samples: one row per input row, as registered.
+SAMPLES_SCHEMA = pl.Schema(
+    {
+        "sample_id": pl.String,
+        "shard": pl.String,
+        "source_row": pl.Int64,
+        "url": pl.String,
+        "caption": pl.String,
+        "tar": pl.String,  # relative to the pool's work folder, or absolute; null without a usable image
+        "member": pl.String,
+        "has_image": pl.Boolean,
+        "width": pl.Int32,  # of the stored image, px
+        "height": pl.Int32,
+        "original_width": pl.Int32,  # before img2dataset scaled it down; null where unknown
+        "original_height": pl.Int32,
+        "image_bytes": pl.Int64,
+        "image_sha256": pl.String,  # of the stored image file
+        "original_sha256": pl.String,  # of the file as downloaded; null where unknown
+        "status": pl.String,  # kept, dropped or failed
+        "reason": pl.String,  # null iff kept
+    }
+)
+
+
+def drop_reason(row: Mapping[str, Any]) -> str | None:
+    """Why we do not want a row, whatever its image: an earlier twin, or nothing written in its caption."""
+    if row["is_duplicate"]:
+        return "duplicate_sample_id"
+    if row["caption"] is not None and not row["caption"].strip():
+        return "empty_caption"
+    return None
+
+
+def build_sample_rows(
+    registered: pl.DataFrame,
+    downloads: pl.DataFrame,
+    *,
+    work: Path,
+    download_folder: str,
+    has_images: bool,
+    limits: ImageLimits,
+) -> pl.DataFrame:
+    """One row per registered row, in the same order (SAMPLES_SCHEMA).
+
+    Precedence of the terminal state: dropped (duplicate_sample_id, empty_caption), failed as delivered (missing_txt,
+    missing_image, …), failed in the download, failed as an image (image_undecodable, image_truncated,
+    image_too_many_pixels, …), kept. A null caption is empty_caption too, unless the delivery is at fault.
+    `download_folder`: where the downloaded tars of this shard lie, relative to `work`.
+    Raises ValueError when `downloads` is not, row by row, about the same samples.
+    """
+    keys = ["sample_id", "source_row"]
+    if not registered.select(keys).equals(downloads.select(keys)):
+        raise ValueError(
+            f"raw/downloads ({downloads.height} rows) does not carry on raw/registered_shards "
+            f"({registered.height} rows) row by row; materialise raw/downloads again"
+        )
+    rows = []
+    for told, fetched in zip(registered.iter_rows(named=True), downloads.iter_rows(named=True), strict=True):
+        row: dict[str, Any] = dict.fromkeys(SAMPLES_SCHEMA)
+        row |= {name: told[name] for name in ("sample_id", "shard", "source_row", "url", "caption")}
+        row |= {"has_image": False, "status": "kept"}
+        reason = drop_reason(told)
+        if reason is None and told["source_reason"] is None and told["caption"] is None:
+            reason = "empty_caption"
+        if reason is not None:
+            row |= {"status": "dropped", "reason": reason}
+        elif told["source_reason"] is not None:
+            row |= {"status": "failed", "reason": told["source_reason"]}
+        elif fetched["status"] != "kept":
+            row |= {"status": fetched["status"], "reason": fetched["reason"]}
+        elif has_images:
+            row |= {name: fetched[name] for name in ("original_width", "original_height", "original_sha256")}
+            is_delivered = told["member"] is not None
+            tar = told["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
+            row |= _image_columns(work, tar, told["member"] if is_delivered else fetched["member"], limits)
+        rows.append(row)
+    return pl.DataFrame(rows, schema=SAMPLES_SCHEMA, orient="row")
+
+
+def _image_columns(work: Path, tar: str, member: str, limits: ImageLimits) -> dict[str, Any]:
+    try:
+        data = tar_index(work / tar).read(member)
+        facts = check_image(data, limits)
+    except ImageRejected as rejection:
+        return {"status": "failed", "reason": f"image_{rejection.reason}"}
+    return {
+        "tar": tar,
+        "member": member,
+        "has_image": True,
+        "width": facts.width,
+        "height": facts.height,
+        "image_bytes": len(data),
+        "image_sha256": hashlib.sha256(data).hexdigest(),
+    }
+
+
+def duplicates_across_shards(samples: pl.LazyFrame) -> pl.DataFrame:
+    """Ids that are kept in more than one shard. Grain: one row per such sample_id; columns sample_id, shards.
+
+    A table source is searched for duplicates as a whole; tars only one by one, so this is for webdataset pools.
+    """
+    return (
+        samples.filter(pl.col("status") == "kept")
+        .group_by("sample_id")
+        .agg(pl.col("shard").sort().alias("shards"))
+        .filter(pl.col("shards").list.len() > 1)
+        .sort("sample_id")
+        .collect()
+    )

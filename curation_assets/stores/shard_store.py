@@ -1,0 +1,366 @@
+"""Tables on disk: one Parquet file per shard (or per pool), each carrying the manifest of what it was made from.
+
+Layout under the store's root, a pool's work folder:
+
+    raw/samples/shard=scenes-000003/data.parquet   per shard, with manifest.json beside it
+    standardised/length_statistics/data.parquet    per pool, likewise
+    distilled/icc_student/                         a folder of files (a model)
+
+The manifest lives in the Parquet footer, so table and manifest change in one os.replace; `manifest.json` is a copy
+for people and other tools. Any number of processes may write different tables or shards at once.
+"""
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.roles import ModelIdentity
+from curation_assets.settings import check_shard_key
+from curation_assets.stages import check_reads_forward, stage_position
+from curation_assets.stores.atomic import (
+    remove_path,
+    remove_stale,
+    replacing,
+    temporary_path,
+    write_text_atomically,
+)
+from curation_assets.stores.content_hash import config_sha256, folder_sha256, frame_sha256
+from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
+
+DATA_FILE = "data.parquet"
+MANIFEST_FILE = "manifest.json"
+FOOTER_KEY = "curation_manifest"
+_NAME = re.compile(r"^[a-z0-9_]+$")
+
+Models = Sequence[ModelIdentity | Mapping[str, str]]
+
+
+class StoreError(Exception):
+    """Something about a stored table that its reader must hear about."""
+
+
+class MissingTableError(StoreError, FileNotFoundError):
+    """The table is not there yet."""
+
+
+class MissingInputError(MissingTableError):
+    """An input of the table to be made is not there yet."""
+
+
+class CorruptTableError(StoreError):
+    """The table's file is there and does not say what was written."""
+
+
+@dataclass(frozen=True)
+class Materialised:
+    """Outcome of `materialise`: the manifest in force, and whether the work was already done."""
+
+    manifest: Manifest
+    is_reused: bool
+
+
+def _named(asset: str, partition: str | None) -> str:
+    return asset if partition is None else f"{asset} of shard {partition}"
+
+
+class ShardStore:
+    """The tables of one pool. Raises ValueError for names that are not 'stage/name' or keys that are no shard keys."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+
+    # -- places ---------------------------------------------------------------------------------------------------
+
+    def asset_path(self, asset: str) -> Path:
+        """Folder of an asset."""
+        stage, _, name = asset.partition("/")
+        stage_position(stage)
+        if not _NAME.match(name):
+            raise ValueError(
+                f"asset must read stage/name with name in a-z, 0-9, _ (such as signals/icc), got {asset!r}"
+            )
+        return self.root / stage / name
+
+    def table_path(self, asset: str, partition: str | None = None) -> Path:
+        """Where the Parquet file of a table lies, whether it exists or not."""
+        folder = self.asset_path(asset)
+        return folder / DATA_FILE if partition is None else folder / f"shard={check_shard_key(partition)}" / DATA_FILE
+
+    def folder_path(self, asset: str) -> Path:
+        """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version."""
+        return self.asset_path(asset)
+
+    def partitions(self, asset: str) -> list[str]:
+        """Shard keys that are materialised, sorted."""
+        return sorted(p.parent.name.removeprefix("shard=") for p in self.asset_path(asset).glob(f"shard=*/{DATA_FILE}"))
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def manifest(self, asset: str, partition: str | None = None) -> Manifest | None:
+        """Manifest of a table or folder asset, None where it is not materialised. Raises CorruptTableError."""
+        path = self.table_path(asset, partition)
+        if path.is_file():
+            try:
+                footer = pl.read_parquet_metadata(path)
+            except (pl.exceptions.PolarsError, OSError) as error:
+                raise self._corrupt(asset, partition, str(error)) from error
+            if FOOTER_KEY not in footer:
+                raise self._corrupt(asset, partition, f"its footer has no {FOOTER_KEY!r}: another program wrote it")
+            return Manifest.from_json(footer[FOOTER_KEY])
+        folder = self.asset_path(asset)
+        if partition is None and folder.is_symlink():
+            sidecar = folder.resolve().parent / MANIFEST_FILE
+            if not sidecar.is_file():
+                raise self._corrupt(asset, partition, f"its version {folder.resolve()} has no {MANIFEST_FILE}")
+            return Manifest.from_json(sidecar.read_text(encoding="utf-8"))
+        return None
+
+    def read(self, asset: str, partition: str | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """One table file. A read of all columns is checked against the manifest's content hash.
+
+        Raises MissingTableError when it is not there, CorruptTableError when the file is damaged.
+        """
+        path = self.table_path(asset, partition)
+        manifest = self.manifest(asset, partition) if path.is_file() else None
+        if manifest is None:
+            raise MissingTableError(
+                f"{_named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
+            )
+        try:
+            frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise StoreError(f"{_named(asset, partition)} lacks a column asked for: {error}") from error
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise self._corrupt(asset, partition, str(error)) from error
+        if columns is None and frame_sha256(frame) != manifest.content_sha256:
+            raise self._corrupt(asset, partition, "its content hash is not the one in its manifest")
+        return frame
+
+    def scan(self, asset: str, partitions: Sequence[str] | None = None) -> pl.LazyFrame:
+        """All shards (or those named) of an asset, lazily, with the column `shard`; a global table as it is.
+
+        Raises MissingTableError when nothing, or a named shard, is not there.
+        """
+        if partitions is None and self.table_path(asset).is_file():
+            return pl.scan_parquet(self.table_path(asset), hive_partitioning=False)
+        keys = self.partitions(asset) if partitions is None else list(partitions)
+        paths = [self.table_path(asset, key) for key in keys]
+        missing = [key for key, path in zip(keys, paths, strict=True) if not path.is_file()]
+        if missing or not paths:
+            shown = f" for shards {missing[:5]}" if missing else ""
+            raise MissingTableError(f"{asset} is not materialised{shown}; materialise {asset} first")
+        return pl.scan_parquet(paths, hive_partitioning=True, hive_schema={"shard": pl.String})
+
+    def _corrupt(self, asset: str, partition: str | None, why: str) -> CorruptTableError:
+        path = self.table_path(asset, partition)
+        return CorruptTableError(
+            f"{_named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again"
+        )
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        asset: str,
+        frame: pl.DataFrame,
+        partition: str | None = None,
+        *,
+        code_version: str,
+        inputs: Sequence[InputVersion] = (),
+        models: Models = (),
+        config: Mapping[str, Any] | None = None,
+        run_id: str = "",
+        seconds: float = 0.0,
+    ) -> Manifest:
+        """Store `frame` (row order kept) with its manifest, in one step. `seconds`: what computing it took.
+
+        Raises ValueError when a column `shard` disagrees with the partition.
+        """
+        path = self.table_path(asset, partition)
+        if partition is not None and "shard" in frame.columns:
+            strays = frame.filter(pl.col("shard").ne_missing(partition))
+            if strays.height:
+                raise ValueError(
+                    f"{_named(asset, partition)}: column 'shard' must say {partition!r} in every row, "
+                    f"got {strays['shard'][0]!r} in {strays.height} rows"
+                )
+        manifest = Manifest(
+            asset=asset,
+            partition=partition,
+            content_sha256=frame_sha256(frame),
+            code_version=code_version,
+            models=model_records(models),
+            config_hash=config_sha256(config),
+            inputs=tuple(inputs),
+            run_id=run_id,
+            row_count=frame.height,
+            seconds=seconds,
+            written_at=utc_now(),
+        )
+        with replacing(path) as temporary:
+            frame.write_parquet(temporary, compression="zstd", metadata={FOOTER_KEY: manifest.to_json()})
+        write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
+        return manifest
+
+    def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
+        """Versions of what `reader` is about to read. (asset, None) of a sharded asset means all its shards.
+
+        Raises BackwardsReadError for a read against the flow, MissingInputError for a table that is not there.
+        """
+        versions = []
+        for asset, partition in inputs:
+            check_reads_forward(reader, asset)
+            keys: list[str | None] = [partition]
+            if partition is None and self.manifest(asset) is None:
+                keys = [*self.partitions(asset)]
+            found = [(key, self.manifest(asset, key)) for key in keys]
+            if not found or any(manifest is None for _, manifest in found):
+                raise MissingInputError(
+                    f"{reader} reads {_named(asset, partition)}, which is not materialised; materialise {asset} first"
+                )
+            versions += [InputVersion(asset, key, m.content_sha256) for key, m in found if m is not None]
+        return tuple(versions)
+
+    def is_fresh(
+        self,
+        asset: str,
+        partition: str | None = None,
+        *,
+        code_version: str,
+        inputs: Sequence[tuple[str, str | None]] = (),
+        models: Models = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Whether what is stored was made from exactly this code, configuration, models and input contents.
+
+        Raises MissingInputError, BackwardsReadError. A damaged table is not fresh.
+        """
+        versions = self.input_versions(asset, inputs)
+        return self._fresh_manifest(asset, partition, code_version, versions, models, config) is not None
+
+    def _fresh_manifest(
+        self,
+        asset: str,
+        partition: str | None,
+        code_version: str,
+        versions: Sequence[InputVersion],
+        models: Models,
+        config: Mapping[str, Any] | None,
+    ) -> Manifest | None:
+        try:
+            manifest = self.manifest(asset, partition)
+        except CorruptTableError:
+            return None  # unreadable: it will be made again
+        if manifest and manifest.is_made_from(code_version, config_sha256(config), model_records(models), versions):
+            return manifest
+        return None
+
+    def materialise(
+        self,
+        asset: str,
+        compute: Callable[[], pl.DataFrame],
+        *,
+        partition: str | None = None,
+        code_version: str,
+        inputs: Sequence[tuple[str, str | None]] = (),
+        models: Models = (),
+        config: Mapping[str, Any] | None = None,
+        run_id: str = "",
+    ) -> Materialised:
+        """Bring a table up to date: `compute` runs only if code, configuration, models or inputs changed.
+
+        The inputs' versions are taken before computing. Raises MissingInputError, BackwardsReadError, and what
+        `compute` raises; then the stored state is the old one.
+        """
+        versions = self.input_versions(asset, inputs)
+        manifest = self._fresh_manifest(asset, partition, code_version, versions, models, config)
+        if manifest is not None:
+            return Materialised(manifest, is_reused=True)
+        start = time.perf_counter()
+        frame = compute()
+        seconds = time.perf_counter() - start
+        manifest = self.write(
+            asset,
+            frame,
+            partition,
+            code_version=code_version,
+            inputs=versions,
+            models=models,
+            config=config,
+            run_id=run_id,
+            seconds=seconds,
+        )
+        return Materialised(manifest, is_reused=False)
+
+    def materialise_folder(
+        self,
+        asset: str,
+        compute: Callable[[Path], None],
+        *,
+        code_version: str,
+        inputs: Sequence[tuple[str, str | None]] = (),
+        models: Models = (),
+        config: Mapping[str, Any] | None = None,
+        run_id: str = "",
+    ) -> Materialised:
+        """As `materialise`, for an asset that is a folder of files: `compute` fills an empty folder.
+
+        Each version has a folder of its own; the asset's path is a link, swapped in one step, so a reader sees one
+        version whole. Raises ValueError when `compute` writes nothing.
+        """
+        versions = self.input_versions(asset, inputs)
+        link = self.asset_path(asset)
+        manifest = self._fresh_manifest(asset, None, code_version, versions, models, config)
+        if manifest is not None:
+            return Materialised(manifest, is_reused=True)
+        if link.is_dir() and not link.is_symlink():
+            raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(link)
+        draft = temporary_path(link)
+        (draft / "files").mkdir(parents=True)
+        try:
+            start = time.perf_counter()
+            compute(draft / "files")
+            seconds = time.perf_counter() - start
+            file_count = sum(path.is_file() for path in (draft / "files").rglob("*"))
+            if not file_count:
+                raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
+            manifest = Manifest(
+                asset=asset,
+                partition=None,
+                content_sha256=folder_sha256(draft / "files"),
+                code_version=code_version,
+                models=model_records(models),
+                config_hash=config_sha256(config),
+                inputs=versions,
+                run_id=run_id,
+                row_count=file_count,
+                seconds=seconds,
+                written_at=utc_now(),
+            )
+            (draft / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
+            version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
+            os.replace(draft, version)
+        except BaseException:
+            remove_path(draft)
+            raise
+        self._swap_link(link, version)
+        return Materialised(manifest, is_reused=False)
+
+    @staticmethod
+    def _swap_link(link: Path, version: Path) -> None:
+        """Point `link` at `version` in one step; of the older versions, keep the one before for its readers."""
+        previous = link.resolve().parent if link.is_symlink() else None
+        with replacing(link) as temporary:
+            temporary.symlink_to(Path(version.name) / "files")  # relative: the store may move
+        for old in link.parent.glob(f".{link.name}.version-*"):
+            if old not in (version, previous):
+                remove_path(old)

@@ -1,0 +1,55 @@
+"""Subset files: which samples were kept, in the format that DataComp's tools read."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids, unpack_uids
+from curation_assets.stores.atomic import replacing, write_text_atomically
+
+
+def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
+    """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
+    resharder takes as m copies of the sample (METHODS §3.4). Returns the number of entries.
+    """
+    packed = pack_uids(sample_ids)
+    with replacing(path) as temporary:
+        np.save(temporary.with_suffix(".npy"), packed, allow_pickle=False)
+    return len(packed)
+
+
+def read_subset_npy(path: Path) -> list[str]:
+    """The ids of a subset file in file order, repeats kept. Raises ValueError for another dtype or no sorting."""
+    packed = np.load(path, allow_pickle=False)
+    if packed.dtype != UID_DTYPE or packed.ndim != 1:
+        raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {packed.dtype} with shape {packed.shape}")
+    if not np.array_equal(packed, packed[np.lexsort((packed["f1"], packed["f0"]))]):
+        raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
+    return unpack_uids(packed)
+
+
+def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
+    """The same subset as a table. Grain: one row per sample, sorted; columns sample_id, multiplicity (≥ 1)."""
+    counted = sorted(Counter(sample_ids).items())
+    frame = pl.DataFrame(counted, schema={"sample_id": pl.String, "multiplicity": pl.Int64}, orient="row")
+    pack_uids(frame["sample_id"].to_list())  # refuses malformed ids
+    with replacing(path) as temporary:
+        frame.write_parquet(temporary, compression="zstd")
+    return frame.height
+
+
+def read_subset_parquet(path: Path) -> list[str]:
+    """The ids of `write_subset_parquet`, sorted, each as often as its multiplicity says."""
+    frame = pl.read_parquet(path)
+    repeated = frame.select(pl.col("sample_id").repeat_by("multiplicity").explode())
+    return repeated["sample_id"].to_list()
+
+
+def write_key_list(path: Path, keys_by_tar: Mapping[str, Sequence[str]]) -> int:
+    """Allow-list for training on the tars as they are: lines `tar<TAB>key`, sorted. Returns the number of keys."""
+    lines = [f"{tar}\t{key}" for tar in sorted(keys_by_tar) for key in sorted(keys_by_tar[tar])]
+    write_text_atomically(path, "".join(line + "\n" for line in lines))
+    return len(lines)

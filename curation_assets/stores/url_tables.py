@@ -1,0 +1,196 @@
+"""Pools that come as tables of captions, with or without URLs: parquet, csv or tsv, one file or a folder of them."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.settings import shard_key
+from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
+from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.fingerprints import cached_sha256
+
+TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
+
+#: What pools call our columns, in order of preference; letter case does not matter.
+COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
+    "url": ("url", "image_url", "img_url", "image_link", "imageurl"),
+    "caption": ("caption", "text", "alt_text", "alt", "txt"),
+    "uid": ("uid", "sample_id"),
+}
+
+
+@dataclass(frozen=True)
+class ColumnMapping:
+    """Which column of the source holds what. `url` None: captions only."""
+
+    caption: str
+    url: str | None = None
+    uid: str | None = None
+
+
+def table_files(source: Path) -> list[Path]:
+    """The table files of a source, sorted by name. Raises ValueError for mixed formats or none."""
+    if source.is_file():
+        files = [source] if source.suffix in TABLE_SUFFIXES else []
+    else:
+        files = sorted(p for p in source.iterdir() if p.suffix in TABLE_SUFFIXES and not p.name.startswith("."))
+    if not files:
+        raise ValueError(f"{source}: expected {', '.join(TABLE_SUFFIXES)} files, got none")
+    suffixes = {path.suffix for path in files}
+    if len(suffixes) > 1:
+        raise ValueError(f"{source}: expected files of one format, got {sorted(suffixes)}; give one file, or move some")
+    return files
+
+
+def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
+    picked = list(columns) if columns is not None else None
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path, columns=picked, n_rows=rows, hive_partitioning=False)
+        is_tsv = path.suffix == ".tsv"
+        return pl.read_csv(
+            path,
+            separator="\t" if is_tsv else ",",
+            quote_char=None if is_tsv else '"',
+            infer_schema=False,  # every column a string: a caption of digits stays a caption
+            columns=picked,
+            n_rows=rows,
+        )
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {error}; repair it or leave it out") from error
+
+
+def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) -> ColumnMapping:
+    """Find url, caption and uid columns by name; `given` decides where it speaks ({'url': None}: captions only).
+
+    Raises ValueError that lists the columns there are.
+    """
+    given = dict(given or {})
+    unknown = set(given) - set(COLUMN_NAMES)
+    if unknown:
+        raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
+    first = _read(table_files(source)[0], rows=1)
+    by_lower = {name.lower(): name for name in reversed(first.columns)}
+    found: dict[str, str | None] = {}
+    for ours, names in COLUMN_NAMES.items():
+        if ours in given:
+            found[ours] = given[ours]
+        else:
+            found[ours] = next((by_lower[name] for name in names if name in by_lower), None)
+        if found[ours] is not None and found[ours] not in first.columns:
+            raise ValueError(f"{source} has no column {found[ours]!r} for {ours}; it has {first.columns}")
+    if found["caption"] is None:
+        raise ValueError(
+            f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
+            "say which one it is with columns={'caption': NAME}"
+        )
+    for ours, theirs in found.items():
+        if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):
+            raise ValueError(
+                f"{source}: column {theirs!r} ({ours}) must hold strings, got {first.schema[theirs]}; "
+                f"name another with columns={{{ours!r}: NAME}}"
+            )
+    return ColumnMapping(caption=str(found["caption"]), url=found["url"], uid=found["uid"])
+
+
+@dataclass(frozen=True)
+class Split:
+    """A source cut into shards: the folder of the parts, and rows and content of each shard."""
+
+    folder: Path
+    rows: Mapping[str, int]
+    content_sha256: Mapping[str, str]
+
+    def part(self, shard: str) -> pl.DataFrame:
+        """Rows of one shard: sample_id, source_row, url, caption, is_duplicate. Raises ValueError for no such shard."""
+        if shard not in self.rows:
+            raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
+        frame = pl.read_parquet(self.folder / f"{shard}.parquet")
+        if frame_sha256(frame) != self.content_sha256[shard]:
+            raise ValueError(f"{self.folder / shard}.parquet is damaged; delete {self.folder}, it will be made again")
+        return frame
+
+
+def split_source(pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int) -> Split:
+    """Cut a source into shards of `shard_size` rows under `work`/source, once per version of the source.
+
+    Duplicates are seen over the whole pool here: of several rows with one sample_id, the first in source order is
+    not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about 300 bytes
+    a row).
+    """
+    files = table_files(source)
+    home = work / "source"
+    hashes = cached_sha256(files, home / "sha256.json")
+    version = config_sha256(
+        {
+            "files": [hashes[str(path)] for path in files],
+            "columns": [columns.caption, columns.url, columns.uid],
+            "shard_size": shard_size,
+            "pool": pool,
+        }
+    )[:16]
+    folder = home / f"split-{version}"
+    if not (folder / "split.json").is_file():
+        _write_split(folder, pool, _identified(files, columns), shard_size)
+        for old in home.glob("split-*"):
+            if old != folder:
+                remove_path(old)
+    content = json.loads((folder / "split.json").read_text(encoding="utf-8"))
+    return Split(folder, content["rows"], content["content_sha256"])
+
+
+def _identified(files: Sequence[Path], columns: ColumnMapping) -> pl.DataFrame:
+    """Grain: one row per source row, in source order."""
+    names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+    wanted = sorted({name for name in names.values() if name is not None})
+    parts = []
+    for path in files:
+        part = _read(path, columns=wanted)
+        parts.append(
+            part.select(
+                (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)
+                for ours, theirs in names.items()
+            )
+            if part.height
+            else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+        )
+    rows = pl.concat(parts)
+    ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
+    return (
+        rows.with_row_index("source_row")
+        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
+        .with_columns(is_duplicate=~pl.col("sample_id").is_first_distinct())
+        .select("sample_id", "source_row", "url", "caption", "is_duplicate")
+    )
+
+
+def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:
+    for number, start in enumerate(range(0, rows.height, shard_size)):
+        yield shard_key(pool, number), rows.slice(start, shard_size)
+
+
+def _write_split(folder: Path, pool: str, rows: pl.DataFrame, shard_size: int) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(folder)
+    draft = temporary_path(folder)
+    draft.mkdir()
+    try:
+        counts, hashes = {}, {}
+        for key, part in _slices(rows, pool, shard_size):
+            part.write_parquet(draft / f"{key}.parquet", compression="zstd")
+            counts[key], hashes[key] = part.height, frame_sha256(part)
+        (draft / "split.json").write_text(json.dumps({"rows": counts, "content_sha256": hashes}, indent=1))
+        try:
+            os.replace(draft, folder)
+        except OSError:
+            if not (folder / "split.json").is_file():
+                raise
+            remove_path(draft)  # another process made the same split first
+    except BaseException:
+        remove_path(draft)
+        raise

@@ -1,0 +1,56 @@
+"""Shared fixtures: one tiny pool, run once through real Dagster, read by many tests."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+
+from curation_assets.flow import PoolContext, TableReport
+from curation_assets.pools import add_world_pool
+from curation_assets.settings import Settings, load_settings
+
+TINY_OPTIONS = {
+    "distillation_size": 60,
+    "labelled_captions": 60,
+    "caption_count": 2,
+    "fraction": 0.5,
+    "evaluation_scenes": 12,
+    "downstream_budget": {
+        "captioner_steps": 3,
+        "captioner_batch": 8,
+        "dual_encoder_steps": 3,
+        "dual_encoder_batch": 8,
+    },
+}
+
+
+@dataclass(frozen=True)
+class FinishedPool:
+    """A pool after `run_pool`."""
+
+    settings: Settings
+    ctx: PoolContext
+    reports: list[TableReport]
+
+
+def declare_tiny_pool(home: Path, *, size: int = 120, seed: int = 5) -> Settings:
+    """Two shards of a scene pool small enough for seconds of model work."""
+    settings = load_settings(home, "embedded")
+    add_world_pool(settings, "tiny", size=size, seed=seed, shard_size=size // 2, options=TINY_OPTIONS)
+    return settings
+
+
+@pytest.fixture(scope="session")
+def finished_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedPool]:
+    """The tiny pool, fully materialised. Read it; do not change it."""
+    from curation_assets.defs.launch import run_pool
+
+    settings = declare_tiny_pool(tmp_path_factory.mktemp("home"))
+    reports = run_pool(settings, "tiny")
+    yield FinishedPool(settings, PoolContext.open(settings, "tiny"), reports)

@@ -1,0 +1,101 @@
+"""Dagster wiring: the graph as a snapshot, the shard sensor, the scheduled backfill, one bad shard among good ones."""
+
+import datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from curation_assets.definitions import build_definitions
+from curation_assets.defs import assets
+from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow import PoolContext, Table, materialise_table
+from curation_assets.settings import Settings
+
+from .conftest import declare_tiny_pool
+
+SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return declare_tiny_pool(tmp_path)
+
+
+def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
+    """On a deliberate change: delete the snapshot, run this test once (it writes a new one and fails), look at the diff."""
+    graph = build_definitions(settings).resolve_asset_graph()
+    lines = []
+    for key in sorted(graph.get_all_asset_keys(), key=lambda key: key.path):
+        node = graph.get(key)
+        grain = "per shard" if node.partitions_def else "whole pool"
+        parents = ", ".join(sorted("/".join(parent.path) for parent in node.parent_keys)) or "–"
+        lines.append(f"{'/'.join(key.path)} [{node.group_name}, {grain}] ← {parents}")
+    drawn = "\n".join(lines) + "\n"
+    if not SNAPSHOT.exists():
+        SNAPSHOT.parent.mkdir(exist_ok=True)
+        SNAPSHOT.write_text(drawn)
+        pytest.fail(f"wrote {SNAPSHOT}; look at it, then run again")
+    assert drawn == SNAPSHOT.read_text()
+
+
+def test_every_asset_has_code_version_group_and_blocking_check(settings: Settings) -> None:
+    graph = build_definitions(settings).resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.code_version, key
+        assert node.group_name == key.path[1], key
+        checks = [graph.get_check_spec(check) for check in node.check_keys]
+        assert any(check.blocking for check in checks), key
+
+
+def test_sensor_registers_new_shards_once(settings: Settings) -> None:
+    sensor = shard_sensor(settings, "tiny")
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(first, dg.SensorResult)
+        requests = first.dynamic_partitions_requests or []
+        assert [key for request in requests for key in request.partition_keys] == ["tiny-000000", "tiny-000001"]
+        instance.add_dynamic_partitions("tiny", ["tiny-000000", "tiny-000001"])
+        assert isinstance(sensor(dg.build_sensor_context(instance=instance)), dg.SkipReason)
+
+
+def test_scheduled_backfill_asks_for_missing_shards_only_when_the_cron_ticks(settings: Settings) -> None:
+    definitions = build_definitions(settings)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("tiny", ["tiny-000000", "tiny-000001"])
+        start = datetime.datetime(2026, 1, 1, 0, 30, tzinfo=datetime.UTC)
+
+        def tick(minutes: int, cursor: object = None) -> "dg.EvaluateAutomationConditionsResult":
+            return dg.evaluate_automation_conditions(
+                definitions,
+                instance,
+                evaluation_time=start + datetime.timedelta(minutes=minutes),
+                cursor=cursor,  # type: ignore[arg-type]
+            )
+
+        quiet = tick(0)
+        assert quiet.total_requested == 0
+        hourly = tick(31, quiet.cursor)
+        registered = assets.asset_key("tiny", "raw/registered_shards")
+        assert hourly.get_requested_partitions(registered) == {"tiny-000000", "tiny-000001"}
+        assert tick(40, hourly.cursor).total_requested == 0
+
+
+def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sometimes(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+        if table.name == "raw/registered_shards" and shard == "tiny-000001":
+            raise OSError("disk on fire")
+        return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(assets, "materialise_table", sometimes)
+    with pytest.raises(Exception, match="1 of 2 shards failed"):
+        run_pool(settings, "tiny", tables=["raw/registered_shards"])
+    ctx = PoolContext.open(settings, "tiny")
+    assert ctx.store.partitions("raw/registered_shards") == ["tiny-000000"]
+    monkeypatch.undo()
+    (report,) = run_pool(settings, "tiny", tables=["raw/registered_shards"])
+    assert (report.reused, report.computed) == (1, 1)

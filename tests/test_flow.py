@@ -1,0 +1,114 @@
+"""The flow: declarations are complete, ordered and forward; phases take turns."""
+
+import polars as pl
+import pytest
+
+from curation_assets.defs.launch import phases
+from curation_assets.flow import PoolContext, Table, _sorted_by_inputs, materialise_table, tables_of
+from curation_assets.flow.conservation import violations
+from curation_assets.pools import add_world_pool
+from curation_assets.settings import Settings, load_settings
+from curation_assets.stages import BackwardsReadError, check_reads_forward
+
+
+def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Table:
+    return Table(
+        name=name,
+        grain=grain,  # type: ignore[arg-type]
+        inputs=inputs,
+        version="1",
+        description="",
+        compute=lambda ctx, shard: pl.DataFrame({"x": [1]}),
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:  # type: ignore[no-untyped-def]
+    return load_settings(tmp_path, "embedded")
+
+
+@pytest.fixture
+def ctx(settings: Settings) -> PoolContext:
+    add_world_pool(settings, "tiny", size=20, seed=1, shard_size=10)
+    return PoolContext.open(settings, "tiny")
+
+
+def test_reading_against_the_flow_is_refused() -> None:
+    check_reads_forward("signals/icc", "distilled/icc_student")
+    with pytest.raises(BackwardsReadError, match="against the flow"):
+        check_reads_forward("raw/samples", "signals/icc")
+    with pytest.raises(BackwardsReadError):
+        _table("teachers/early", "filtered/random")
+
+
+def test_every_table_comes_after_its_inputs(ctx: PoolContext) -> None:
+    seen: set[str] = set()
+    for name, table in tables_of(ctx).items():
+        assert seen.issuperset(table.inputs), name
+        seen.add(name)
+    assert {"raw/samples", "signals/icc", "fused/sieve_clip", "filtered/icc", "downstream/report"} <= seen
+
+
+def test_missing_input_and_circle_are_named() -> None:
+    with pytest.raises(ValueError, match="no stage of this pool provides"):
+        _sorted_by_inputs({"raw/a": _table("raw/a", "raw/nothing")})
+    with pytest.raises(ValueError, match="circle"):
+        _sorted_by_inputs({"raw/a": _table("raw/a", "raw/b"), "raw/b": _table("raw/b", "raw/a")})
+
+
+def test_phases_take_turns_and_respect_inputs() -> None:
+    tables = [
+        _table("raw/a", grain="shard"),
+        _table("raw/b", "raw/a", grain="shard"),
+        _table("standardised/c", "raw/b"),
+        _table("signals/d", "standardised/c", grain="shard"),
+        _table("fused/e", "signals/d"),
+    ]
+    named = [[table.name for table in phase] for phase in phases(tables)]
+    assert named == [["raw/a", "raw/b"], ["standardised/c"], ["signals/d"], ["fused/e"]]
+    assert [[t.name for t in p] for p in phases(tables, only=["signals/d"])] == [["signals/d"]]
+
+
+def test_lost_and_repeated_rows_are_found(ctx: PoolContext) -> None:
+    def samples(ids: list[str], reasons: list[str | None]) -> pl.DataFrame:
+        status = ["kept" if reason is None else "failed" for reason in reasons]
+        return pl.DataFrame(
+            {"sample_id": ids, "source_row": range(len(ids)), "status": status, "reason": reasons},
+            schema_overrides={"reason": pl.String},
+        )
+
+    upstream = _table("raw/registered_shards", grain="shard")
+    table = _table("raw/samples", "raw/registered_shards", grain="shard", continues="raw/registered_shards")
+    tables = {upstream.name: upstream, table.name: table}
+    ctx.store.write("raw/registered_shards", samples(["a", "b"], [None, None]), "tiny-000000", code_version="1")
+    cases = {
+        (): samples(["a", "b"], [None, "http_404"]),
+        ("1 rows, but raw/registered_shards has 2",): samples(["a"], [None]),
+        ("1 rows are dropped or failed without a reason",): samples(["a", "b"], [None, "x"]).with_columns(
+            reason=pl.lit(None, dtype=pl.String)
+        ),
+    }
+    for expected, frame in cases.items():
+        ctx.store.write("raw/samples", frame, "tiny-000000", code_version="1")
+        assert tuple(violations(ctx, tables["raw/samples"], "tiny-000000")) == expected
+
+
+def test_unchanged_table_is_reused_and_a_new_version_is_not(ctx: PoolContext) -> None:
+    calls = []
+
+    def declared(version: str) -> Table:
+        def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+            calls.append(version)
+            return pl.DataFrame({"x": [1.0]})
+
+        return Table("fused/t", "pool", (), version, "", compute=compute)
+
+    for version in ("1", "1", "2"):
+        materialise_table(ctx, declared(version), tables={})
+    assert calls == ["1", "2"]
+
+
+def test_grain_and_shard_must_agree(ctx: PoolContext) -> None:
+    with pytest.raises(ValueError, match="grain"):
+        materialise_table(ctx, _table("raw/a", grain="shard"), None, tables={})

@@ -1,0 +1,130 @@
+"""The layers: pure folders stay pure, only the wiring imports Dagster, only settings.py reads the environment."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "curation_assets"
+PURE_FOLDERS = ("methods", "evaluations", "numeric")
+HEAVY = {"dagster", "torch", "transformers", "duckdb", "open_clip", "diffusers", "requests", "sentence_transformers"}
+MACHINE = {"time", "random", "os", "subprocess", "socket", "urllib", "datetime", "tempfile"}
+DRAWING_BY_ARGUMENT = {"Generator", "default_rng", "SeedSequence", "PCG64"}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name → file of every module of the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST, package: str = "") -> set[str]:
+    """Absolute dotted names that a module imports anywhere in its body; `from a import b` gives a and a.b."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join(filter(None, [*package.split(".")[: len(package.split(".")) - node.level + 1], base]))
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def impurities(tree: ast.AST) -> list[str]:
+    """What a pure module must not do, one word each."""
+    roots = {name.split(".")[0] for name in imports(tree)}
+    found = sorted(roots & (HEAVY | MACHINE))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "eval", "exec"):
+            found.append(node.func.id)
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("read_text", "write_text", "read_bytes", "write_bytes"):
+                found.append(node.attr)
+            owner = node.value
+            if isinstance(owner, ast.Attribute) and owner.attr == "random" and node.attr not in DRAWING_BY_ARGUMENT:
+                found.append(f"random.{node.attr}")
+    return found
+
+
+def closure(start: set[str]) -> set[str]:
+    """Modules of the package that `start` import, directly or not, themselves included."""
+    reached: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in MODULES:
+            continue
+        reached.add(name)
+        waiting += imports(ast.parse(MODULES[name].read_text()), package_of(name))
+    return reached
+
+
+def package_of(name: str) -> str:
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+PURE = sorted(closure({name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in PURE_FOLDERS}))
+
+
+def test_the_pure_modules_are_found() -> None:
+    assert {"curation_assets.numeric.fusion", "curation_assets.methods.sieve", "curation_assets.roles"} <= set(PURE)
+    assert not {name for name in PURE if ".stores" in name or ".engines" in name or ".flow" in name}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_stay_pure(name: str) -> None:
+    found = impurities(ast.parse(MODULES[name].read_text()))
+    assert found == [], f"{name} is pure by contract (reached from {', '.join(PURE_FOLDERS)}); it uses {found}"
+
+
+def test_the_check_itself_can_fail() -> None:
+    text = "import torch\nfrom time import sleep\nimport numpy as np\nnp.random.rand(3)\nopen('x')\nrng: np.random.Generator"
+    assert set(impurities(ast.parse(text))) == {"torch", "time", "random.rand", "open"}
+    assert imports(ast.parse("from . import a\nfrom ..b import c"), "p.q") == {"p.q", "p.q.a", "p.b", "p.b.c"}
+
+
+def test_only_the_wiring_imports_dagster() -> None:
+    users = {
+        name
+        for name, path in MODULES.items()
+        if any(module.split(".")[0] == "dagster" for module in imports(ast.parse(path.read_text())))
+    }
+    allowed = {name for name in MODULES if name.startswith("curation_assets.defs")} | {"curation_assets.definitions"}
+    assert users - allowed == set()
+
+
+def test_only_settings_reads_our_environment_variables() -> None:
+    readers = set()
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        uses_environment = any(
+            (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"))
+            or (isinstance(node, ast.Name) and node.id in ("environ", "getenv"))
+            for node in ast.walk(tree)
+        )
+        reads_ours = any(
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("CURATION_")
+            for node in ast.walk(tree)
+        )
+        if uses_environment and reads_ours:
+            readers.add(name)
+    assert readers <= {"curation_assets.settings"}
+
+
+def test_no_unsafe_loading() -> None:
+    """Weights are safetensors: nothing that can run code on loading."""
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        assert not {module.split(".")[0] for module in imports(tree)} & {"pickle", "joblib", "dill"}, name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) != ("torch", "load"), name

@@ -1,0 +1,240 @@
+"""Scoring a table: one row out per row in, a reason for every gap, no neighbour harmed."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values, get_method
+from curation_assets.numeric.identity import seed_of
+from curation_assets.scoring import (
+    BrokenEngineError,
+    ContractError,
+    OutOfBoundsError,
+    generate_captions,
+    score_file,
+    score_samples,
+)
+from curation_assets.stores.images import ImageRejected
+
+
+def ids(n: int) -> list[str]:
+    return [f"{i:032x}" for i in range(n)]
+
+
+def word_count(caption: list[str]) -> Values:
+    """Words per caption; 'boom' breaks it, 'nan' gives no number, 'many' exceeds the bounds."""
+    if any(text == "boom" for text in caption):
+        raise RuntimeError("a tensor of a strange shape")
+    numbers = {"nan": np.nan, "many": 11.0}
+    return Values.of(
+        np.array([numbers.get(text, len(text.split())) for text in caption]), first=[text[:1] for text in caption]
+    )
+
+
+METHOD = Method(
+    name="word_count",
+    function=word_count,
+    columns=("caption",),
+    roles=(),
+    unit="words",
+    bounds=(0, 10),
+    direction="higher",
+    source="this test",
+    version="1",
+    example=Example({"caption": ["a b", "c"]}, [2, 1]),
+)
+
+
+def table(captions: list[str | None], **columns: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"sample_id": ids(len(captions)), "caption": captions, **columns}, schema_overrides={"sample_id": pl.String, "caption": pl.String}
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+def test_every_row_keeps_its_place_and_its_reason(batch_size: int) -> None:
+    samples = table(
+        ["one two", "boom", None, "three", "nan", "x"],
+        status=["kept"] * 5 + ["dropped"],
+        reason=[None] * 5 + ["duplicate_sample_id"],
+        source_row=list(range(6)),
+    )
+    scored = score_samples(METHOD, samples, {}, batch_size=batch_size)
+    assert scored.columns == ["sample_id", "source_row", "value", "reason", "first"]
+    assert scored["sample_id"].to_list() == ids(6)
+    assert scored["value"].to_list() == [2.0, None, None, 1.0, None, None]
+    assert scored["reason"].to_list() == [
+        None,
+        "engine_error:RuntimeError",
+        "no_caption",
+        None,
+        "not_a_number",
+        "upstream_dropped:duplicate_sample_id",
+    ]
+    assert scored["first"].to_list() == ["o", None, None, "t", "n", None]
+
+
+def test_the_schema_does_not_depend_on_the_rows() -> None:
+    full = score_samples(METHOD, table(["a"]), {})
+    gone = score_samples(METHOD, table(["a"], status=["failed"], reason=["download_http_404"]), {})
+    assert gone.schema == full.schema == score_samples(METHOD, table([]), {}).schema
+    assert gone["reason"].to_list() == ["upstream_failed:download_http_404"]
+
+
+def test_progress_counts_every_row() -> None:
+    told: list[int] = []
+    score_samples(METHOD, table(["a"] * 7), {}, batch_size=3, progress=told.append)
+    assert told == [3, 3, 1]
+
+
+def test_a_broken_engine_is_raised() -> None:
+    with pytest.raises(BrokenEngineError, match=r"'word_count' failed on all 2 .* a tensor of a strange shape"):
+        score_samples(METHOD, table(["boom", "boom", "fine"]), {}, batch_size=2)
+    with pytest.raises(BrokenEngineError, match="every sample"):
+        score_samples(METHOD, table(["boom"] * 3), {}, batch_size=1)
+
+
+def test_an_engine_that_breaks_midway_is_raised() -> None:
+    with pytest.raises(BrokenEngineError, match="all 8 samples"):
+        score_samples(METHOD, table(["fine"] * 8 + ["boom"] * 8), {}, batch_size=8)
+
+
+def test_bounds_are_kept() -> None:
+    with pytest.raises(OutOfBoundsError, match=r"'word_count' promises words in \[0, 10\], got 11"):
+        score_samples(METHOD, table(["a", "many"]), {})
+
+
+def test_a_broken_contract_is_raised() -> None:
+    short = Method(**{**vars(METHOD), "function": lambda caption: Values.of(np.zeros(1), first=["a"])})
+    with pytest.raises(ContractError, match="1 values for 3 samples"):
+        score_samples(short, table(["a", "b", "c"]), {})
+    both = Method(**{**vars(METHOD), "function": lambda caption: Values(np.ones(2), [None, "why"], {"first": [1, 2]})})
+    with pytest.raises(ContractError, match="value 1.0 with reason 'why'"):
+        score_samples(both, table(["a", "b"]), {})
+
+
+def test_missing_columns_and_roles_are_named() -> None:
+    with pytest.raises(ValueError, match=r"samples lack \['caption'\]"):
+        score_samples(METHOD, table(["a"]).drop("caption"), {})
+    with pytest.raises(ValueError, match=r"needs the roles \['student'\]"):
+        score_samples(get_method("icc"), table(["a"]), {})
+
+
+def load(row: dict[str, Any]) -> Image.Image:
+    if row["caption"] == "up":
+        raise ImageRejected("truncated", "half a file")
+    return Image.new("RGB", (2, 2))
+
+
+def test_one_bad_image_harms_no_neighbour() -> None:
+    clip = get_method("clip_score")
+    samples = table(["right", "up", "both", "right"], has_image=[True, True, True, False])
+    scored = score_samples(clip, samples, clip.example.roles, load_image=load)
+    assert scored["value"].to_list() == pytest.approx([1.0, None, 0.6, None])
+    assert scored["reason"].to_list() == [None, "image_truncated", None, "no_image"]
+
+
+def test_captions_only_pools_have_no_image() -> None:
+    clip = get_method("clip_score")
+    assert score_samples(clip, table(["right"]), clip.example.roles)["reason"].to_list() == ["no_image"]
+
+
+class EchoCaptioner:
+    """Captions that spell out what they depend on."""
+
+    def sample_captions(self, images: list[Image.Image], seeds: list[int], count: int) -> list[list[str]]:
+        return [[f"red {seed} {i}" for i in range(count)] for seed in seeds]
+
+
+def test_generated_captions_depend_on_the_sample_alone() -> None:
+    samples = table(["right", "up", "both"])
+    whole = generate_captions(samples, EchoCaptioner(), count=2, load_image=load, batch_size=2)
+    assert whole["reason"].to_list() == [None, "image_truncated", None]
+    assert whole["generated_captions"].to_list()[1] is None
+    seed = seed_of(ids(3)[2], "generated_captions")
+    assert whole["generated_captions"].to_list()[2] == [f"red {seed} 0", f"red {seed} 1"]
+    assert generate_captions(samples[2:], EchoCaptioner(), count=2, load_image=load).equals(whole[2:])
+
+
+def test_sieve_asks_the_captioner_where_the_samples_have_no_captions() -> None:
+    sieve = get_method("sieve")
+    samples = table(["red", "up"])
+    scored = score_samples(sieve, samples, {**sieve.example.roles, "captioner": EchoCaptioner()}, load_image=load)
+    assert scored["value"].to_list() == pytest.approx([1.0, None])
+    assert scored["reason"].to_list() == [None, "image_truncated"]
+    with pytest.raises(ValueError, match="or the role captioner"):
+        score_samples(sieve, samples, sieve.example.roles, load_image=load)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".jsonl"])
+def test_score_file_keeps_order_rows_and_columns(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / "in.tsv"
+    source.write_text('note\tcaption\n007\ta "b\n\t\nx\tone two three\n')
+    result = score_file(METHOD, source, tmp_path / f"out{suffix}", {})
+    assert result.columns == ["note", "caption", "word_count", "word_count_reason"]
+    assert result["note"].to_list() == ["007", "", "x"]
+    assert result["word_count"].to_list() == [2.0, 0.0, 3.0]
+    readers: dict[str, Any] = {
+        ".parquet": pl.read_parquet,
+        ".jsonl": pl.read_ndjson,
+        ".csv": lambda path: pl.read_csv(path, infer_schema=False),
+        ".tsv": lambda path: pl.read_csv(path, separator="\t", quote_char=None, infer_schema=False),
+    }
+    written = readers[suffix](tmp_path / f"out{suffix}")
+    assert written["word_count"].cast(pl.Float64).to_list() == [2.0, 0.0, 3.0]
+    assert written["caption"].to_list()[0] == 'a "b'
+
+
+def test_score_file_of_lines(tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_bytes("one\r\n\ntwo words\u2028here".encode())
+    result = score_file(METHOD, source, tmp_path / "out.parquet", {})
+    assert result["caption"].to_list() == ["one", "", "two words\u2028here"]
+
+
+def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("text\na\n")
+    with pytest.raises(ValueError, match="expected a column 'caption'"):
+        score_file(METHOD, source, tmp_path / "out.csv", {})
+    with pytest.raises(ValueError, match="output must end in"):
+        score_file(METHOD, source, tmp_path / "out.xlsx", {})
+    source.write_text("caption\na\n")
+    clip = get_method("clip_score")
+    with pytest.raises(ValueError, match="needs a column 'image'"):
+        score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_score_file_reads_image_paths_and_webdataset_tars(tmp_path: Path) -> None:
+    clip = get_method("clip_score")
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "JPEG")
+    (tmp_path / "a.jpg").write_bytes(buffer.getvalue())
+    (tmp_path / "bad.jpg").write_bytes(b"no image")
+    source = tmp_path / "in.csv"
+    source.write_text("image,caption\na.jpg,both\nbad.jpg,both\ngone.jpg,both\n,both\n")
+    result = score_file(clip, source, tmp_path / "out.parquet", clip.example.roles)
+    assert result["clip_score"].to_list() == pytest.approx([0.6, None, None, None])
+    assert result["clip_score_reason"].to_list() == [None, "image_undecodable", "image_not_found", "no_image"]
+
+    with tarfile.open(tmp_path / "00000.tar", "w") as tar:
+        for name, data in (
+            ("000000000.jpg", buffer.getvalue()),
+            ("000000000.txt", b"right"),
+            ("000000001.txt", b"up"),
+            ("000000002.jpg", buffer.getvalue()),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    result = score_file(clip, tmp_path / "00000.tar", tmp_path / "out.parquet", clip.example.roles)
+    assert result["key"].to_list() == ["000000000", "000000001", "000000002"]
+    assert result["clip_score"].to_list() == pytest.approx([1.0, None, None])
+    assert result["clip_score_reason"].to_list() == [None, "no_image", "no_caption"]

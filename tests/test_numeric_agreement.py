@@ -1,0 +1,76 @@
+"""Correlations with intervals, and AUC."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.separation import roc_auc
+
+
+def slow_tau_b(x: np.ndarray, y: np.ndarray) -> float:
+    """All pairs, by the definition."""
+    concordance, x_pairs, y_pairs = 0.0, 0, 0
+    for i in range(len(x)):
+        for j in range(i):
+            a, b = np.sign(x[i] - x[j]), np.sign(y[i] - y[j])
+            concordance += a * b
+            x_pairs += a != 0
+            y_pairs += b != 0
+    return float(concordance / np.sqrt(x_pairs * y_pairs))
+
+
+def test_perfect_and_reversed() -> None:
+    x = np.array([0.1, 0.2, 0.4, 0.8])
+    assert agreement(x, 2 * x + 1).pearson == pytest.approx(1)
+    reversed_order = agreement(x, -(x**3))
+    assert (reversed_order.spearman, reversed_order.kendall) == pytest.approx((-1, -1))
+    assert reversed_order.intervals == {}
+
+
+def test_tau_b_with_many_ties() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 5, 40), rng.integers(0, 4, 40)
+    assert agreement(x, y).kendall == pytest.approx(slow_tau_b(x, y))
+
+
+def test_intervals_hold_the_truth_and_follow_the_rng() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=300)
+    y = 0.6 * x + 0.8 * rng.normal(size=300)  # correlation .6
+    found = agreement(x, y, np.random.default_rng(2), resamples=200)
+    low, high = found.intervals["pearson"]
+    assert low < 0.6 < high
+    assert low < found.pearson < high
+    assert high - low < 0.2  # about 4 · (1 − .36) / √300 = .15
+    assert agreement(x, y, np.random.default_rng(2), resamples=200) == found
+
+
+def test_gaps_are_counted() -> None:
+    found = agreement(np.array([1, 2, 3, np.nan]), np.array([1.0, 3, 2, 2]))
+    assert (found.n, found.n_incomplete) == (3, 1)
+
+
+def test_constant_side_has_no_correlation() -> None:
+    with pytest.raises(ValueError, match="the ratings are all equal"):
+        agreement(np.arange(4), np.ones(4))
+
+
+def test_auc_edges() -> None:
+    assert roc_auc(np.array([0.9, 0.8, 0.1]), np.array([True, True, False])) == 1.0
+    assert roc_auc(np.array([0.5, 0.5]), np.array([True, False])) == 0.5
+    assert roc_auc(np.array([0.2, np.nan, 0.4]), np.array([True, True, False])) == 0.0
+    with pytest.raises(ValueError, match="0 positive and 2 negative"):
+        roc_auc(np.array([0.1, 0.2]), np.array([False, False]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=25))
+def test_auc_is_the_share_of_pairs_in_order(rows: list[tuple[int, bool]]) -> None:
+    positives = [value for value, positive in rows if positive]
+    negatives = [value for value, positive in rows if not positive]
+    if not positives or not negatives:
+        return
+    pairs = [(p > q) + 0.5 * (p == q) for p in positives for q in negatives]
+    values, is_positive = np.array([v for v, _ in rows]), np.array([p for _, p in rows])
+    assert roc_auc(values, is_positive) == pytest.approx(np.mean(pairs))
