@@ -2,8 +2,7 @@
 §6).
 
 Both are small, fresh and seeded, and read frozen CLIP patch features that are computed once per pool. The
-budget
-(steps × batch) is the same for every subset, so that only the data differ.
+budget (steps × batch) is the same for every subset, so that only the data differ.
 Shapes: N samples, T patches, D feature width, M captions.
 """
 
@@ -50,16 +49,15 @@ def vision_features(
     """Frozen CLIP patch features: (N,) images → (N, T, D) float16, T patches and the class token.
 
     `clip_folder`: a transformers CLIP folder with preprocessor, the shipped one if None. 65 × 128 × 2 B = 16
-    KiB per
-    image for the shipped model. `progress` is called with the number of images done. Raises ValueError for
-    no image.
+    KiB per image for the shipped model. `progress` is called with the number of images done. Raises
+    ValueError for no image.
     """
     if not images:
         raise ValueError("expected at least one image, got none")
     quiet_loading()
     folder = clip_folder or WEIGHTS_ROOT / "clip"
     processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-    tower = CLIPVisionModel.from_pretrained(
+    tower: Any = CLIPVisionModel.from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
     )
     tower.to(device).eval()
@@ -178,8 +176,7 @@ def train_dual_encoder(
     steps.
 
     Symmetric InfoNCE inside the batch, logit scale learned from 1 / 0.07 (Radford et al. 2021 §2.3). The
-    other
-    facts are those of `train_captioner`; demo 100 steps, benchmark 300.
+    other facts are those of `train_captioner`; demo 100 steps, benchmark 300.
     """
     _check(features, captions, batch_size)
     tokenizer = _tokenizer(tokenizer_folder)
@@ -210,25 +207,25 @@ class CaptionDecoder(nn.Module):
         super().__init__()
         self.bos, self.eos, self.pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
         self.reader = nn.Sequential(nn.LayerNorm(feature_width), nn.Linear(feature_width, WIDTH))
-        config = GPT2Config(
-            vocab_size=len(tokenizer),
-            n_positions=MAX_TOKENS,
-            n_embd=WIDTH,
-            n_layer=LAYERS,
-            n_head=HEADS,
-            n_inner=2 * WIDTH,
-            activation_function="gelu_pytorch_tanh",  # one fused kernel; "gelu_new" is six
-            add_cross_attention=True,
-            is_decoder=True,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            bos_token_id=self.bos,
-            eos_token_id=self.eos,
-            pad_token_id=self.pad,
-            attn_implementation="eager",
-        )
-        self.language_model = GPT2LMHeadModel(config)
+        settings: dict[str, Any] = {
+            "vocab_size": len(tokenizer),
+            "n_positions": MAX_TOKENS,
+            "n_embd": WIDTH,
+            "n_layer": LAYERS,
+            "n_head": HEADS,
+            "n_inner": 2 * WIDTH,
+            "activation_function": "gelu_pytorch_tanh",  # one fused kernel; "gelu_new" is six
+            "add_cross_attention": True,
+            "is_decoder": True,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+            "bos_token_id": self.bos,
+            "eos_token_id": self.eos,
+            "pad_token_id": self.pad,
+            "attn_implementation": "eager",
+        }
+        self.language_model: Any = GPT2LMHeadModel(GPT2Config(**settings))
 
     def forward(self, states: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """(B, T, D), (B, L) ids padded on the right → mean cross-entropy per predicted token, nats."""
@@ -264,8 +261,7 @@ class AttentionPool(nn.Module):
     """Patch features → one vector: each head looks at the patches once, an MLP refines, a projection ends.
 
     With one fixed query per head the key projection folds into the query, and values are projected after
-    pooling,
-    so the cost does not grow with the patches.
+    pooling, so the cost does not grow with the patches.
     """
 
     def __init__(self, feature_width: int) -> None:
@@ -318,22 +314,22 @@ def pad_captions(rows: Sequence[list[int]], tokenizer: Any) -> torch.Tensor:
     return torch.tensor([row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows])
 
 
-def _new_text_tower(tokenizer: Any) -> CLIPTextModelWithProjection:
-    config = CLIPTextConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        max_position_embeddings=MAX_TOKENS,
-        projection_dim=WIDTH,
-        hidden_act="gelu",
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="eager",
-    )
-    return CLIPTextModelWithProjection(config)
+def _new_text_tower(tokenizer: Any) -> Any:
+    settings: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "max_position_embeddings": MAX_TOKENS,
+        "projection_dim": WIDTH,
+        "hidden_act": "gelu",
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "attn_implementation": "eager",
+    }
+    return CLIPTextModelWithProjection(CLIPTextConfig(**settings))
 
 
 def _embed_texts(tower: CLIPTextModelWithProjection, ids: torch.Tensor, device: str) -> torch.Tensor:

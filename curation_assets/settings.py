@@ -126,7 +126,7 @@ class Settings:
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
-    """Settings from arguments, else CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, else ./data, embedded, all cores."""
+    """Settings from the arguments, else CURATION_HOME, _PROFILE and _THREADS, else ./data, embedded and all cores."""
     return Settings(
         home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
         profile=load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded")),

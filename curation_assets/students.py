@@ -54,14 +54,12 @@ def train_student(
     `out_dir`.
 
     minilm_ridge: frozen sentence embeddings and a ridge in closed form, penalty by leave-one-out (EMBEDDED
-    §5).
-    roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; METHODS §1.8), early stopping
-    on a
+    §5). roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; METHODS §1.8), early
+    stopping on a
     tenth of the captions; `backbone` None builds 128 wide × 2 layers on the shipped tokenizer, an address
     (path:, hub:distilroberta-base) fine-tunes that. `epochs`, `batch_size`, `learning_rate` (5e-4 from
-    scratch, 2e-5
-    from a backbone), `patience` concern roberta only. Output is never clipped. Same input and seed, same
-    weights.
+    scratch, 2e-5 from a backbone), `patience` concern roberta only. Output is never clipped. Same input
+    and seed, same weights.
     Raises ValueError for unequal lengths, fewer than 20 captions, a target that is not finite, or constant
     targets.
     """
@@ -226,21 +224,21 @@ def _new_roberta(backbone: str | None, captions: Sequence[str]) -> tuple[Any, An
         )
         return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip", local_files_only=True)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=256,
-        max_position_embeddings=130,
-        num_labels=1,
-        problem_type="regression",
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        attn_implementation="eager",
-    )
-    return RobertaForSequenceClassification(config), tokenizer
+    settings: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 256,
+        "max_position_embeddings": 130,
+        "num_labels": 1,
+        "problem_type": "regression",
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "attn_implementation": "eager",
+    }
+    return RobertaForSequenceClassification(RobertaConfig(**settings)), tokenizer
 
 
 def _card(

@@ -24,7 +24,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
-    """On a deliberate change: delete the snapshot, run this test once (it writes a new one and fails), look at the diff."""
+    """After a deliberate change: delete the snapshot, run this once (it writes a new one, fails), look at the diff."""
     graph = build_definitions(settings).resolve_asset_graph()
     lines = []
     for key in sorted(graph.get_all_asset_keys(), key=lambda key: key.path):

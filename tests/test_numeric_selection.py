@@ -82,7 +82,7 @@ def test_duplicate_ids_are_refused() -> None:
 
 
 @given(st.lists(st.floats(-1, 1) | st.just(float("nan")), min_size=1, max_size=30), st.floats(0.001, 1), st.randoms())
-def test_exact_count_whatever_the_ties_and_the_order(values: list[float], fraction: float, random) -> None:  # noqa: ANN001
+def test_exact_count_whatever_the_ties_and_the_order(values: list[float], fraction: float, random) -> None:
     n = len(values)
     count = min(share_count(n, fraction), int((~np.isnan(values)).sum()))
     selection = select_top_fraction(np.array(values), ids(n), fraction)
@@ -116,9 +116,9 @@ def test_intersections() -> None:
 def test_baseline_overlap_of_independent_selections(fraction: float, iou: float) -> None:
     """METHODS §13.9: k / (2 − k), and what two random rankings really share."""
     assert independent_iou(fraction) == pytest.approx(iou, abs=5e-5)
-    n = 4000
+    names = ids(4000)
     kept = [
-        {ids(n)[i] for i in np.flatnonzero(select_top_fraction(random_ranking(ids(n), seed), ids(n), fraction).is_kept)}
+        {names[i] for i in np.flatnonzero(select_top_fraction(random_ranking(names, seed), names, fraction).is_kept)}
         for seed in (1, 2)
     ]
     assert intersection_over_union(*kept) == pytest.approx(iou, abs=0.02)

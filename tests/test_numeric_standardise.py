@@ -20,9 +20,7 @@ def test_three_values_in_one_group() -> None:
     """METHODS §13.3, population sd."""
     values, lengths = np.array([0.2, 0.5, 0.8]), np.array([4, 4, 4])
     statistics = fit_length_statistics(values, lengths, min_group=3)
-    np.testing.assert_allclose(
-        standardise(values, lengths, statistics), [0.326349, 0.622459, 0.848739], atol=1e-6
-    )
+    np.testing.assert_allclose(standardise(values, lengths, statistics), [0.326349, 0.622459, 0.848739], atol=1e-6)
 
 
 def test_normal_logits_reach_the_target_distribution() -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from curation_assets import pools
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.settings import Settings, load_settings
-from curation_assets.stores.download import DownloadSettings, download_shard
+from curation_assets.stores.download import DownloadSettings, _file_hashes, download_shard
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import (
     ImageLimits,
@@ -26,6 +26,8 @@ from curation_assets.stores.images import (
     decode_image,
 )
 from curation_assets.stores.samples import REGISTERED_SCHEMA, SAMPLES_SCHEMA, duplicates_across_shards
+from curation_assets.world import server as world_server
+from curation_assets.world.pool import render
 from curation_assets.world.server import (
     TROUBLE_PER_BLOCK,
     WorldServer,
@@ -129,7 +131,7 @@ def test_tar_index_reads_by_name_and_reports_damage(tmp_path: Path) -> None:
     index = TarIndex(path)
     assert index.damage is None
     assert index.read("2.txt") == b"two"
-    with pytest.raises(KeyError, match="has no member '9.txt'"):
+    with pytest.raises(KeyError, match=r"has no member '9\.txt'"):
         index.read("9.txt")
     whole = path.read_bytes()
     # 512 header + 512 data for 0.txt, 512 header of 1.txt, then some of its data
@@ -204,8 +206,6 @@ def test_a_world_is_downloaded_with_every_planted_trouble_accounted_for(settings
     store = ImageStore(settings.work("toy"))
     truth = pl.read_parquet(settings.work("toy") / pools.WORLD_TRUTH)
     assert set(kept["sample_id"]) <= set(truth["sample_id"])
-    from curation_assets.world.pool import render
-
     for row in kept.sample(5, seed=1).iter_rows(named=True):
         expected = np.asarray(render(planted(size, seed)[row["source_row"]]), dtype=float)
         got = np.asarray(store.load(row), dtype=float)
@@ -268,8 +268,6 @@ def test_the_tar_is_believed_and_not_the_table_beside_it(tmp_path: Path) -> None
     lost = first["member"][1]
     write_tar(folder / "000000.tar", {name: index.read(name) for name in index.members if name != lost})
     receipt = json.loads((folder / "receipt.json").read_text())
-    from curation_assets.stores.download import _file_hashes
-
     (folder / "receipt.json").write_text(json.dumps({**receipt, "files": _file_hashes(folder)}))
     told = download_shard(urls, out, key, settings=served)
     assert told["reason"].to_list() == [None, "missing_in_tar", None]
@@ -280,14 +278,10 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
     urls = urls_of(samples, tmp_path, 1)
     with WorldServer(samples, 1, has_trouble=False) as server:
         bad = ["file:///etc/passwd", f"http://127.0.0.1:{server.port}/000000.jpg", None, "http://2130706433/"]
+        ids = [f"{number:032x}" for number in range(4)]
         extra = pl.DataFrame(
-            {
-                "source_row": [2, 3, 4, 5],
-                "url": bad,
-                "caption": ["x"] * 4,
-                "sample_id": [f"{i:032x}" for i in range(4)],
-            },
-            schema=urls.schema.to_python() | {"source_row": pl.UInt32},
+            {"source_row": [2, 3, 4, 5], "url": bad, "caption": ["x"] * 4, "sample_id": ids},
+            schema_overrides=urls.schema,
         ).select(urls.columns)
         told = download_shard(
             pl.concat([extra, urls]), tmp_path / "out", "toy-000000",
@@ -306,25 +300,18 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
         download_shard(pl.concat([urls, urls]), tmp_path / "out", "toy-000001", settings=FAST)
 
 
-def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(tmp_path: Path) -> None:
-    class Fixed(WorldServer):
-        bodies: dict[int, bytes]
-
+def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     bodies = {0: jpeg(120, 60, exif=exif), 1: jpeg(30, 20), 2: jpeg(40, 30, exif=exif)}
     samples = planted(3, 1)
     urls = urls_of(samples, tmp_path, 1)
-    import curation_assets.world.server as world
-
-    original = world.encode
-    world.encode = lambda sample: bodies[sample.index]
-    try:
-        with WorldServer(samples, 1, has_trouble=False) as server:
-            small = DownloadSettings(image_size_px=50, connect_to=server.connect_to)
-            told = download_shard(urls, tmp_path / "out", "toy-000000", settings=small)
-    finally:
-        world.encode = original
+    monkeypatch.setattr(world_server, "encode", lambda sample: bodies[sample.index])
+    with WorldServer(samples, 1, has_trouble=False) as server:
+        small = DownloadSettings(image_size_px=50, connect_to=server.connect_to)
+        told = download_shard(urls, tmp_path / "out", "toy-000000", settings=small)
     index = TarIndex(tmp_path / "out" / "toy-000000" / "000000.tar")
     stored = [index.read(name) for name in told["member"]]
     assert [decode_image(data).size for data in stored] == [(25, 50), (30, 20), (30, 40)]

@@ -54,7 +54,7 @@ def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
     assert tuple(schema) == model.columns
     assert schema["quality"] == "DOUBLE"
     assert schema["reason"] == "VARCHAR"
-    empty = {key: pl.DataFrame(schema={column: pl.String for column in columns}) for key, columns in SCHEMAS.items()}
+    empty = {key: pl.DataFrame(schema=dict.fromkeys(columns, pl.String)) for key, columns in SCHEMAS.items()}
     with connection_of(empty) as connection:
         for key, columns in SCHEMAS.items():
             casts = ", ".join(f"{column}::{kind} as {column}" for column, kind in columns.items())
@@ -176,7 +176,9 @@ def test_version_ignores_comments_and_white_space_only() -> None:
 def test_header_tests_find_the_rows_that_break_them() -> None:
     good = pl.DataFrame({"sample_id": ["a", "b"], "quality": [0.0, 1.0], "verdict": ["kept", None]})
     assert [result.passed for result in check_tests(model_of(), good)] == [True] * 4
-    bad = pl.DataFrame({"sample_id": ["a", "a", "b"], "quality": [float("nan"), None, 1.5], "verdict": ["kept", "odd", ""]})
+    bad = pl.DataFrame(
+        {"sample_id": ["a", "a", "b"], "quality": [float("nan"), None, 1.5], "verdict": ["kept", "odd", ""]}
+    )
     results = check_tests(model_of(), bad)
     assert [result.failures for result in results] == [2, 1, 2, 2]
     assert "range quality 0 1 is broken by 2 rows" in results[2].message

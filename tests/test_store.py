@@ -3,6 +3,7 @@
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -423,3 +424,19 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
     np.save(tmp_path / "signed.npy", np.zeros(2, dtype="i8"))
     with pytest.raises(ValueError, match="u8,u8"):
         read_subset_npy(tmp_path / "signed.npy")
+
+
+def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New content between looking at the manifest and reading the rows is a new look, not a damaged file."""
+    store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+    read_parquet, replaced = pl.read_parquet, []
+
+    def replace_then_read(*args: Any, **options: Any) -> pl.DataFrame:
+        if not replaced:
+            replaced.append(store.write("signals/icc", values(2.0), SHARD_0, code_version="2"))
+        return read_parquet(*args, **options)
+
+    monkeypatch.setattr(pl, "read_parquet", replace_then_read)
+    assert store.read("signals/icc", SHARD_0)["value"].to_list() == [2.0]

@@ -217,13 +217,8 @@ def opener_for(server: _Server, **limits: float) -> tuple[GuardedOpener, str]:
 def test_redirects_are_vetted(server: _Server) -> None:
     opener, base = opener_for(server)
     assert fetch(opener, f"{base}/ok") == b"hello"
-    for path, reason in (
-        ("/file", "scheme_not_allowed"),
-        ("/private", "private_address"),
-        ("/port", "port_not_allowed"),
-    ):
-        if path == "/port":
-            reason = "port_not_allowed"
+    refused = {"/file": "scheme_not_allowed", "/private": "private_address", "/port": "port_not_allowed"}
+    for path, reason in refused.items():
         with pytest.raises(UrlRefused, match=reason):
             fetch(opener, base + path)
     with pytest.raises(urllib.error.HTTPError, match="infinite loop"):

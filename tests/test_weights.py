@@ -95,7 +95,8 @@ def test_both_preprocessings_agree_to_a_grey_level():
 @pytest.mark.parametrize("text", ["a red mug", "A  RED\tMUG!\n", "ÀÉÎ çß", "中文 한국어 🎈👩‍🚀", "\u0000 \u200b", ""])
 def test_tokenizer_gives_any_text_back(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
-    assert ids[0] == tokenizer.bos_token_id and ids[-1] == tokenizer.eos_token_id == len(tokenizer) - 1
+    assert ids[0] == tokenizer.bos_token_id
+    assert ids[-1] == tokenizer.eos_token_id == len(tokenizer) - 1
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
@@ -121,7 +122,13 @@ def test_stable_diffusion_pipeline_runs_and_seeds_are_per_sample(tokenizer):
     def draw(prompts: list[str], seeds: list[int]) -> list[Image.Image]:
         generators = [torch.Generator().manual_seed(s) for s in seeds]
         return pipeline(
-            prompts, num_inference_steps=2, guidance_scale=4, height=64, width=64, generator=generators, output_type="pil"
+            prompts,
+            num_inference_steps=2,
+            guidance_scale=4,
+            height=64,
+            width=64,
+            generator=generators,
+            output_type="pil",
         ).images
 
     pair = draw(["a red mug", "a blue boat in the sea"], [1, 2])
@@ -143,7 +150,8 @@ def test_captioner_beams_and_samples(tokenizer):
         pixel_values=pixels, do_sample=True, top_p=0.9, top_k=50, repetition_penalty=1.1, max_length=20, min_length=5,
         num_return_sequences=4,
     )  # fmt: skip
-    assert beams.shape[0] == 9 and samples.shape[0] == 12
+    assert beams.shape[0] == 9
+    assert samples.shape[0] == 12
     assert all(len(tokenizer.decode(ids, skip_special_tokens=True)) > 3 for ids in beams)
 
 

@@ -104,7 +104,8 @@ def test_patch_labels_and_boxes_of_one_large_box():
     scene = SceneSpec("grass", "single", (PlacedObject("ball", "red", "large", 64.0, 64.0, radius),))
     objects, colours = patch_labels(scene)
     assert objects.shape == colours.shape == (8, 8)
-    assert objects[4, 4] == 1 + names.index("ball") and colours[4, 4] == 1 + list(COLOURS).index("red")
+    assert objects[4, 4] == 1 + names.index("ball")
+    assert colours[4, 4] == 1 + list(COLOURS).index("red")
     assert objects[0].sum() == 0
     ((name, (left, top, right, bottom)),) = object_boxes(scene)
     assert name == "ball"

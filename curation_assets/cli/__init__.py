@@ -1,4 +1,4 @@
-"""The `curate` command. One file per group of commands; each command parses, calls one function and shows its result."""
+"""The `curate` command. One file per group of commands; each parses, calls one function and shows its result."""
 
 import typer
 

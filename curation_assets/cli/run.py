@@ -100,11 +100,11 @@ def _show_policies(ctx: PoolContext) -> None:
             continue
         verdicts = ctx.store.read(f"filtered/{policy.name}")
         counts = dict(verdicts["verdict"].value_counts().iter_rows())
-        threshold = verdicts["threshold"].drop_nulls().unique()
+        threshold = verdicts.filter(pl.col("verdict") == "kept")["threshold"].drop_nulls()
         table.add_row(
             policy.name,
             *(f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed")),
-            f"{threshold[0]:.3f}" if len(threshold) == 1 else "–",
+            f"{threshold[0]:.3f}" if len(threshold) else "–",
         )
     console.print(table)
     if ctx.store.manifest("downstream/method_quality") is not None:
@@ -134,6 +134,7 @@ def ui(
     settings = settings_from(home)
     prepare_instance(settings)
     os.environ["CURATION_HOME"] = str(settings.home)
+    os.environ["VIRTUAL_ENV"] = sys.prefix  # dg warns when it is called without an activated environment
     dg = shutil.which("dg", path=str(Path(sys.executable).parent)) or "dg"
     console.print(f"Dagster UI: http://127.0.0.1:{port}", highlight=False)
     os.execv(dg, [dg, "dev", "--host", "127.0.0.1", "--port", str(port)])

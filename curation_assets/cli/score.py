@@ -20,7 +20,8 @@ def score(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="INPUT", help="txt (a caption per line), tsv, csv, parquet with a caption column, or webdataset tars."
+            metavar="INPUT",
+            help="txt (a caption per line), tsv, csv, parquet (column caption), or webdataset tars.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")],
@@ -46,7 +47,8 @@ def score(
             progress=advance,
         )
     valued = scored[method].drop_nulls().len()
-    console.print(f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit}); written to {out}", highlight=False)
+    counted = f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit})"
+    console.print(f"{counted}; written to {out}", highlight=False, soft_wrap=True)
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         console.print(f"  {count:,} without: {reason}", highlight=False)

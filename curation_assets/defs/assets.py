@@ -4,6 +4,7 @@ import functools
 import hashlib
 import resource
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,9 @@ def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]
     """All assets of one pool, upstream first."""
     ctx = PoolContext.open(settings, pool_name)
     tables = tables_of(ctx)
-    return [_asset_of(settings, pool_name, table, tables, ctx) for table in tables.values()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=dg.BetaWarning)  # backfill policies: known, and wanted
+        return [_asset_of(settings, pool_name, table, tables, ctx) for table in tables.values()]
 
 
 def _asset_of(
@@ -84,7 +87,7 @@ def _asset_of(
                 "rows_conserved",
                 asset=key,
                 blocking=True,
-                description="Every input row is kept, dropped (reason) or failed (reason); no value is missing silently.",
+                description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
             )
         ],
         pool=_concurrency_pool(table, declared),

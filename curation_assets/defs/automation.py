@@ -1,10 +1,15 @@
 """Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 
 from curation_assets.defs.assets import asset_key, partitions_of
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.settings import Settings, check_shard_key
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
 
@@ -43,7 +48,7 @@ def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
     )
 
 
-def pool_jobs(settings: Settings, pool_name: str) -> list[dg.UnresolvedAssetJobDefinition]:
+def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDefinition"]:
     """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool."""
     tables = tables_of(PoolContext.open(settings, pool_name)).values()
     per_shard = [asset_key(pool_name, table.name) for table in tables if table.grain == "shard"]

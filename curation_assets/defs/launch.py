@@ -95,6 +95,7 @@ def _run_phase(
         definitions,
         selection=[assets.asset_key(pool_name, table.name) for table in phase],
         instance=instance,
+        run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},  # the observer shows progress
         resources=assets.observer_resource(observer),
         tags={RANGE_START: keys[0], RANGE_END: keys[-1]} if phase[0].grain == "shard" else {},
     )

@@ -48,8 +48,7 @@ def load_engine(role: str, profile: Profile, *, pool_models: Path | None = None)
     """The engine that fills `role` in `profile`, ready to answer; loaded once per process.
 
     `pool_models`: folder in which `pool:NAME` addresses are looked up. An engine is loaded anew when its
-    files,
-    settings, batch size or device change. Raises ValueError for a bad role, address or profile,
+    files, settings, batch size or device change. Raises ValueError for a bad role, address or profile,
     ModelUnavailableError when weights are missing.
     """
     address, settings = _parse(role, profile, pool_models)

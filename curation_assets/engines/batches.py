@@ -1,6 +1,7 @@
 """Batches: small helpers that every engine shares. Nothing here knows a model."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -59,5 +60,7 @@ def quiet_loading() -> None:
     """No progress bars and no load reports from model libraries: an asset's log is for its own lines."""
     import transformers
 
+    # true and meant: prompts are handed over as embeddings, so penalties concern new tokens only
+    warnings.filterwarnings("ignore", message=r"Passing `(repetition_penalty|no_repeat_ngram_size)` with")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

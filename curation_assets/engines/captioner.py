@@ -45,7 +45,7 @@ class CaptionModel(Protocol):
 class VisionEncoderDecoderFamily:
     """Any vision tower with any decoder by cross-attention; the shipped captioner."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -58,7 +58,7 @@ class VisionEncoderDecoderFamily:
 class BlipFamily:
     """BLIP: the prompt opens the decoder's sequence and is cut off again."""
 
-    def __init__(self, model: PreTrainedModel, prompt_ids: list[int]) -> None:
+    def __init__(self, model: Any, prompt_ids: list[int]) -> None:
         """`prompt_ids`: tokens of the prompt without special tokens."""
         self.model = model
         self.prompt_ids = [model.config.text_config.bos_token_id, *prompt_ids]
@@ -88,7 +88,7 @@ class Blip2Family:
     (METHODS §1.3). A repetition penalty then concerns new tokens only.
     """
 
-    def __init__(self, model: PreTrainedModel, prompt_ids: list[int]) -> None:
+    def __init__(self, model: Any, prompt_ids: list[int]) -> None:
         """`prompt_ids`: tokens of the prompt with the language model's special tokens."""
         self.model = model
         self.prompt_ids = prompt_ids
@@ -230,7 +230,7 @@ def load(request: EngineRequest) -> CaptionEngine:
             f"{folder} has {model_type!r}"
         )
     dtype = weights_dtype(request.device)
-    model = FAMILIES[model_type].from_pretrained(
+    model: Any = FAMILIES[model_type].from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=dtype, attn_implementation="eager"
     )
     model.to(request.device).eval()

@@ -30,7 +30,10 @@ TRANSPOSED_NAMES = {  # a bias-free Linear there, a plain matrix multiplied from
     "text_projection.weight": "text_projection",
     "visual_projection.weight": "visual.proj",
 }
-TOWERS = {"text_model.encoder.layers.": "transformer.resblocks.", "vision_model.encoder.layers.": "visual.transformer.resblocks."}
+TOWERS = {
+    "text_model.encoder.layers.": "transformer.resblocks.",
+    "vision_model.encoder.layers.": "visual.transformer.resblocks.",
+}
 
 
 def _convert_layer(rest: str, prefix: str, state: Mapping[str, torch.Tensor], key: str) -> dict[str, torch.Tensor]:

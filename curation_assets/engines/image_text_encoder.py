@@ -37,7 +37,7 @@ class OpenClipEncoder:
     def __init__(
         self,
         identity: ModelIdentity,
-        model: torch.nn.Module,
+        model: Any,  # an open_clip CLIP
         preprocess: Preprocess,
         tokenize: Tokenize,
         batch_size: int,
@@ -86,14 +86,14 @@ class ClipTextFeature:
         """`folder`: a transformers CLIP checkpoint with tokenizer."""
         quiet_loading()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        self.model = CLIPTextModelWithProjection.from_pretrained(
+        model: Any = CLIPTextModelWithProjection.from_pretrained(
             folder,
             local_files_only=True,
             use_safetensors=True,
             dtype=torch.float32,
             attn_implementation="eager",
         )
-        self.model.to(device).eval()
+        self.model = model.to(device).eval()
         self.context_length = self.model.config.max_position_embeddings
         self.batch_size = batch_size
         self.device = device

@@ -1,6 +1,7 @@
 """Nucleus sampling in which every row has its own random numbers: a caption never depends on its batch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +24,7 @@ def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) 
     nucleus).
 
     Temperature, then top-k (0: all), then top-p, in the library's order. Holtzman et al. 2020 §3.1: the
-    smallest
-    set of most likely tokens whose mass reaches `top_p`.
+    smallest set of most likely tokens whose mass reaches `top_p`.
     """
     kept = min(top_k, logits.shape[-1]) if top_k else logits.shape[-1]
     values, tokens = torch.topk(logits.double() / temperature, kept, dim=-1)  # (B, K), falling
@@ -56,7 +56,7 @@ class SeededNucleus(LogitsProcessor):
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.step = 0
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Any:
         """(B, V) scores → (B, V), minus infinity except at the sampled token."""
         tokens, probabilities = nucleus(scores, self.temperature, self.top_k, self.top_p)  # (B, K) each
         cumulative = torch.cumsum(probabilities, dim=-1)

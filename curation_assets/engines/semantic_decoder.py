@@ -47,8 +47,7 @@ class SemanticDecoderEngine:
         """N lists of `beams` reconstructions, best first; a list depends on its own caption only.
 
         Prompt: BOS and the prefix vectors, equally long for all, so nothing is padded. Each sequence ends at
-        its
-        own newline or EOS. (The released decoder looks at the first row only and cuts the others.)
+        its own newline or EOS. (The released decoder looks at the first row only and cuts the others.)
         """
         if not captions:
             return []
@@ -97,8 +96,7 @@ def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
     """Linear layer and prefix length from bridge.safetensors (weight, bias) and bridge.json.
 
     bridge.json: {"prefix_length", "input_dim", "hidden_size"}; weight is (prefix_length * hidden_size,
-    input_dim).
-    Raises ValueError when the two files disagree.
+    input_dim). Raises ValueError when the two files disagree.
     """
     facts = json.loads((folder / "bridge.json").read_text())
     tensors = load_file(folder / "bridge.safetensors")
@@ -117,8 +115,7 @@ def load(request: EngineRequest) -> SemanticDecoderEngine:
     """Language model, bridge and CLIP text tower behind embedded:, path: or hub: addresses.
 
     Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, text_encoder and bridge
-    (addresses).
-    Raises ValueError when the bridge fits neither the text tower nor the language model.
+    (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.
     """
     quiet_loading()
     folder = local_folder(request.address)
@@ -131,7 +128,7 @@ def load(request: EngineRequest) -> SemanticDecoderEngine:
         else folder / "text_encoder"
     )
     text_feature = ClipTextFeature(text_folder, request.batch_size, request.device)
-    language_model = AutoModelForCausalLM.from_pretrained(
+    language_model: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         local_files_only=True,
         use_safetensors=True,

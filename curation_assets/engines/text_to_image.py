@@ -33,7 +33,7 @@ class DiffusionEngine:
     def __init__(
         self,
         identity: ModelIdentity,
-        pipeline: StableDiffusionPipeline,
+        pipeline: Any,  # a StableDiffusionPipeline
         settings: Mapping[str, Any],
         batch_size: int,
     ) -> None:
@@ -71,9 +71,9 @@ def load(request: EngineRequest) -> DiffusionEngine:
     """The pipeline in a folder (embedded:, path:, hub:) in the diffusers layout.
 
     With a PatchCodec in vae/ the shipped scheduler is kept (DDIM, v-prediction); with a real VAE the
-    scheduler is
-    DPM-Solver multistep built from the checkpoint's own config, as in ICC §4.1. No safety checker: images are
-    read by the captioner and never shown. Raises ValueError for a folder without model_index.json.
+    scheduler is DPM-Solver multistep built from the checkpoint's own config, as in ICC §4.1. No safety
+    checker: images are read by the captioner and never shown. Raises ValueError for a folder without
+    model_index.json.
     """
     quiet_loading()
     diffusers_logging.set_verbosity_error()
@@ -93,7 +93,7 @@ def load(request: EngineRequest) -> DiffusionEngine:
     scheduler = DDIMScheduler.from_pretrained(folder / "scheduler", local_files_only=True, steps_offset=1)
     if not is_codec:
         scheduler = DPMSolverMultistepScheduler.from_config(scheduler.config)
-    pipeline = StableDiffusionPipeline(
+    pipeline: Any = StableDiffusionPipeline(
         vae=vae,
         text_encoder=CLIPTextModel.from_pretrained(
             text_folder, local_files_only=True, use_safetensors=True, dtype=dtype, attn_implementation="eager"

@@ -39,7 +39,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 compute=compute,
                 roles=("image_text_encoder",),
                 config=lambda ctx, shard: _budget(ctx),
-                description=f"One row per policy, seed and metric: {what} trained on the subset under one fixed budget.",
+                description=f"One row per policy, seed and metric: {what} trained on the subset, one budget for all.",
                 kinds=("torch", "polars"),
             )
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
@@ -64,7 +64,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             inputs=("raw/samples", *signals, "fused/sieve_clip"),
             version="1",
             compute=_separation,
-            description="One row per method and planted noise kind: AUC of clean samples against that kind (.5 is chance).",
+            description="One row per method and planted noise kind: AUC of clean samples against it (.5 is chance).",
         )
     report_inputs = ["raw/samples", *signals, *verdicts, "filtered/overlaps", *downstream, *quality]
     if ctx.distils:
@@ -123,7 +123,9 @@ class _Features:
         found: dict[str, tuple[np.ndarray, str]] = {}
         load_image = self._ctx.image_loader()
         for shard in self._ctx.store.partitions("raw/samples"):
-            rows = self._ctx.store.read("raw/samples", shard).filter(pl.col("sample_id").is_in(list(wanted)))
+            rows = self._ctx.store.read("raw/samples", shard).filter(
+                (pl.col("status") == "kept") & pl.col("sample_id").is_in(list(wanted))
+            )
             records = rows.to_dicts()
             with self._ctx.progress.task(f"vision features {shard}", len(records)) as advance:
                 features = self._embed([load_image(record) for record in records])
@@ -144,7 +146,7 @@ Evaluate = Callable[[PoolContext, _Features, str, int], dict[str, float]]
 
 
 def _per_policy_and_seed(ctx: PoolContext, name: str, evaluate: Evaluate) -> pl.DataFrame:
-    """Rows policy, seed, metric, value. Each (policy, seed) is stored by itself, so only changed subsets train again."""
+    """Rows policy, seed, metric, value. Each (policy, seed) is stored apart, so only changed subsets train again."""
     features = _Features(ctx)
     budget = _budget(ctx)
     seeds, policies = budget.pop("seeds"), [policy.name for policy in policies_of(ctx)]

@@ -57,11 +57,9 @@ def _policy_table(policy: Policy) -> Table:
     inputs = ("raw/samples", *(reference.replace(".", "/") for reference in policy.references))
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = ctx.store.scan("raw/samples").select(
-            "sample_id", "shard", "source_row", "caption", "status", "reason"
-        )
+        samples = unique_samples(ctx)
         values = {reference: ctx.store.scan(reference.replace(".", "/")).collect() for reference in policy.references}
-        result = apply_policy(policy, samples.collect(), values)
+        result = apply_policy(policy, samples, values)
         # The frozen cut: enough to judge a late shard without moving any other verdict.
         cut_path = ctx.store.root / "cuts" / f"{policy.name}.json"
         cut_path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,6 +77,25 @@ def _policy_table(policy: Policy) -> Table:
     )
 
 
+def unique_samples(ctx: PoolContext) -> pl.DataFrame:
+    """Every row of raw/samples; of a sample that several shards bring, the first row counts and the others are dropped.
+
+    Tables of URLs are searched for duplicates when they are registered, tars can only be once all are read.
+    """
+    samples = (
+        ctx.store.scan("raw/samples")
+        .select("sample_id", "shard", "source_row", "caption", "status", "reason")
+        .sort("shard", "source_row")
+        .collect()
+    )
+    kept = pl.col("status") == "kept"
+    is_repeated = kept & (kept.cast(pl.Int64).cum_sum().over("sample_id") > 1)
+    return samples.with_columns(
+        pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
+        pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
+    )
+
+
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
     """sample_ids that a policy keeps, sorted."""
     verdicts = ctx.store.read(f"filtered/{policy_name}", columns=["sample_id", "verdict"])
@@ -87,6 +104,7 @@ def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    samples = samples.sort("shard", "source_row").unique("sample_id", keep="first", maintain_order=True)
     places = {row["sample_id"]: (row["tar"], row["member"]) for row in samples.iter_rows(named=True)}
     for policy in policies_of(ctx):
         kept = kept_ids(ctx, policy.name)

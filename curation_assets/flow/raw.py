@@ -1,6 +1,7 @@
 """raw: what came in. Registered rows, downloads, and one sample row per input row with its terminal state."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -40,6 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("raw/registered_shards", "raw/downloads"),
         version="1",
         compute=_samples,
+        config=lambda ctx, shard: asdict(ctx.pool.download.limits),
         continues="raw/registered_shards",
         description=(
             "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "

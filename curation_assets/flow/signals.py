@@ -60,8 +60,8 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         roles=method.roles,
         continues="raw/samples",
         description=(
-            f"One row per sample: {method.summary} Unit: {method.unit}, in [{method.bounds[0]:g}, {method.bounds[1]:g}], "
-            f"{method.direction} is better. Source: {method.source}."
+            f"One row per sample: {method.summary} Unit: {method.unit}, in "
+            f"[{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better. Source: {method.source}."
         ),
         kinds=("torch", "polars"),
     )

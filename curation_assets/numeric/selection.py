@@ -119,7 +119,7 @@ def _ranking(values: np.ndarray, sample_ids: Sequence[str]) -> tuple[np.ndarray,
     if values.shape != (len(sample_ids),):
         raise ValueError(f"expected one value per sample_id, got {values.shape} for {len(sample_ids)} ids")
     ids = np.array(sample_ids, dtype=np.bytes_)  # (N,) 32 bytes each; a str array would take 128
-    if len(np.unique(ids)) != len(ids):
+    if len(set(sample_ids)) != len(ids):
         raise ValueError("sample_ids must be unique to rank them: ties go by sample_id; drop duplicates first")
     order = np.lexsort((ids, -values))  # (N,) NaN last
     order = order[: len(order) - int(np.isnan(values).sum())]  # (M,)

@@ -117,10 +117,11 @@ class Cut:
 
     def passes(self, values: np.ndarray, sample_ids: np.ndarray) -> np.ndarray:
         """(N,) values and ids → (N,) bool. NaN never passes."""
-        at_threshold = values == self.threshold
+        passing = values >= self.threshold
         if self.boundary_id is not None:
-            at_threshold &= sample_ids <= self.boundary_id
-        return (values > self.threshold) | at_threshold
+            tied = np.flatnonzero(values == self.threshold)
+            passing[tied] = sample_ids[tied] <= self.boundary_id
+        return passing
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,8 @@ def apply_cut(
 ) -> pl.DataFrame:
     """Verdicts of rows by a frozen cut: of one shard, or of a shard that came later.
 
-    Ranks are null: they need the whole pool. On the pool that the cut was made on, the verdicts are those of `apply_policy`. Raises ValueError where the cut
-    belongs to another policy or another version of it.
+    Ranks are null: they need the whole pool. On the pool that the cut was made on, the verdicts are those of
+    `apply_policy`. Raises ValueError where the cut belongs to another policy or another version of it.
     """
     if (cut.policy, cut.policy_version) != (policy.name, policy.version):
         raise ValueError(

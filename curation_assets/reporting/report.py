@@ -157,15 +157,11 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
 
 
 def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, Any]]:
-    located = samples.select(
-        pl.exclude("status", "reason", "value", "shard")
-        if "value" in samples.columns
-        else pl.exclude("status", "reason", "shard")
-    )
+    located = samples.select("shard", "source_row", "caption", "tar", "member")
     sections = []
     for policy in policies_of(ctx):
         verdicts = ctx.store.read(f"filtered/{policy.name}")
-        joined = verdicts.join(located, on=_sample_key(verdicts, located), how="left", maintain_order="left")
+        joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
         kept = joined.filter(pl.col("verdict") == "kept").sort("rank", "sample_id")
         dropped = joined.filter(pl.col("verdict") == "dropped")
         ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
@@ -177,7 +173,7 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
                 "dropped": dropped.height,
                 "failed": joined.height - kept.height - dropped.height,
                 "reasons": list(reasons.iter_rows()),
-                "threshold": next(iter(verdicts["threshold"].drop_nulls().unique().to_list()), None),
+                "threshold": next(iter(kept["threshold"].drop_nulls().to_list()), None),
                 "picture": pictures.verdicts_histogram(verdicts) if policy.rank_by != "random" else None,
                 "galleries": [
                     ("best kept", _cards(ctx, kept.head(GALLERY_SIZE))),
@@ -188,10 +184,6 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
             }
         )
     return sections
-
-
-def _sample_key(left: pl.DataFrame, right: pl.DataFrame) -> list[str]:
-    return [name for name in ("sample_id", "source_row") if name in left.columns and name in right.columns]
 
 
 def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:

@@ -1,5 +1,6 @@
 """DuckDB's view of the tables: one catalogue file over all pools, and in-memory connections over one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -59,7 +60,7 @@ def rebuild_catalog(home: Path) -> Path:
 
 
 def open_pool(
-    store: ShardStore, assets: list[str] | None = None, *, threads: int | None = None
+    store: ShardStore, assets: Sequence[str] | None = None, *, threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
 

@@ -62,7 +62,7 @@ def _open_checked(data: bytes, limits: ImageLimits) -> Image.Image:
             _unidentified_reason(data, limits), f"{len(data)} bytes that are no {'/'.join(limits.formats)} image"
         ) from error
     except (OSError, ValueError, SyntaxError, EOFError, OverflowError) as error:
-        raise ImageRejected("undecodable", f"{type(error).__name__}: {error}") from error
+        raise ImageRejected(_decoding_reason(error), f"{type(error).__name__}: {error}") from error
     width, height = image.size
     if width * height > limits.max_pixels:
         raise ImageRejected("too_many_pixels", f"{width} x {height}; at most {limits.max_pixels} pixels are decoded")
@@ -87,10 +87,13 @@ def _load_pixels(image: Image.Image) -> None:
     try:
         image.load()
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, MemoryError) as error:
-        is_truncated = "truncated" in str(error).lower() or isinstance(error, EOFError)
-        raise ImageRejected(
-            "truncated" if is_truncated else "undecodable", f"{type(error).__name__}: {error}"
-        ) from error
+        raise ImageRejected(_decoding_reason(error), f"{type(error).__name__}: {error}") from error
+
+
+def _decoding_reason(error: Exception) -> str:
+    """Pillow says 'truncated' in words only."""
+    is_truncated = "truncated" in str(error).lower() or isinstance(error, EOFError)
+    return "truncated" if is_truncated else "undecodable"
 
 
 def decode_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:

@@ -17,7 +17,7 @@ REGISTERED_SCHEMA = pl.Schema(
         "source_row": pl.Int64,  # place in the source: of the whole table, or of the tar's sorted keys
         "url": pl.String,
         "caption": pl.String,
-        "is_duplicate": pl.Boolean,  # an earlier row has the same sample_id
+        "is_duplicate": pl.Boolean,  # an earlier usable row has the same sample_id
         "tar": pl.String,  # webdataset pools: where the image lies already
         "member": pl.String,
         "source_reason": pl.String,  # webdataset pools: what is wrong with the sample as delivered
@@ -46,6 +46,17 @@ SAMPLES_SCHEMA = pl.Schema(
         "reason": pl.String,  # null iff kept
     }
 )
+
+
+def mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `is_duplicate`: an earlier row has the same sample_id. Rows without a caption or with a `source_reason`
+    neither are nor make duplicates: a broken first copy must not cost us the sound second one.
+    """
+    is_usable = pl.col("caption").fill_null("").str.strip_chars() != ""
+    if "source_reason" in rows.columns:
+        is_usable &= pl.col("source_reason").is_null()
+    is_repeated = ~pl.struct("sample_id", is_usable.alias("is_usable")).is_first_distinct()
+    return rows.with_columns(is_duplicate=is_usable & is_repeated)
 
 
 def drop_reason(row: Mapping[str, Any]) -> str | None:

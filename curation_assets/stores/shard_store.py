@@ -128,20 +128,23 @@ class ShardStore:
         Raises MissingTableError when it is not there, CorruptTableError when the file is damaged.
         """
         path = self.table_path(asset, partition)
-        manifest = self.manifest(asset, partition) if path.is_file() else None
-        if manifest is None:
-            raise MissingTableError(
-                f"{_named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
-            )
-        try:
-            frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
-        except pl.exceptions.ColumnNotFoundError as error:
-            raise StoreError(f"{_named(asset, partition)} lacks a column asked for: {error}") from error
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise self._corrupt(asset, partition, str(error)) from error
-        if columns is None and frame_sha256(frame) != manifest.content_sha256:
-            raise self._corrupt(asset, partition, "its content hash is not the one in its manifest")
-        return frame
+        while True:
+            manifest = self.manifest(asset, partition) if path.is_file() else None
+            if manifest is None:
+                raise MissingTableError(
+                    f"{_named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
+                )
+            try:
+                frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
+            except pl.exceptions.ColumnNotFoundError as error:
+                raise StoreError(f"{_named(asset, partition)} lacks a column asked for: {error}") from error
+            except (pl.exceptions.PolarsError, OSError) as error:
+                raise self._corrupt(asset, partition, str(error)) from error
+            if columns is not None or frame_sha256(frame) == manifest.content_sha256:
+                return frame
+            if self.manifest(asset, partition) == manifest:
+                raise self._corrupt(asset, partition, "its content hash is not the one in its manifest")
+            # else a writer replaced the file between our two looks: look again
 
     def scan(self, asset: str, partitions: Sequence[str] | None = None) -> pl.LazyFrame:
         """All shards (or those named) of an asset, lazily, with the column `shard`; a global table as it is.

@@ -13,6 +13,7 @@ from curation_assets.settings import shard_key
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.fingerprints import cached_sha256
+from curation_assets.stores.samples import mark_duplicates
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
@@ -35,6 +36,8 @@ class ColumnMapping:
 
 def table_files(source: Path) -> list[Path]:
     """The table files of a source, sorted by name. Raises ValueError for mixed formats or none."""
+    if not source.exists():
+        raise FileNotFoundError(f"the source {source} is gone; put it back, or add the pool again with its new place")
     if source.is_file():
         files = [source] if source.suffix in TABLE_SUFFIXES else []
     else:
@@ -62,7 +65,8 @@ def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = N
             n_rows=rows,
         )
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {error}; repair it or leave it out") from error
+        problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
+        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {problem}; repair it or leave it out") from error
 
 
 def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) -> ColumnMapping:
@@ -119,9 +123,9 @@ class Split:
 def split_source(pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int) -> Split:
     """Cut a source into shards of `shard_size` rows under `work`/source, once per version of the source.
 
-    Duplicates are seen over the whole pool here: of several rows with one sample_id, the first in source order is
-    not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about 300 bytes
-    a row).
+    Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
+    order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
+    300 bytes a row).
     """
     files = table_files(source)
     home = work / "source"
@@ -161,12 +165,10 @@ def _identified(files: Sequence[Path], columns: ColumnMapping) -> pl.DataFrame:
         )
     rows = pl.concat(parts)
     ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
-    return (
-        rows.with_row_index("source_row")
-        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
-        .with_columns(is_duplicate=~pl.col("sample_id").is_first_distinct())
-        .select("sample_id", "source_row", "url", "caption", "is_duplicate")
+    identified = rows.with_row_index("source_row").with_columns(
+        pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
     )
+    return mark_duplicates(identified).select("sample_id", "source_row", "url", "caption", "is_duplicate")
 
 
 def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:

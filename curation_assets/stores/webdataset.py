@@ -14,6 +14,7 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.settings import shard_key
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, tar_index
+from curation_assets.stores.samples import mark_duplicates
 
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 MAX_TEXT_BYTES = MIB  # of a caption or a json: DataComp has captions of a million characters
@@ -131,7 +132,7 @@ def read_tar_rows(tar: Path) -> pl.DataFrame:
         "source_reason": pl.String,
     }
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return frame.with_columns(is_duplicate=~pl.col("sample_id").is_first_distinct())
+    return mark_duplicates(frame)
 
 
 def _row(index: TarIndex, sample: _Sample, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from curation_assets.training.common import Setup
 
 STAGES = (
-    "tokenizer", "initialise", "vision", "language_model", "captioner", "clip", "clip_image", "text_to_image",
+    "tokenizer", "initialise", "vision", "language_model", "captioner", "clip", "text_to_image",
     "semantic_decoder", "manifest",
 )  # fmt: skip
 

@@ -34,7 +34,9 @@ OPEN_CLIP = {
     "model_cfg": {
         "embed_dim": WIDTH,
         "quick_gelu": False,  # hidden_act is the exact gelu: one fused kernel, 15 % off a training step on a CPU
-        "vision_cfg": {"image_size": 64, "layers": 4, "width": WIDTH, "head_width": 32, "patch_size": 8, "mlp_ratio": 4.0},
+        "vision_cfg": {
+            "image_size": 64, "layers": 4, "width": WIDTH, "head_width": 32, "patch_size": 8, "mlp_ratio": 4.0,
+        },
         "text_cfg": {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": WIDTH, "heads": 4, "layers": 3},
     },
     "preprocess_cfg": {
@@ -69,12 +71,12 @@ def build_captioner() -> VisionEncoderDecoderModel:
 
 
 def build_unet() -> UNet2DConditionModel:
-    """Noise predictor on (12, 16, 16) latents; cross-attention at 8 x 8 and 4 x 4: 4.5 M parameters."""
+    """Noise predictor on (12, 16, 16) latents; cross-attention at 8 x 8 and 4 x 4: 3.2 M parameters."""
     return UNet2DConditionModel(
-        sample_size=16, in_channels=12, out_channels=12, block_out_channels=(64, 96, 128), layers_per_block=1,
+        sample_size=16, in_channels=12, out_channels=12, block_out_channels=(48, 80, 112), layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
         up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=WIDTH, attention_head_dim=4, norm_num_groups=32,
+        cross_attention_dim=WIDTH, attention_head_dim=4, norm_num_groups=16,
     )  # fmt: skip
 
 
@@ -90,10 +92,16 @@ def build_language_model() -> LlamaForCausalLM:
     """192 wide, 4 layers, tied embeddings: 2.2 M parameters."""
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=LM_WIDTH, intermediate_size=512, num_hidden_layers=4,
-            num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128, tie_word_embeddings=True,
+            vocab_size=VOCABULARY,
+            hidden_size=LM_WIDTH,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=128,
+            tie_word_embeddings=True,
             **SPECIAL,
-        )  # fmt: skip
+        )
     )
 
 

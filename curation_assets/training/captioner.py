@@ -28,8 +28,8 @@ from curation_assets.training.vision import LabelHeads, label_loss, scene_target
 from curation_assets.world import words
 from curation_assets.world.grammar import clean_caption
 
-STEPS, BATCH, LEARNING_RATE, LABEL_WEIGHT = 700, 96, 1e-3, 0.3
-OVERLAY_ROWS = 6  # of each batch: scenes with text over them, described as if there were none
+STEPS, BATCH, LEARNING_RATE, LABEL_WEIGHT = 320, 64, 1e-3, 0.3
+OVERLAY_ROWS = 4  # of each batch: scenes with text over them, described as if there were none
 
 
 def caption_loss(model: VisionEncoderDecoderModel, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -85,11 +85,17 @@ def run(setup: Setup) -> None:
         schedule.step()
         if step % 50 == 49:
             bar.write(f"captioner {step + 1} loss {loss.item():.3f} labels {labels.item():.3f} cpu {clock.seconds()}")
-        if step % 200 == 199:
+        if step % 100 == 99:
             bar.write(f"captioner {step + 1} {measure(model, tokenizer, held_out)}")
             save_captioner(model, setup.out / "captioner")
     quality = measure(model, tokenizer, held_out)
     save_captioner(model, setup.out / "captioner")
-    recipe = {"steps": steps, "batch": BATCH, "learning_rate": LEARNING_RATE, "seed": setup.seed, "cpu_seconds": clock.seconds()}
+    recipe = {
+        "steps": steps,
+        "batch": BATCH,
+        "learning_rate": LEARNING_RATE,
+        "seed": setup.seed,
+        "cpu_seconds": clock.seconds(),
+    }
     record(setup, "captioner", recipe, quality)
     print(quality)

@@ -3,9 +3,7 @@
 Half of a batch are groups of four scenes that differ in one object only (same place, colours and sizes),
 because random negatives alone never force a small CLIP to look at shapes. Captions are of every kind that
 a pool holds; abstract and boilerplate captions are extra wrong answers, since no picture goes with them.
-
-Two phases: both towers, then the image tower alone, so that the text tower (which text-to-image and the
-semantic decoder also read) is final after the first.
+Text-to-image and the semantic decoder read the text tower too, so they come after this stage.
 """
 
 import numpy as np
@@ -35,7 +33,7 @@ from curation_assets.training.vision import LabelHeads, label_loss, scene_target
 from curation_assets.world.grammar import clean_caption
 from curation_assets.world.pool import CAPTION_FOR
 
-STEPS, STEPS_IMAGE_ONLY, BATCH = 900, 500, 128
+STEPS, BATCH = 330, 128
 LEARNING_RATE, LEARNING_RATE_IMAGE = 1.2e-3, 4e-4
 GROUPS, OVERLAY_ROWS, TEXT_ONLY_ROWS, EXTRA_TEXTS, LABEL_WEIGHT = 16, 5, 7, 24, 0.15
 GROUP_KINDS = {"clean": 0.7, "medium_phrase": 0.14, "caps": 0.06, "fluff": 0.1}  # kinds that name every object
@@ -57,7 +55,9 @@ class Batches:
         self.scenes = training_scenes(setup)
         self.overlaid = training_scenes(setup, "scene_text")
         self.text_only = training_scenes(setup, "text_only")
-        self.empty = grammar_captions(max(200, round(8000 * min(1.0, setup.scale))), 20_020, {"abstract": 0.8, "boilerplate": 0.2})
+        self.empty = grammar_captions(
+            max(200, round(8000 * min(1.0, setup.scale))), 20_020, {"abstract": 0.8, "boilerplate": 0.2}
+        )
         self.tokenizer, self.rng = tokenizer, rng
 
     def draw(self) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -99,12 +99,16 @@ def contrastive_loss(image: torch.Tensor, text: torch.Tensor, scale: torch.Tenso
 def measure(model: CLIPModel, tokenizer: PreTrainedTokenizerFast, scenes: Scenes, swapped: Scenes) -> dict[str, float]:
     """Recall@1 among 500 held-out pairs; aligned-against-mismatched AUC; share of object swaps caught."""
     rng = np.random.default_rng(HELD_OUT_SEED)
-    image = nn.functional.normalize(model.visual_projection(model.vision_model(to_pixels(scenes.views)).pooler_output), dim=-1)
+    image = nn.functional.normalize(
+        model.visual_projection(model.vision_model(to_pixels(scenes.views)).pooler_output), dim=-1
+    )
     text = embed_texts(model, encode(tokenizer, [clean_caption(s, rng) for s in scenes.specs]))
     sims = image @ text.T  # (N, N)
     truth = torch.arange(len(sims))
     aligned, wrong = sims.diagonal(), sims.roll(1, dims=1).diagonal()
-    pair_images = nn.functional.normalize(model.visual_projection(model.vision_model(to_pixels(swapped.views)).pooler_output), dim=-1)
+    pair_images = nn.functional.normalize(
+        model.visual_projection(model.vision_model(to_pixels(swapped.views)).pooler_output), dim=-1
+    )
     pair_texts = embed_texts(model, encode(tokenizer, [clean_caption(s, rng) for s in swapped.specs]))
     own = (pair_images * pair_texts).sum(-1).reshape(-1, 2)
     other = (pair_images * pair_texts.reshape(-1, 2, pair_texts.shape[-1]).flip(1).reshape_as(pair_texts)).sum(-1)
@@ -117,70 +121,49 @@ def measure(model: CLIPModel, tokenizer: PreTrainedTokenizerFast, scenes: Scenes
     }
 
 
-def _phase(
-    name: str, model: CLIPModel, heads: LabelHeads, batches: Batches, steps: int, train_text: bool, setup: Setup, clock: Clock
-) -> None:
+def run(setup: Setup) -> None:
+    """Trains both towers and ships CLIP."""
+    rng, clock = setup.start("clip"), Clock()
+    tokenizer = load_tokenizer(setup)
+    batches = Batches(setup, tokenizer, rng)
+    held_out, swapped = make_scenes(500, HELD_OUT_SEED + 2, group=1), make_scenes(150, HELD_OUT_SEED + 3, group=2)
+    model, heads = build_clip(), LabelHeads()
+    labelled = torch.load(setup.work / "vision.pt", weights_only=True)
+    model.vision_model.load_state_dict(labelled["tower"])
+    heads.load_state_dict(labelled["heads"])
     image_weights = [*model.vision_model.parameters(), *model.visual_projection.parameters(), *heads.parameters()]
     text_weights = [*model.text_model.parameters(), *model.text_projection.parameters()]
     groups = [
         {"params": image_weights, "lr": LEARNING_RATE_IMAGE, "weight_decay": 0.02},
+        {"params": text_weights, "lr": LEARNING_RATE, "weight_decay": 0.02},
         {"params": [model.logit_scale], "lr": LEARNING_RATE_IMAGE, "weight_decay": 0.0},
     ]
-    if train_text:
-        groups.append({"params": text_weights, "lr": LEARNING_RATE, "weight_decay": 0.02})
-    for weight in text_weights:
-        weight.requires_grad_(train_text)
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98))
+    steps = setup.steps(STEPS)
     schedule = one_cycle(optimiser, steps)
-    held_out, swapped = make_scenes(500, HELD_OUT_SEED + 2, group=1), make_scenes(150, HELD_OUT_SEED + 3, group=2)
-    for step, bar in progress(steps, name):
+    for step, bar in progress(steps, "clip"):
         pixels, ids, rows = batches.draw()
         out = model.vision_model(pixels)
         image = nn.functional.normalize(model.visual_projection(out.pooler_output), dim=-1)
         loss = contrastive_loss(image, embed_texts(model, ids), model.logit_scale)
         kept = slice(0, len(rows))
-        labels = label_loss(heads, out.last_hidden_state[kept], out.pooler_output[kept], scene_targets(batches.scenes, rows))
+        truth = scene_targets(batches.scenes, rows)
+        labels = label_loss(heads, out.last_hidden_state[kept], out.pooler_output[kept], truth)
         optimiser.zero_grad()
         (loss + LABEL_WEIGHT * labels).backward()
-        nn.utils.clip_grad_norm_([w for g in groups for w in g["params"]], 1.0)
+        nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
         optimiser.step()
         schedule.step()
         if step % 50 == 49:
-            bar.write(f"{name} {step + 1} loss {loss.item():.3f} labels {labels.item():.3f} cpu {clock.seconds()}")
-        if step % 150 == 149 or step == steps - 1:
-            bar.write(f"{name} {step + 1} {measure(model, batches.tokenizer, held_out, swapped)}")
+            bar.write(f"clip {step + 1} loss {loss.item():.3f} labels {labels.item():.3f} cpu {clock.seconds()}")
+        if step % 150 == 149:
+            bar.write(f"clip {step + 1} {measure(model, tokenizer, held_out, swapped)}")
             save_clip(model, setup.out / "clip")
-
-
-def run(setup: Setup) -> None:
-    """Phase one: both towers. Ships a CLIP whose text tower is final; `clip_image` goes on from it."""
-    rng, clock = setup.start("clip"), Clock()
-    tokenizer = load_tokenizer(setup)
-    model, heads = build_clip(), LabelHeads()
-    labelled = torch.load(setup.work / "vision.pt", weights_only=True)
-    model.vision_model.load_state_dict({k.removeprefix("vision_model."): v for k, v in labelled["tower"].items()})
-    heads.load_state_dict(labelled["heads"])
-    steps = setup.steps(STEPS)
-    _phase("clip", model, heads, Batches(setup, tokenizer, rng), steps, True, setup, clock)
-    torch.save({"clip": model.state_dict(), "heads": heads.state_dict(), "cpu_seconds": clock.seconds()}, setup.work / "clip.pt")
-
-
-def run_image_only(setup: Setup) -> None:
-    """Phase two: the image tower alone."""
-    rng, clock = setup.start("clip_image"), Clock()
-    tokenizer = load_tokenizer(setup)
-    model, heads = build_clip(), LabelHeads()
-    saved = torch.load(setup.work / "clip.pt", weights_only=True)
-    model.load_state_dict(saved["clip"])
-    heads.load_state_dict(saved["heads"])
-    steps = setup.steps(STEPS_IMAGE_ONLY)
-    _phase("clip_image", model, heads, Batches(setup, tokenizer, rng), steps, False, setup, clock)
-    held_out, swapped = make_scenes(500, HELD_OUT_SEED + 2, group=1), make_scenes(150, HELD_OUT_SEED + 3, group=2)
     quality = measure(model, tokenizer, held_out, swapped)
+    save_clip(model, setup.out / "clip")
     recipe = {
-        "steps_both_towers": setup.steps(STEPS), "steps_image_tower": steps, "batch": BATCH, "seed": setup.seed,
-        "learning_rate_text": LEARNING_RATE, "learning_rate_image": LEARNING_RATE_IMAGE,
-        "cpu_seconds": saved["cpu_seconds"] + clock.seconds(),
+        "steps": steps, "batch": BATCH, "learning_rate_text": LEARNING_RATE, "learning_rate_image": LEARNING_RATE_IMAGE,
+        "seed": setup.seed, "cpu_seconds": clock.seconds(),
     }  # fmt: skip
     record(setup, "clip", recipe, quality)
     print(quality)

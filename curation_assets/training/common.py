@@ -117,7 +117,7 @@ def encode(
     tokenizer: PreTrainedTokenizerFast, texts: list[str], to_context: bool = False, max_length: int = CONTEXT
 ) -> torch.Tensor:
     """(N, T) int64: BOS ... EOS, padded to the longest text or to the whole context, cut at `max_length`."""
-    rows = [ids[: max_length - 1] + [EOS] for ids in _raw_ids(tokenizer, texts)]
+    rows = [[*ids[: max_length - 1], EOS] for ids in _raw_ids(tokenizer, texts)]
     width = max_length if to_context else max(len(r) for r in rows)
     return torch.tensor([r + [PAD] * (width - len(r)) for r in rows])
 

@@ -18,7 +18,31 @@ from curation_assets.training.tokenizer import grammar_captions
 
 STEPS, BATCH, LEARNING_RATE = 480, 128, 2e-3
 SEPARATOR = 1
-STOP_WORDS = frozenset(["a", "an", "the", "of", "to", "and", "in", "on", "for", "with", "is", "are", "at", "by", "it", "as", "from", "your", "our", "that", "you"])
+STOP_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "to",
+        "and",
+        "in",
+        "on",
+        "for",
+        "with",
+        "is",
+        "are",
+        "at",
+        "by",
+        "it",
+        "as",
+        "from",
+        "your",
+        "our",
+        "that",
+        "you",
+    ]
+)
 
 
 def keyword_row(tokenizer: PreTrainedTokenizerFast, caption: str, rng: np.random.Generator) -> list[int]:
@@ -61,7 +85,9 @@ def run(setup: Setup) -> None:
     for step, bar in progress(steps, "language_model"):
         if not waiting:
             chosen = [captions[i] for i in rng.integers(len(captions), size=8 * BATCH)]
-            rows = [keyword_row(tokenizer, c, rng) if rng.random() < 0.6 else sentence_row(tokenizer, c) for c in chosen]
+            rows = [
+                keyword_row(tokenizer, c, rng) if rng.random() < 0.6 else sentence_row(tokenizer, c) for c in chosen
+            ]
             waiting = by_length(rows, BATCH)
             rng.shuffle(waiting)
         ids, labels = rows_to_batch(waiting.pop())
@@ -75,14 +101,32 @@ def run(setup: Setup) -> None:
             bar.write(f"language_model {step + 1} loss {loss.item():.3f} cpu {clock.seconds()}")
     model.eval()
     with torch.no_grad():
-        plain = model(**dict(zip(("input_ids", "labels"), rows_to_batch([sentence_row(tokenizer, c) for c in held_out]), strict=True)))
-        keyed = model(**dict(zip(("input_ids", "labels"), rows_to_batch([keyword_row(tokenizer, c, rng) for c in held_out]), strict=True)))
+        plain = model(
+            **dict(
+                zip(("input_ids", "labels"), rows_to_batch([sentence_row(tokenizer, c) for c in held_out]), strict=True)
+            )
+        )
+        keyed = model(
+            **dict(
+                zip(
+                    ("input_ids", "labels"),
+                    rows_to_batch([keyword_row(tokenizer, c, rng) for c in held_out]),
+                    strict=True,
+                )
+            )
+        )
     quality = {
         "perplexity_per_token": math.exp(plain.loss.item()),
         "perplexity_given_keywords": math.exp(keyed.loss.item()),
         "captions_measured": len(held_out),
     }
     save_language_model(model, setup.out / "semantic_decoder")
-    recipe = {"steps": steps, "batch": BATCH, "learning_rate": LEARNING_RATE, "seed": setup.seed, "cpu_seconds": clock.seconds()}
+    recipe = {
+        "steps": steps,
+        "batch": BATCH,
+        "learning_rate": LEARNING_RATE,
+        "seed": setup.seed,
+        "cpu_seconds": clock.seconds(),
+    }
     record(setup, "language_model", recipe, quality)
     print(quality)

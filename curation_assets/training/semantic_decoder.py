@@ -32,7 +32,11 @@ def prefix_embeddings(bridge: nn.Linear, model: LlamaForCausalLM, features: torc
 
 @torch.no_grad()
 def reconstruct(
-    bridge: nn.Linear, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, features: torch.Tensor, beams: int = 3
+    bridge: nn.Linear,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    features: torch.Tensor,
+    beams: int = 3,
 ) -> list[list[str]]:
     """Beam search from the prefix: for each feature its beams, best first."""
     embeds = prefix_embeddings(bridge, model, features)
@@ -49,7 +53,11 @@ def run(setup: Setup) -> None:
     rng, clock = setup.start("semantic_decoder"), Clock()
     tokenizer = load_tokenizer(setup)
     clip = CLIPModel.from_pretrained(setup.out / "clip", dtype=torch.float32).eval()
-    model = LlamaForCausalLM.from_pretrained(setup.out / "semantic_decoder", dtype=torch.float32).eval().requires_grad_(False)
+    model = (
+        LlamaForCausalLM.from_pretrained(setup.out / "semantic_decoder", dtype=torch.float32)
+        .eval()
+        .requires_grad_(False)
+    )
     captions = grammar_captions(max(500, round(30_000 * min(1.0, setup.scale))), seed=20_030)
     features = torch.cat([text_features(clip, tokenizer, captions[i : i + 256]) for i in range(0, len(captions), 256)])
     bridge = build_bridge()
@@ -76,9 +84,17 @@ def run(setup: Setup) -> None:
             bar.write(f"semantic_decoder {step + 1} loss {loss.item():.3f} cpu {clock.seconds()}")
     held_out = grammar_captions(100, seed=90_030, mix={"clean": 1.0})
     beams = reconstruct(bridge, model, tokenizer, text_features(clip, tokenizer, held_out))
-    similarity = [max(Levenshtein.normalized_similarity(c, b) for b in bs) for c, bs in zip(held_out, beams, strict=True)]
+    similarity = [
+        max(Levenshtein.normalized_similarity(c, b) for b in bs) for c, bs in zip(held_out, beams, strict=True)
+    ]
     save_bridge(bridge, setup.out / "semantic_decoder")
-    recipe = {"steps": steps, "batch": BATCH, "learning_rate": LEARNING_RATE, "seed": setup.seed, "cpu_seconds": clock.seconds()}
+    recipe = {
+        "steps": steps,
+        "batch": BATCH,
+        "learning_rate": LEARNING_RATE,
+        "seed": setup.seed,
+        "cpu_seconds": clock.seconds(),
+    }
     quality = {"edit_similarity_of_clean_captions": float(np.mean(similarity)), "captions_measured": len(held_out)}
     record(setup, "semantic_decoder", recipe, quality)
     print(quality, beams[:3], held_out[:3])

@@ -13,11 +13,21 @@ from transformers import CLIPTextModel, PreTrainedTokenizerFast
 
 from curation_assets.engines.patch_codec import PatchCodec
 from curation_assets.training.architectures import build_scheduler, build_unet
-from curation_assets.training.common import Clock, Scenes, Setup, encode, load_tokenizer, progress, record, to_pixels, training_scenes
+from curation_assets.training.common import (
+    Clock,
+    Scenes,
+    Setup,
+    encode,
+    load_tokenizer,
+    progress,
+    record,
+    to_pixels,
+    training_scenes,
+)
 from curation_assets.training.saving import save_text_to_image
 from curation_assets.world.pool import CAPTION_FOR
 
-STEPS, BATCH, LEARNING_RATE = 1300, 32, 1e-3
+STEPS, BATCH, LEARNING_RATE = 1200, 32, 1e-3
 EMPTY_SHARE, AVERAGING = 0.1, 0.995
 KINDS = {"clean": 0.62, "medium_phrase": 0.08, "caps": 0.05, "fluff": 0.12, "short": 0.08, "partial": 0.05}
 
@@ -49,7 +59,9 @@ def run(setup: Setup) -> None:
     tokenizer, scenes = load_tokenizer(setup), training_scenes(setup)
     text_tower = CLIPTextModel.from_pretrained(setup.out / "clip", dtype=torch.float32).eval()
     codec = PatchCodec()
-    codec_error = codec.fit(to_pixels(scenes.views[rng.choice(len(scenes), size=min(2000, len(scenes)), replace=False)]))
+    codec_error = codec.fit(
+        to_pixels(scenes.views[rng.choice(len(scenes), size=min(2000, len(scenes)), replace=False)])
+    )
     scheduler, unet = build_scheduler(), build_unet()
     average: UNet2DConditionModel = copy.deepcopy(unet).requires_grad_(False)
     optimiser = torch.optim.AdamW(unet.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.99))

@@ -61,7 +61,9 @@ def scene_targets(scenes: Scenes, rows: np.ndarray) -> dict[str, torch.Tensor]:
     }
 
 
-def label_loss(heads: LabelHeads, hidden: torch.Tensor, pooled: torch.Tensor, t: dict[str, torch.Tensor]) -> torch.Tensor:
+def label_loss(
+    heads: LabelHeads, hidden: torch.Tensor, pooled: torch.Tensor, t: dict[str, torch.Tensor]
+) -> torch.Tensor:
     """Sum of the five cross-entropies. hidden (N, 65, D) before the last norm, pooled (N, D) after it."""
     patches = nn.functional.layer_norm(hidden[:, 1:], hidden.shape[-1:])
     binary = nn.functional.binary_cross_entropy_with_logits
@@ -114,11 +116,19 @@ def run(setup: Setup) -> None:
         optimiser.step()
         schedule.step()
         if step % 100 == 99:
-            bar.write(f"vision {step + 1} loss {loss.item():.3f} {measure(tower, heads, held_out)} cpu {clock.seconds()}")
+            bar.write(
+                f"vision {step + 1} loss {loss.item():.3f} {measure(tower, heads, held_out)} cpu {clock.seconds()}"
+            )
             torch.save({"tower": tower.state_dict(), "heads": heads.state_dict()}, setup.work / "vision_partial.pt")
     quality = measure(tower, heads, held_out)
     torch.save({"tower": tower.state_dict(), "heads": heads.state_dict()}, setup.work / "vision.pt")
     assert VIEW_PX == 64
-    recipe = {"steps": steps, "batch": BATCH, "learning_rate": LEARNING_RATE, "seed": setup.seed, "cpu_seconds": clock.seconds()}
+    recipe = {
+        "steps": steps,
+        "batch": BATCH,
+        "learning_rate": LEARNING_RATE,
+        "seed": setup.seed,
+        "cpu_seconds": clock.seconds(),
+    }
     record(setup, "vision", recipe, quality)
     print(quality)

@@ -103,7 +103,7 @@ def _mountains(d: Draw, w: int, h: int, rng: Rng) -> None:
     base = int(h * 0.68)
     _two_bands(d, w, h, base, _shade((210, 222, 244), rng), _shade((132, 140, 110), rng))
     for x in range(int(rng.integers(-40, -10)), w, 46):
-        top = int(rng.integers(10, int(h * 0.35)))
+        top = int(rng.integers(10, max(11, int(h * 0.35))))  # tiny odd-sized pictures have room for one height only
         d.polygon([(x, base), (x + 34, top), (x + 68, base)], fill=_shade((122, 122, 136), rng))
         d.polygon([(x + 26, top + 12), (x + 34, top), (x + 42, top + 12)], fill=(250, 250, 252))
 

@@ -65,7 +65,13 @@ def _subject(scene: SceneSpec, rng: Rng) -> str:
         return pick(rng, orders)
     if scene.arrangement == "stacked":
         a, b = phrases
-        orders = (f"{a} above {b}", f"{b} below {a}", f"{a} over {b}", f"{b} under {a}", f"{a} at the top and {b} below")
+        orders = (
+            f"{a} above {b}",
+            f"{b} below {a}",
+            f"{a} over {b}",
+            f"{b} under {a}",
+            f"{a} at the top and {b} below",
+        )
         return pick(rng, orders)
     if scene.side == "middle" or rng.random() < 0.5:
         return phrases[0]

@@ -91,7 +91,9 @@ def _overlays(rng: Rng, count: int, on_picture: bool) -> tuple[OverlayText, ...]
 def _text_only_scene(rng: Rng) -> SceneSpec:
     overlays = _overlays(rng, int(rng.integers(1, 4)), on_picture=False)
     light = rng.random() < 0.5
-    paper = tuple(int(v) for v in rng.integers(200, 256, 3)) if light else tuple(int(v) for v in rng.integers(10, 90, 3))
+    paper = (
+        tuple(int(v) for v in rng.integers(200, 256, 3)) if light else tuple(int(v) for v in rng.integers(10, 90, 3))
+    )
     ink = (20, 20, 30) if light else (245, 245, 240)
     overlays = tuple(replace(line, ink=ink) for line in overlays)
     return SceneSpec(None, "plain", (), overlays, paper=(paper[0], paper[1], paper[2]))
@@ -159,7 +161,12 @@ def truth_rows(samples: list[PlantedSample]) -> list[dict[str, object]]:
 
 
 RATED_KINDS: Mapping[int, tuple[str, ...]] = MappingProxyType(
-    {0: ("abstract", "text_only", "boilerplate"), 1: ("partial",), 2: ("fluff", "short"), 3: ("clean", "medium_phrase", "caps")}
+    {
+        0: ("abstract", "text_only", "boilerplate"),
+        1: ("partial",),
+        2: ("fluff", "short"),
+        3: ("clean", "medium_phrase", "caps"),
+    }
 )
 
 

@@ -32,9 +32,7 @@ class Brush:
 
     def ellipse(self, x0: float, y0: float, x1: float, y1: float, paint: Paint | None = None) -> None:
         (left, top), (right, bottom) = self._to_px([(x0, y0), (x1, y1)])
-        self.draw.ellipse(
-            [left, top, right, bottom], fill=self.fill if paint is None else paint, outline=self.line
-        )
+        self.draw.ellipse([left, top, right, bottom], fill=self.fill if paint is None else paint, outline=self.line)
 
     def stroke(self, *points: Point, width: float, paint: Paint | None = None) -> None:
         """A thick open line; `width` in radii."""
@@ -162,7 +160,16 @@ def _chair(b: Brush) -> None:
 
 
 def _bottle(b: Brush) -> None:
-    b.polygon((-0.16, -0.8), (0.16, -0.8), (0.16, -0.35), (0.42, -0.05), (0.42, 1.0), (-0.42, 1.0), (-0.42, -0.05), (-0.16, -0.35))
+    b.polygon(
+        (-0.16, -0.8),
+        (0.16, -0.8),
+        (0.16, -0.35),
+        (0.42, -0.05),
+        (0.42, 1.0),
+        (-0.42, 1.0),
+        (-0.42, -0.05),
+        (-0.16, -0.35),
+    )
     b.polygon((-0.2, -1.0), (0.2, -1.0), (0.2, -0.78), (-0.2, -0.78), paint=b.accent)
     b.polygon((-0.42, 0.25), (0.42, 0.25), (0.42, 0.65), (-0.42, 0.65), paint=b.accent)
 
