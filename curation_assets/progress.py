@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -22,17 +22,9 @@ Advance = Callable[[int], None]
 class ProgressReporter(Protocol):
     """Somewhere to show progress."""
 
-    def task(self, label: str, total: int) -> "ContextTask":
-        """A context manager that yields `advance(n)`."""
+    def task(self, label: str, total: int) -> AbstractContextManager[Advance]:
+        """`with reporter.task(label, total) as advance:`; then `advance(n)` when n more are done."""
         ...
-
-
-class ContextTask(Protocol):
-    """`with reporter.task(...) as advance:`."""
-
-    def __enter__(self) -> Advance: ...
-
-    def __exit__(self, *exc: object) -> None: ...
 
 
 class Silent:

@@ -55,9 +55,8 @@ def train_student(
 
     minilm_ridge: frozen sentence embeddings and a ridge in closed form, penalty by leave-one-out (EMBEDDED
     §5). roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; METHODS §1.8), early
-    stopping on a
-    tenth of the captions; `backbone` None builds 128 wide × 2 layers on the shipped tokenizer, an address
-    (path:, hub:distilroberta-base) fine-tunes that. `epochs`, `batch_size`, `learning_rate` (5e-4 from
+    stopping on a tenth of the captions; `backbone` None builds 128 wide × 2 layers on the shipped tokenizer,
+    an address (path:, hub:distilroberta-base) fine-tunes that. `epochs`, `batch_size`, `learning_rate` (5e-4 from
     scratch, 2e-5 from a backbone), `patience` concern roberta only. Output is never clipped. Same input
     and seed, same weights.
     Raises ValueError for unequal lengths, fewer than 20 captions, a target that is not finite, or constant

@@ -9,7 +9,6 @@ import urllib.request
 from pathlib import Path
 
 from curation_assets.cli.run import DEMO_POOL
-
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.settings import load_settings
 

@@ -1,7 +1,6 @@
 """Shared fixtures: one tiny pool, run once through real Dagster, read by many tests."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +46,10 @@ def declare_tiny_pool(home: Path, *, size: int = 120, seed: int = 5) -> Settings
 
 
 @pytest.fixture(scope="session")
-def finished_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedPool]:
+def finished_pool(tmp_path_factory: pytest.TempPathFactory) -> FinishedPool:
     """The tiny pool, fully materialised. Read it; do not change it."""
     from curation_assets.defs.launch import run_pool
 
     settings = declare_tiny_pool(tmp_path_factory.mktemp("home"))
     reports = run_pool(settings, "tiny")
-    yield FinishedPool(settings, PoolContext.open(settings, "tiny"), reports)
+    return FinishedPool(settings, PoolContext.open(settings, "tiny"), reports)

@@ -98,7 +98,10 @@ class Blip2Family:
         mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
         queries = self.model.query_tokens.expand(len(states), -1, -1)
         asked = self.model.qformer(
-            query_embeds=queries, encoder_hidden_states=states, encoder_attention_mask=mask
+            query_embeds=queries,
+            # a checkpoint held in fp16 keeps its query transformer in fp32
+            encoder_hidden_states=states.to(self.model.qformer.layernorm.weight.dtype),
+            encoder_attention_mask=mask,
         ).last_hidden_state  # (B, Q, Dq)
         return self.model.language_projection(asked.to(states.dtype))
 

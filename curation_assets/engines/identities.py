@@ -56,8 +56,7 @@ def companion_addresses(
     text_to_image: `text_encoder`, unless the folder has its own. semantic_decoder: `text_encoder` and
     `bridge`. student of kind minilm_ridge: `sentence_encoder`, as its card says. An address in the role's
     generation settings (`text_encoder:`, `bridge:`) wins; else the sibling folder `../clip`, else the
-    folder itself
-    (bridge). Raises ValueError that names the missing setting.
+    folder itself (bridge). Raises ValueError that names the missing setting.
     """
     if role == "student":
         card_path = local_folder(address) / "card.json"

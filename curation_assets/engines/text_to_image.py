@@ -119,6 +119,6 @@ def _load_vae(folder: Path, dtype: torch.dtype) -> tuple[Any, bool]:
     if class_name == "PatchCodec":
         from curation_assets.engines.patch_codec import PatchCodec
 
-        return PatchCodec.from_pretrained(folder), True
+        return PatchCodec.from_pretrained(folder).to(dtype), True
     vae = AutoencoderKL.from_pretrained(folder, local_files_only=True, use_safetensors=True, torch_dtype=dtype)
     return vae.eval(), False

@@ -1,12 +1,14 @@
 """standardised: pool statistics per caption length, and teacher values brought to one scale (ICC §4.3)."""
 
 from collections.abc import Iterator
+from typing import cast, get_args
 
 import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
 from curation_assets.numeric.standardise import (
+    Grouping,
     LengthStatistics,
     caption_length,
     fit_length_statistics,
@@ -66,8 +68,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _grouping(ctx: PoolContext) -> str:
-    return ctx.option("standardise_by", "length")
+def _grouping(ctx: PoolContext) -> Grouping:
+    chosen = ctx.option("standardise_by", "length")
+    if chosen not in get_args(Grouping):
+        raise ValueError(f"option standardise_by must be one of {get_args(Grouping)}, got {chosen!r}")
+    return cast(Grouping, chosen)
 
 
 def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +114,7 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         values, lengths = _pool_similarities(ctx, teacher)
         before = length_dependence(values, lengths)
         after = length_dependence(standardise(values, lengths, read_statistics(ctx, teacher)), lengths)
-        warning = length_warning(before, _grouping(ctx))  # type: ignore[arg-type]
+        warning = length_warning(before, _grouping(ctx))
         for when, found in (("before", before), ("after", after)):
             rows.append(
                 {

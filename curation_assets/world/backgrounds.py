@@ -24,7 +24,7 @@ def _grass(d: Draw, w: int, h: int, rng: Rng) -> None:
     horizon = int(h * rng.uniform(0.38, 0.5))
     _two_bands(d, w, h, horizon, _shade((160, 210, 250), rng), _shade((96, 168, 72), rng))
     for _ in range(24):
-        x, y = rng.integers(0, w), rng.integers(horizon + 4, h)
+        x, y = int(rng.integers(0, w)), int(rng.integers(horizon + 4, h))
         d.line([x, y, x + 2, y - 5], fill=(60, 130, 50), width=1)
 
 
@@ -38,8 +38,8 @@ def _beach(d: Draw, w: int, h: int, rng: Rng) -> None:
 def _night(d: Draw, w: int, h: int, rng: Rng) -> None:
     _two_bands(d, w, h, int(h * 0.8), _shade((24, 26, 64), rng, 6), _shade((34, 40, 48), rng, 6))
     for _ in range(22):
-        x, y = rng.integers(0, w), rng.integers(0, int(h * 0.75))
-        d.point([(int(x), int(y)), (int(x) + 1, int(y))], fill=(240, 240, 220))
+        x, y = int(rng.integers(0, w)), int(rng.integers(0, int(h * 0.75)))
+        d.point([(x, y), (x + 1, y)], fill=(240, 240, 220))
     x = int(rng.integers(8, max(9, w - 20)))
     d.ellipse([x, 6, x + 14, 20], fill=(244, 236, 180))
 
@@ -47,7 +47,7 @@ def _night(d: Draw, w: int, h: int, rng: Rng) -> None:
 def _snow(d: Draw, w: int, h: int, rng: Rng) -> None:
     _two_bands(d, w, h, int(h * 0.45), _shade((190, 200, 214), rng), _shade((240, 244, 250), rng, 4))
     for _ in range(40):
-        x, y = rng.integers(0, w), rng.integers(0, h)
+        x, y = int(rng.integers(0, w)), int(rng.integers(0, h))
         d.ellipse([x, y, x + 2, y + 2], fill=(255, 255, 255))
 
 

@@ -65,14 +65,16 @@ def _subject(scene: SceneSpec, rng: Rng) -> str:
         return pick(rng, orders)
     if scene.arrangement == "stacked":
         a, b = phrases
-        orders = (
-            f"{a} above {b}",
-            f"{b} below {a}",
-            f"{a} over {b}",
-            f"{b} under {a}",
-            f"{a} at the top and {b} below",
+        return pick(
+            rng,
+            (
+                f"{a} above {b}",
+                f"{b} below {a}",
+                f"{a} over {b}",
+                f"{b} under {a}",
+                f"{a} at the top and {b} below",
+            ),
         )
-        return pick(rng, orders)
     if scene.side == "middle" or rng.random() < 0.5:
         return phrases[0]
     where = (f"on the {scene.side}", f"on the {scene.side} side", f"at the {scene.side} of the picture")
