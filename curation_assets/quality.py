@@ -3,6 +3,7 @@
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table, materialise_table, tables_of
+from curation_assets.flow.parallel import materialise_shards
 from curation_assets.pools import add_world_pool
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings
@@ -51,8 +52,12 @@ def materialise_with_inputs(ctx: PoolContext, name: str) -> None:
     needed = _with_inputs(tables, name)
     for table in tables.values():
         if table.name in needed:
-            for shard in ctx.shards() if table.grain == "shard" else [None]:
-                materialise_table(ctx, table, shard, tables=tables)
+            if table.grain == "pool":
+                materialise_table(ctx, table, tables=tables)
+                continue
+            for _, outcome in materialise_shards(ctx, table, ctx.shards(), tables=tables):
+                if isinstance(outcome, Exception):
+                    raise outcome
 
 
 def _with_inputs(tables: dict[str, Table], name: str) -> set[str]:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -15,6 +14,7 @@ from curation_assets.roles import ROLES
 PACKAGE_ROOT = Path(__file__).parent
 PROFILES_ROOT = PACKAGE_ROOT / "profiles"
 
+MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
@@ -63,7 +63,6 @@ class Profile:
                     f"profile {self.name!r}: address of role {role!r} must read scheme:rest "
                     f"(embedded:clip, hub:org/name@revision, path:/folder), got {address!r}"
                 )
-        object.__setattr__(self, "roles", MappingProxyType(dict(self.roles)))
 
     def address(self, role: str) -> str:
         """Address that fills `role`. Raises ValueError when the profile leaves the role empty."""
@@ -99,11 +98,13 @@ class Settings:
 
     home: Path  # everything the program writes
     profile: Profile
-    threads: int  # torch and DuckDB threads
+    threads: int  # of the whole machine that we may use
+    workers: int = 1  # processes that score shards side by side, threads / workers threads each
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
+        for name in ("threads", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     @property
     def pools_root(self) -> Path:
@@ -126,9 +127,17 @@ class Settings:
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
-    """Settings from the arguments, else CURATION_HOME, _PROFILE and _THREADS, else ./data, embedded and all cores."""
+    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS.
+
+    Without either: ./data, the embedded profile, all cores. Workers default to one per core on a CPU profile, at most
+    MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a GPU.
+    """
+    chosen = load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded"))
+    threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
+    default_workers = min(threads, MAX_DEFAULT_WORKERS) if chosen.device == "cpu" else 1
     return Settings(
         home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
-        profile=load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded")),
-        threads=int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1)),
+        profile=chosen,
+        threads=threads,
+        workers=int(os.environ.get("CURATION_WORKERS", default_workers)),
     )

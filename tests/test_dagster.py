@@ -10,7 +10,7 @@ from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
 from curation_assets.defs.launch import run_pool
-from curation_assets.flow import PoolContext, Table, materialise_table
+from curation_assets.flow import PoolContext, Table, materialise_table, parallel
 from curation_assets.settings import Settings
 
 from .conftest import declare_tiny_pool
@@ -91,7 +91,7 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
             raise OSError("disk on fire")
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(assets, "materialise_table", sometimes)
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
     with pytest.raises(Exception, match="1 of 2 shards failed"):
         run_pool(settings, "tiny", tables=["raw/registered_shards"])
     ctx = PoolContext.open(settings, "tiny")

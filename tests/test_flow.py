@@ -1,5 +1,7 @@
 """The flow: declarations are complete, ordered and forward; phases take turns."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -112,3 +114,16 @@ def test_unchanged_table_is_reused_and_a_new_version_is_not(ctx: PoolContext) ->
 def test_grain_and_shard_must_agree(ctx: PoolContext) -> None:
     with pytest.raises(ValueError, match="grain"):
         materialise_table(ctx, _table("raw/a", grain="shard"), None, tables={})
+
+
+def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
+    """No method, teacher, student or recipe may see what was planted."""
+    import curation_assets
+
+    package = Path(curation_assets.__file__).parent
+    readers = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if "planted.parquet" in path.read_text() or "read_truth(" in path.read_text()
+    }
+    assert readers == {"flow/downstream.py", "pools.py"}  # pools.py writes it

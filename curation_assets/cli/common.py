@@ -35,6 +35,9 @@ def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            error_console.print("stopped; finished tables and shards are kept, the same command goes on from here")
+            raise typer.Exit(130) from None
         except (ValueError, OSError) as error:
             error_console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error

@@ -1,7 +1,6 @@
 """curate demo, run, ui: the whole chain with or without the Dagster UI."""
 
 import os
-import resource
 import shutil
 import sys
 import time
@@ -13,6 +12,7 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.memory import PeakMemory
 from curation_assets.flow import PoolContext, TableReport
 from curation_assets.flow.filtered import policies_of
 from curation_assets.pools import add_world_pool, list_pools
@@ -61,14 +61,14 @@ def _run_and_show(
         done = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
         console.print(f"  {report.table:<32} {report.row_count:>8,} rows  {done:>10}", highlight=False)
 
-    reports = run_pool(settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables)
+    with PeakMemory() as peak:
+        reports = run_pool(settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables)
     catalog = rebuild_catalog(settings.home)
     seconds = time.perf_counter() - start
-    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     _show_stages(reports)
     _show_policies(PoolContext.open(settings, pool))
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
-    console.print(f"\nDone in {seconds:.0f} s, peak memory {peak_gib:.1f} GiB.", highlight=False)
+    console.print(f"\nDone in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).", highlight=False)
     if report_page.exists():
         console.print(f"Report   {report_page}", highlight=False, soft_wrap=True)
     console.print(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}", highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ import dagster as dg
 
 from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of
 from curation_assets.flow.conservation import counts_by_state, violations
+from curation_assets.flow.parallel import Outcome, materialise_shards, outcome_of
 from curation_assets.progress import LogLines, ProgressReporter
 from curation_assets.reporting.pictures import picture_of, preview_of
 from curation_assets.settings import Settings
@@ -98,30 +99,27 @@ def _asset_of(
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
-        shards: list[str | None] = list(context.partition_keys) if is_sharded else [None]
         problems: dict[str, str] = {}
+        errors: dict[str, str] = {}
         finished: list[Materialised] = []
-        for shard in sorted(shards, key=str):
-            try:
-                done = materialise_table(ctx, table, shard, tables=tables)
-            except Exception as error:
+        for shard, outcome in _outcomes(ctx, table, sorted(context.partition_keys) if is_sharded else None, tables):
+            if isinstance(outcome, Exception):
                 # One bad shard harms no neighbour: the others go on, and the run fails at the end by name.
-                if not is_sharded:
-                    raise
-                context.log.exception(f"{table.name} of {shard} failed")
-                problems[str(shard)] = f"{type(error).__name__}: {error}"
+                if shard is None:
+                    raise outcome
+                context.log.error(f"{table.name} of {shard} failed", exc_info=outcome)
+                errors[shard] = f"{type(outcome).__name__}: {outcome}"
                 continue
-            finished.append(done)
+            finished.append(outcome)
             wrong = violations(ctx, table, shard)
             if wrong:
-                problems[str(shard or "pool")] = "; ".join(wrong)
-            context.add_asset_metadata(_run_metadata(ctx, table, shard, done), partition_key=shard)
-        broken = [name for name, text in problems.items() if text.split(":")[0].isidentifier()]
-        if broken:
+                problems[shard or "pool"] = "; ".join(wrong)
+            context.add_asset_metadata(_run_metadata(ctx, table, shard, outcome), partition_key=shard)
+        if errors:
             raise dg.Failure(
-                f"{table.name}: {len(broken)} of {len(shards)} shards failed; finished shards are kept and a retry "
-                "computes only the rest",
-                metadata={name: problems[name] for name in broken},
+                f"{table.name}: {len(errors)} of {len(errors) + len(finished)} shards failed; finished shards are kept "
+                f"and a retry computes only the rest. First: {next(iter(errors.values()))}",
+                metadata=errors,
             )
         observer.table_done(
             TableReport(
@@ -132,7 +130,7 @@ def _asset_of(
                 computed=sum(not done.is_reused for done in finished),
             )
         )
-        hashes = "".join(done.manifest.content_sha256 for done in finished)
+        hashes = "".join(sorted(done.manifest.content_sha256 for done in finished))
         yield dg.MaterializeResult(
             # One version for all partitions of a run is all that Dagster takes; the exact ones are in the manifests.
             data_version=dg.DataVersion(hashlib.sha256(hashes.encode()).hexdigest()),
@@ -140,12 +138,21 @@ def _asset_of(
                 dg.AssetCheckResult(
                     check_name="rows_conserved",
                     passed=not problems,
-                    metadata={"shards checked": len(shards), **problems},
+                    metadata={"shards checked": len(finished), **problems},
                 )
             ],
         )
 
     return table_asset
+
+
+def _outcomes(
+    ctx: PoolContext, table: Table, shards: list[str] | None, tables: dict[str, Table]
+) -> Iterator[tuple[str | None, Outcome]]:
+    if shards is None:
+        yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
+    else:
+        yield from materialise_shards(ctx, table, shards, tables=tables)
 
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:

@@ -185,10 +185,30 @@ def _sorted_by_inputs(declared: Mapping[str, Table]) -> dict[str, Table]:
     return done
 
 
+def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]) -> bool:
+    """Whether `materialise_table` would reuse what is there."""
+    return ctx.store.is_fresh(table.name, shard, **_made_from(ctx, table, shard, tables))
+
+
 def materialise_table(
     ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]
 ) -> Materialised:
     """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed."""
+    made_from = _made_from(ctx, table, shard, tables)
+    if table.compute_folder is not None:
+        compute_folder = table.compute_folder
+        return ctx.store.materialise_folder(
+            table.name, lambda folder: compute_folder(ctx, folder), run_id=ctx.run_id, **made_from
+        )
+    assert table.compute is not None, table.name
+    compute = table.compute
+    return ctx.store.materialise(
+        table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
+    )
+
+
+def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """Everything that decides a table's content: code version, inputs, models, settings."""
     if (shard is None) != (table.grain == "pool"):
         raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
     inputs: list[tuple[str, str | None]] = []
@@ -199,7 +219,7 @@ def materialise_table(
             inputs.append((name, shard))
         else:
             inputs.extend((name, key) for key in ctx.store.partitions(name))
-    common: dict[str, Any] = {
+    return {
         "code_version": table.version,
         "inputs": inputs,
         "models": ctx.identities(table.roles),
@@ -208,11 +228,4 @@ def materialise_table(
             "method": dict(ctx.profile.methods.get(table.name.split("/")[1], {})),
             "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
         },
-        "run_id": ctx.run_id,
     }
-    if table.compute_folder is not None:
-        compute_folder = table.compute_folder
-        return ctx.store.materialise_folder(table.name, lambda folder: compute_folder(ctx, folder), **common)
-    assert table.compute is not None, table.name
-    compute = table.compute
-    return ctx.store.materialise(table.name, lambda: compute(ctx, shard), partition=shard, **common)

@@ -1,24 +1,15 @@
 """downstream: what a model trained on each subset is worth, how good the methods are, and the report."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from PIL import Image
 
 from curation_assets.flow import PoolContext, Table
-from curation_assets.flow.filtered import kept_ids, policies_of
-
-DEFAULT_BUDGET = {
-    "captioner_steps": 150,
-    "captioner_batch": 48,
-    "dual_encoder_steps": 100,
-    "dual_encoder_batch": 96,
-}
-DEFAULT_EVALUATION_SCENES = 200
-EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
+from curation_assets.flow.filtered import policies_of
+from curation_assets.flow.subset_training import budget_of, captioning_of, metrics_by_policy_and_seed, retrieval_of
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -38,7 +29,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 version="1",
                 compute=compute,
                 roles=("image_text_encoder",),
-                config=lambda ctx, shard: _budget(ctx),
+                config=lambda ctx, shard: budget_of(ctx),
                 description=f"One row per policy, seed and metric: {what} trained on the subset, one budget for all.",
                 kinds=("torch", "polars"),
             )
@@ -84,140 +75,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _budget(ctx: PoolContext) -> dict[str, Any]:
-    budget = {**DEFAULT_BUDGET, **ctx.option("downstream_budget", {})}
-    return {
-        **budget,
-        "seeds": list(ctx.option("downstream_seeds", [0])),
-        "evaluation_scenes": ctx.option("evaluation_scenes", DEFAULT_EVALUATION_SCENES),
-    }
-
-
-class _Features:
-    """Frozen vision features of the pool's samples and of the evaluation scenes, computed on first use."""
-
-    def __init__(self, ctx: PoolContext) -> None:
-        self._ctx = ctx
-        self._samples: dict[str, tuple[np.ndarray, str]] | None = None
-        self._evaluation: tuple[np.ndarray, list[list[str]]] | None = None
-
-    def subset(self, sample_ids: list[str]) -> tuple[np.ndarray, list[str]]:
-        """(N, T, D) features and N captions of the given samples, in their order."""
-        if self._samples is None:
-            self._samples = self._of_pool()
-        chosen = [self._samples[sample_id] for sample_id in sample_ids]
-        return np.stack([features for features, _ in chosen]), [caption for _, caption in chosen]
-
-    def evaluation(self) -> tuple[np.ndarray, list[list[str]]]:
-        """(M, T, D) features and M lists of reference captions."""
-        if self._evaluation is None:
-            from curation_assets.world.pool import plant_evaluation_scenes
-
-            scenes = plant_evaluation_scenes(_budget(self._ctx)["evaluation_scenes"], EVALUATION_SEED)
-            images = [image for image, _ in scenes]
-            self._evaluation = self._embed(images), [list(references) for _, references in scenes]
-        return self._evaluation
-
-    def _of_pool(self) -> dict[str, tuple[np.ndarray, str]]:
-        wanted = {name for policy in policies_of(self._ctx) for name in kept_ids(self._ctx, policy.name)}
-        found: dict[str, tuple[np.ndarray, str]] = {}
-        load_image = self._ctx.image_loader()
-        for shard in self._ctx.store.partitions("raw/samples"):
-            rows = self._ctx.store.read("raw/samples", shard).filter(
-                (pl.col("status") == "kept") & pl.col("sample_id").is_in(list(wanted))
-            )
-            records = rows.to_dicts()
-            with self._ctx.progress.task(f"vision features {shard}", len(records)) as advance:
-                features = self._embed([load_image(record) for record in records])
-                advance(len(records))
-            found |= {
-                record["sample_id"]: (feature, record["caption"])
-                for record, feature in zip(records, features, strict=True)
-            }
-        return found
-
-    def _embed(self, images: list[Image.Image]) -> np.ndarray:
-        from curation_assets.downstream import vision_features
-
-        return vision_features(images)
-
-
-Evaluate = Callable[[PoolContext, _Features, str, int], dict[str, float]]
-
-
-def _per_policy_and_seed(ctx: PoolContext, name: str, evaluate: Evaluate) -> pl.DataFrame:
-    """Rows policy, seed, metric, value. Each (policy, seed) is stored apart, so only changed subsets train again."""
-    features = _Features(ctx)
-    budget = _budget(ctx)
-    seeds, policies = budget.pop("seeds"), [policy.name for policy in policies_of(ctx)]
-    parts = []
-    with ctx.progress.task(f"train {name}", len(seeds) * len(policies)) as advance:
-        for policy in policies:
-            for seed in seeds:
-
-                def compute(policy: str = policy, seed: int = seed) -> pl.DataFrame:
-                    metrics = evaluate(ctx, features, policy, seed)
-                    return pl.DataFrame(
-                        [
-                            {"policy": policy, "seed": seed, "metric": key, "value": value}
-                            for key, value in metrics.items()
-                        ]
-                    )
-
-                run = f"downstream/{name}_runs"
-                key = f"{policy}-{seed:06d}"
-                ctx.store.materialise(
-                    run,
-                    compute,
-                    partition=key,
-                    code_version="1",
-                    inputs=[(f"filtered/{policy}", None)],
-                    models=ctx.identities(["image_text_encoder"]),
-                    config=budget,
-                    run_id=ctx.run_id,
-                )
-                parts.append(ctx.store.read(run, key))
-                advance(1)
-    return pl.concat(parts)
-
-
 def _captioning(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    def evaluate(ctx: PoolContext, features: _Features, policy: str, seed: int) -> dict[str, float]:
-        from curation_assets.downstream import train_captioner
-        from curation_assets.evaluations.captioning import captioning_metrics
-
-        budget = _budget(ctx)
-        captioner = train_captioner(
-            *features.subset(kept_ids(ctx, policy)),
-            seed=seed,
-            steps=budget["captioner_steps"],
-            batch_size=budget["captioner_batch"],
-        )
-        images, references = features.evaluation()
-        return captioning_metrics(references, captioner.generate(images))
-
-    return _per_policy_and_seed(ctx, "captioning", evaluate)
+    return metrics_by_policy_and_seed(ctx, "captioning", captioning_of)
 
 
 def _retrieval(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    def evaluate(ctx: PoolContext, features: _Features, policy: str, seed: int) -> dict[str, float]:
-        from curation_assets.downstream import train_dual_encoder
-        from curation_assets.evaluations.retrieval import recall_at_k
-
-        budget = _budget(ctx)
-        model = train_dual_encoder(
-            *features.subset(kept_ids(ctx, policy)),
-            seed=seed,
-            steps=budget["dual_encoder_steps"],
-            batch_size=budget["dual_encoder_batch"],
-        )
-        images, references = features.evaluation()
-        captions = [texts[0] for texts in references]  # one caption per image
-        similarity = model.embed_texts(captions) @ model.embed_images(images).T  # (texts, images)
-        found = [recall_at_k(similarity, np.arange(len(captions)), k) for k in (1, 5, 10)]
-        return {name: value for metrics in found for name, value in metrics.items()}
-
-    return _per_policy_and_seed(ctx, "retrieval", evaluate)
+    return metrics_by_policy_and_seed(ctx, "retrieval", retrieval_of)
 
 
 def read_truth(ctx: PoolContext) -> pl.DataFrame:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.parallel import call_in_workers
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring import score_samples
+from curation_assets.settings import Settings
 
 DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
 DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
@@ -94,6 +96,20 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 def _labelled_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     labels = read_labels(ctx)
+    parts = min(ctx.settings.workers, labels.height)
+    size = -(-labels.height // parts)
+    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size)) for start in range(0, labels.height, size)]
+    with ctx.progress.task("teachers on rated captions, parts", len(calls)) as advance:
+        scored = []
+        for part in call_in_workers(ctx.settings, score_labelled, calls):
+            scored.append(part)
+            advance(1)
+    return pl.concat(scored)
+
+
+def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> pl.DataFrame:
+    """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
+    ctx = PoolContext.open(settings, pool_name)
     samples = labels.with_columns(
         pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
         pl.lit("kept").alias("status"),

@@ -28,7 +28,8 @@ from curation_assets.training.vision import LabelHeads, label_loss, scene_target
 from curation_assets.world import words
 from curation_assets.world.grammar import clean_caption
 
-STEPS, BATCH, LEARNING_RATE, LABEL_WEIGHT = 320, 64, 1e-3, 0.3
+ROUNDS = (320, 500)  # each with its own warm-up and cosine; label loss in the first only
+BATCH, LEARNING_RATE, LABEL_WEIGHT = 64, 1e-3, 0.3
 OVERLAY_ROWS = 4  # of each batch: scenes with text over them, described as if there were none
 
 
@@ -55,47 +56,65 @@ def measure(model: VisionEncoderDecoderModel, tokenizer: PreTrainedTokenizerFast
     return {f"names_right_{k}": float(np.mean(v)) for k, v in found.items()} | {"scenes_measured": len(scenes)}
 
 
-def run(setup: Setup) -> None:
-    """Trains and ships the captioner."""
-    rng, clock = setup.start("captioner"), Clock()
+def _round(
+    setup: Setup, number: int, model: VisionEncoderDecoderModel, heads: LabelHeads
+) -> tuple[float, dict[str, float]]:
+    """Trains in place for one round; returns its CPU seconds and the held-out quality."""
+    rng, clock = setup.start(f"captioner{number}"), Clock()
     tokenizer = load_tokenizer(setup)
     scenes, overlaid = training_scenes(setup), training_scenes(setup, "scene_text")
     held_out = make_scenes(300, HELD_OUT_SEED + 1, group=1)
-    model, heads = build_captioner(), LabelHeads()
-    labelled = torch.load(setup.work / "vision.pt", weights_only=True)
-    model.encoder.load_state_dict(labelled["tower"])
-    heads.load_state_dict(labelled["heads"])
+    label_weight = LABEL_WEIGHT if number == 0 else 0.0
     weights = [*model.parameters(), *heads.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98))
-    steps = setup.steps(STEPS)
+    steps = setup.steps(ROUNDS[number])
     schedule = one_cycle(optimiser, steps)
-    for step, bar in progress(steps, "captioner"):
+    for step, bar in progress(steps, f"captioner round {number}"):
         rows = rng.integers(len(scenes), size=BATCH - OVERLAY_ROWS)
         extra = rng.integers(len(overlaid), size=OVERLAY_ROWS)
         specs = [scenes.specs[i] for i in rows] + [overlaid.specs[i] for i in extra]
         pixels = to_pixels(np.concatenate([scenes.views[rows], overlaid.views[extra]]))
         out = model.encoder(pixels)
         loss = caption_loss(model, out.last_hidden_state, encode(tokenizer, [clean_caption(s, rng) for s in specs]))
-        kept = slice(0, len(rows))
-        labels = label_loss(heads, out.last_hidden_state[kept], out.pooler_output[kept], scene_targets(scenes, rows))
+        total = loss
+        if label_weight > 0:
+            kept = slice(0, len(rows))
+            truth = scene_targets(scenes, rows)
+            total = loss + label_weight * label_loss(heads, out.last_hidden_state[kept], out.pooler_output[kept], truth)
         optimiser.zero_grad()
-        (loss + LABEL_WEIGHT * labels).backward()
+        total.backward()
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimiser.step()
         schedule.step()
         if step % 50 == 49:
-            bar.write(f"captioner {step + 1} loss {loss.item():.3f} labels {labels.item():.3f} cpu {clock.seconds()}")
-        if step % 100 == 99:
+            bar.write(f"captioner {step + 1} loss {loss.item():.3f} cpu {clock.seconds()}")
+        if step % 100 == 99 and number > 0:
             bar.write(f"captioner {step + 1} {measure(model, tokenizer, held_out)}")
             save_captioner(model, setup.out / "captioner")
-    quality = measure(model, tokenizer, held_out)
-    save_captioner(model, setup.out / "captioner")
+    return clock.seconds(), measure(model, tokenizer, held_out)
+
+
+def run(setup: Setup) -> None:
+    """Trains round after round and ships the captioner; a finished round is taken up again from its file."""
+    model, heads = build_captioner(), LabelHeads()
+    labelled = torch.load(setup.work / "vision.pt", weights_only=True)
+    model.encoder.load_state_dict(labelled["tower"])
+    heads.load_state_dict(labelled["heads"])
+    seconds, quality = 0.0, {}
+    for number in range(len(ROUNDS)):
+        path = setup.work / f"captioner_round{number}.pt"
+        if path.exists():
+            saved = torch.load(path, weights_only=True)
+            model.load_state_dict(saved["model"])
+            seconds = saved["cpu_seconds"]
+            continue
+        spent, quality = _round(setup, number, model, heads)
+        seconds += spent
+        torch.save({"model": model.state_dict(), "cpu_seconds": seconds}, path)
+        save_captioner(model, setup.out / "captioner")
+        print(quality)
     recipe = {
-        "steps": steps,
-        "batch": BATCH,
-        "learning_rate": LEARNING_RATE,
-        "seed": setup.seed,
-        "cpu_seconds": clock.seconds(),
-    }
+        "steps_of_rounds": [setup.steps(n) for n in ROUNDS], "batch": BATCH, "learning_rate": LEARNING_RATE,
+        "seed": setup.seed, "cpu_seconds": round(seconds, 1),
+    }  # fmt: skip
     record(setup, "captioner", recipe, quality)
-    print(quality)

@@ -14,6 +14,7 @@ MADE_BY = {
     "captioner": ("tokenizer", "vision", "captioner"),
     "text_to_image": ("text_to_image",),
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
+    "icc_student": ("icc_student",),
 }
 
 

@@ -1,0 +1,106 @@
+"""Shards side by side: worker processes that keep their models loaded from table to table.
+
+One process with two threads is slower than two processes with one thread each on small models (the threads wait for
+each other at every layer), and collapses when something else runs on the machine.
+"""
+
+import atexit
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from curation_assets.flow import PoolContext, Table, is_up_to_date, materialise_table, tables_of
+from curation_assets.settings import Settings
+from curation_assets.stores.shard_store import Materialised
+
+Outcome = Materialised | Exception
+Result = TypeVar("Result")
+
+_executor: ProcessPoolExecutor | None = None
+_executor_size = 0
+
+
+def materialise_shards(
+    ctx: PoolContext, table: Table, shards: Sequence[str], *, tables: Mapping[str, Table]
+) -> Iterator[tuple[str, Outcome]]:
+    """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
+
+    Tables that ask models go to `settings.workers` processes when at least two shards have work to do; everything
+    else happens here.
+    """
+    stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
+    side_by_side = len(stale) > 1 and bool(table.roles) and ctx.settings.workers > 1
+    for shard in shards:
+        if not side_by_side or shard not in stale:
+            yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
+    if side_by_side:
+        jobs: dict[Future[Outcome], str] = {
+            workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, shard, ctx.run_id): shard
+            for shard in stale
+        }
+        with ctx.progress.task(f"{table.name}, shards", len(stale)) as advance:
+            for job in as_completed(jobs):
+                advance(1)
+                yield jobs[job], job.result()
+
+
+def workers(settings: Settings) -> ProcessPoolExecutor:
+    """The worker processes of this process, started on first use and kept; they end with it."""
+    global _executor, _executor_size
+    if _executor is None or _executor_size != settings.workers:
+        stop_workers()
+        threads = max(1, settings.threads // settings.workers)
+        _executor = ProcessPoolExecutor(
+            settings.workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,)
+        )
+        _executor_size = settings.workers
+    return _executor
+
+
+def stop_workers() -> None:
+    """End the worker processes, if any, without waiting for queued work."""
+    global _executor
+    if _executor is not None:
+        _executor.shutdown(wait=True, cancel_futures=True)
+        _executor = None
+
+
+atexit.register(stop_workers)
+
+
+def _start_worker(threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str, run_id: str) -> Outcome:
+    ctx = PoolContext.open(settings, pool_name, run_id=run_id)
+    tables = tables_of(ctx)
+    return outcome_of(lambda: materialise_table(ctx, tables[table_name], shard, tables=tables))
+
+
+def outcome_of(work: Callable[[], Materialised]) -> Outcome:
+    """What `work` returns, or the exception that it raised: one bad shard must not end its neighbours."""
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def call_in_workers(
+    settings: Settings, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+) -> Iterator[Result]:
+    """Results of an importable function, in the order of `calls`; here when there is nothing to gain from workers.
+
+    Raises what the function raises.
+    """
+    if settings.workers == 1 or len(calls) < 2:
+        yield from (function(*call) for call in calls)
+        return
+    jobs = [workers(settings).submit(function, *call) for call in calls]
+    for job in jobs:
+        yield job.result()
