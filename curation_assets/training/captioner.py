@@ -14,12 +14,13 @@ from curation_assets.training.common import (
     Clock,
     Scenes,
     Setup,
+    draw_specs,
     encode,
     load_tokenizer,
-    make_scenes,
     one_cycle,
     progress,
     record,
+    render,
     to_pixels,
     training_scenes,
 )
@@ -63,7 +64,7 @@ def _round(
     rng, clock = setup.start(f"captioner{number}"), Clock()
     tokenizer = load_tokenizer(setup)
     scenes, overlaid = training_scenes(setup), training_scenes(setup, "scene_text")
-    held_out = make_scenes(300, HELD_OUT_SEED + 1, group=1)
+    held_out = render(draw_specs(300, HELD_OUT_SEED + 1, group=1))
     label_weight = LABEL_WEIGHT if number == 0 else 0.0
     weights = [*model.parameters(), *heads.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98))
@@ -100,17 +101,18 @@ def run(setup: Setup) -> None:
     labelled = torch.load(setup.work / "vision.pt", weights_only=True)
     model.encoder.load_state_dict(labelled["tower"])
     heads.load_state_dict(labelled["heads"])
-    seconds, quality = 0.0, {}
+    seconds = 0.0
+    quality: dict[str, float] = {}
     for number in range(len(ROUNDS)):
         path = setup.work / f"captioner_round{number}.pt"
         if path.exists():
             saved = torch.load(path, weights_only=True)
             model.load_state_dict(saved["model"])
-            seconds = saved["cpu_seconds"]
+            seconds, quality = saved["cpu_seconds"], saved["quality"]
             continue
         spent, quality = _round(setup, number, model, heads)
         seconds += spent
-        torch.save({"model": model.state_dict(), "cpu_seconds": seconds}, path)
+        torch.save({"model": model.state_dict(), "cpu_seconds": seconds, "quality": quality}, path)
         save_captioner(model, setup.out / "captioner")
         print(quality)
     recipe = {

@@ -18,12 +18,13 @@ from curation_assets.training.common import (
     Clock,
     Scenes,
     Setup,
+    draw_specs,
     encode,
     load_tokenizer,
-    make_scenes,
     one_cycle,
     progress,
     record,
+    render,
     to_pixels,
     training_scenes,
 )
@@ -126,7 +127,10 @@ def run(setup: Setup) -> None:
     rng, clock = setup.start("clip"), Clock()
     tokenizer = load_tokenizer(setup)
     batches = Batches(setup, tokenizer, rng)
-    held_out, swapped = make_scenes(500, HELD_OUT_SEED + 2, group=1), make_scenes(150, HELD_OUT_SEED + 3, group=2)
+    held_out, swapped = (
+        render(draw_specs(500, HELD_OUT_SEED + 2, group=1)),
+        render(draw_specs(150, HELD_OUT_SEED + 3, group=2)),
+    )
     model, heads = build_clip(), LabelHeads()
     labelled = torch.load(setup.work / "vision.pt", weights_only=True)
     model.vision_model.load_state_dict(labelled["tower"])

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import pickle
 import shutil
 import time
 from collections.abc import Iterator
@@ -74,15 +73,16 @@ def _draw_group(seed: int, number: int, group: int) -> list[SceneSpec]:
     return [scene] + [swap_object(scene, rng) for _ in range(group - 1)]
 
 
-def make_scenes(groups: int, seed: int, group: int = GROUP, kind: str | None = None) -> Scenes:
-    """Renders `groups * group` scenes (1.3 ms each). With `kind`, scenes as that planted kind draws them."""
-    specs: list[SceneSpec] = []
-    for number in tqdm(range(groups), desc=f"scenes {kind or ''}", mininterval=5):
-        if kind is None:
-            specs += _draw_group(seed, number, group)
-        else:
-            specs.append(draw_scene_of_kind(kind, np.random.default_rng([seed, 5, number])))
-    views = np.stack([model_view(render_scene(s)) for s in specs])
+def draw_specs(groups: int, seed: int, group: int = GROUP, kind: str | None = None) -> list[SceneSpec]:
+    """`groups * group` specifications; the same seed draws the same ones. With `kind`, as that planted kind does."""
+    if kind is not None:
+        return [draw_scene_of_kind(kind, np.random.default_rng([seed, 5, number])) for number in range(groups)]
+    return [spec for number in range(groups) for spec in _draw_group(seed, number, group)]
+
+
+def render(specs: list[SceneSpec]) -> Scenes:
+    """Renders and labels scenes (1.3 ms each)."""
+    views = np.stack([model_view(render_scene(s)) for s in tqdm(specs, desc="scenes", mininterval=5)])
     labels = [patch_labels(s) for s in specs]
     classes, colours = (np.stack([pair[k] for pair in labels]).astype(np.uint8) for k in (0, 1))
     return Scenes(specs, views, classes, colours)
@@ -90,15 +90,16 @@ def make_scenes(groups: int, seed: int, group: int = GROUP, kind: str | None = N
 
 def training_scenes(setup: Setup, kind: str | None = None) -> Scenes:
     """The training scenes, rendered once per work folder: 10,000 groups, or 3,000 scenes with overlay text."""
-    path = setup.work / f"scenes_{kind or 'groups'}.pkl"
+    path = setup.work / f"scenes_{kind or 'groups'}.npz"
+    count = max(64, round((10_000 if kind is None else 3_000) * min(1.0, setup.scale)))
+    specs = draw_specs(count, TRAINING_SEED, GROUP if kind is None else 1, kind)
     if not path.exists():
-        count = max(64, round((10_000 if kind is None else 3_000) * min(1.0, setup.scale)))
-        made = make_scenes(count, TRAINING_SEED, GROUP if kind is None else 1, kind)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(pickle.dumps(made, protocol=5))
+        made = render(specs)
+        temporary = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(temporary, views=made.views, classes=made.classes, colours=made.colours)
         os.replace(temporary, path)
-    loaded: Scenes = pickle.loads(path.read_bytes())
-    return loaded
+    with np.load(path, allow_pickle=False) as arrays:
+        return Scenes(specs, arrays["views"], arrays["classes"], arrays["colours"])
 
 
 def to_pixels(views: np.ndarray) -> torch.Tensor:

@@ -8,6 +8,10 @@ from typing import Any
 
 from curation_assets.training.common import Setup
 
+REBUILD = (
+    "python -m curation_assets.training --out DIR follows these recipes and seeds; the bytes differ from machine "
+    "to machine, and the first rounds of captioner and text_to_image shipped here ran under other random streams."
+)
 # shipped folder -> the stages that made it
 MADE_BY = {
     "clip": ("tokenizer", "vision", "clip"),
@@ -44,7 +48,14 @@ def run(setup: Setup) -> None:
         seconds = sum(s["recipe"].get("cpu_seconds", 0) for s in made.values())
         models[name] = {"files": files_of(setup.out / name), "stages": made, "training_cpu_seconds": round(seconds, 1)}
     size = sum(f["bytes"] for m in models.values() for f in m["files"].values())
-    content = {"format": 1, "dtype_stored": "float16", "dtype_loaded": "float32", "bytes": size, "models": models}
+    content = {
+        "format": 1,
+        "rebuild": REBUILD,
+        "dtype_stored": "float16",
+        "dtype_loaded": "float32",
+        "bytes": size,
+        "models": models,
+    }
     temporary = path.with_name(f".manifest.{os.getpid()}")
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     os.replace(temporary, path)

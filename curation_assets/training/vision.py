@@ -15,10 +15,11 @@ from curation_assets.training.common import (
     Clock,
     Scenes,
     Setup,
-    make_scenes,
+    draw_specs,
     one_cycle,
     progress,
     record,
+    render,
     to_pixels,
     training_scenes,
 )
@@ -100,7 +101,7 @@ def run(setup: Setup) -> None:
     """Trains the tower and leaves it in the work folder for the captioner and CLIP."""
     rng, clock = setup.start("vision"), Clock()
     scenes = training_scenes(setup)
-    held_out = make_scenes(400, HELD_OUT_SEED, group=1)
+    held_out = render(draw_specs(400, HELD_OUT_SEED, group=1))
     tower, heads = build_vision(), LabelHeads()
     weights = [*tower.parameters(), *heads.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98))

@@ -182,7 +182,8 @@ def plant_labelled_captions(size: int = 244, seed: int = 0) -> list[tuple[str, i
         level = index % 4
         low, high = bins[(index // 4) % 4]
         kinds = RATED_KINDS[level]
-        kind = kinds[0] if len(kinds) == 1 or rng.random() < 0.7 else kinds[int(rng.integers(1, len(kinds)))]
+        shares = np.array([WEB_MIX[k] for k in kinds])  # within a level, as often as in the pool
+        kind = kinds[int(rng.choice(len(kinds), p=shares / shares.sum()))]
         for _ in range(20):  # some kinds can hardly be short: try other scenes until the length fits
             caption = CAPTION_FOR[kind](draw_scene_of_kind(kind, rng), rng, int(rng.integers(low, high)))
             if low <= len(caption.split()) < high:
