@@ -7,12 +7,13 @@ import psutil
 
 
 class PeakMemory:
-    """`with PeakMemory() as peak: …; peak.gib`: highest sum of resident memory over the process tree.
+    """`with PeakMemory() as peak: …; peak.gib`: highest memory in use by the process tree.
 
-    Pages that processes share are counted once per process, so the figure is an upper bound.
+    On Linux the proportional set size: pages that processes share count once. Elsewhere resident memory, in which they
+    count once per process.
     """
 
-    def __init__(self, every_seconds: float = 0.5) -> None:
+    def __init__(self, every_seconds: float = 1.0) -> None:
         self._every_seconds = every_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -34,8 +35,9 @@ class PeakMemory:
             resident = 0
             for process in (me, *me.children(recursive=True)):
                 try:
-                    resident += process.memory_info().rss
-                except psutil.NoSuchProcess:  # a worker that ended between listing and asking
+                    full = process.memory_full_info()
+                    resident += getattr(full, "pss", full.rss)
+                except (psutil.NoSuchProcess, psutil.AccessDenied):  # a worker that ended between listing and asking
                     continue
             self.gib = max(self.gib, resident / 2**30)
             if self._stop.wait(self._every_seconds):

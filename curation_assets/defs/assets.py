@@ -13,7 +13,7 @@ import dagster as dg
 
 from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of
 from curation_assets.flow.conservation import counts_by_state, violations
-from curation_assets.flow.parallel import Outcome, materialise_shards, outcome_of
+from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
 from curation_assets.progress import LogLines, ProgressReporter
 from curation_assets.reporting.pictures import picture_of, preview_of
 from curation_assets.settings import Settings
@@ -149,7 +149,9 @@ def _asset_of(
 def _outcomes(
     ctx: PoolContext, table: Table, shards: list[str] | None, tables: dict[str, Table]
 ) -> Iterator[tuple[str | None, Outcome]]:
-    if shards is None:
+    if shards is None and table.compute_folder is not None and table.roles:
+        yield None, materialise_model(ctx, table, tables=tables)
+    elif shards is None:
         yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
     else:
         yield from materialise_shards(ctx, table, shards, tables=tables)

@@ -3,13 +3,14 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
 
 from curation_assets.defs import assets
-from curation_assets.flow import PoolContext, Table, TableReport, tables_of
+from curation_assets.flow import PoolContext, Table, TableReport, is_up_to_date, tables_of
+from curation_assets.flow.parallel import warm_up
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings, check_shard_key
 
@@ -42,6 +43,7 @@ def run_pool(
 ) -> list[TableReport]:
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
+    What is up to date and known to the instance is reported without a run.
     Raises dagster.DagsterExecutionStepExecutionError with the failing table; a second call resumes.
     """
     instance = prepare_instance(settings)
@@ -61,8 +63,46 @@ def run_pool(
 
     observer = assets.Observer(progress, table_done)
     for phase in phases(list(declared.values()), tables):
-        _run_phase(pool_name, phase, keys, definitions, instance, observer)
+        settled = _settled(ctx, phase, keys, declared, instance)
+        for table in (table for table in phase if table.name in settled):
+            table_done(_report_of_settled(ctx, table, keys))
+        waiting = [table for table in phase if table.name not in settled]
+        if waiting:
+            if any(table.roles for table in declared.values()):
+                warm_up(settings)
+            _run_phase(pool_name, waiting, keys, definitions, instance, observer)
     return reports
+
+
+def _settled(
+    ctx: PoolContext,
+    phase: Sequence[Table],
+    keys: Sequence[str],
+    declared: Mapping[str, Table],
+    instance: dg.DagsterInstance,
+) -> set[str]:
+    """Names of the phase's tables that need no run: up to date, inputs too, and materialised in this instance."""
+    settled: set[str] = set()
+    names = {table.name for table in phase}
+    for table in phase:  # inputs first
+        if any(name in names and name not in settled for name in table.inputs):
+            continue
+        key = assets.asset_key(ctx.pool.name, table.name)
+        if table.grain == "shard":
+            is_known = instance.get_materialized_partitions(key).issuperset(keys)
+        else:
+            is_known = instance.get_latest_materialization_event(key) is not None
+        parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
+        if is_known and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
+            settled.add(table.name)
+    return settled
+
+
+def _report_of_settled(ctx: PoolContext, table: Table, keys: Sequence[str]) -> TableReport:
+    parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
+    manifests = [ctx.store.manifest(table.name, part) for part in parts]
+    rows = sum(manifest.row_count for manifest in manifests if manifest is not None)
+    return TableReport(table=table.name, seconds=0.0, row_count=rows, reused=len(parts), computed=0)
 
 
 def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list[list[Table]]:

@@ -5,14 +5,17 @@ each other at every layer), and collapses when something else runs on the machin
 """
 
 import atexit
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from typing import Any, TypeVar
 
 from curation_assets.flow import PoolContext, Table, is_up_to_date, materialise_table, tables_of
+from curation_assets.roles import ROLES
 from curation_assets.settings import Settings
 from curation_assets.stores.shard_store import Materialised
 
@@ -47,17 +50,49 @@ def materialise_shards(
                 yield jobs[job], job.result()
 
 
+def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:
+    """Bring a table that is a trained model up to date, in a worker where there are workers: they have the libraries
+    loaded, this process need not load them at all."""
+    if ctx.settings.workers == 1 or is_up_to_date(ctx, table, tables=tables):
+        return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
+    return workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id).result()
+
+
+def warm_up(settings: Settings) -> None:
+    """Begin loading the model libraries in the background, so that they are there when the first shard asks.
+
+    A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
+    fork servers each worker loads its own.
+    """
+    if settings.workers > 1 and _start_method() == "forkserver":
+        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in sorted(ROLES))]
+        multiprocessing.set_forkserver_preload(preload)
+        with _thread_environment(_threads_of_worker(settings)):
+            forkserver.ensure_running()
+
+
 def workers(settings: Settings) -> ProcessPoolExecutor:
     """The worker processes of this process, started on first use and kept; they end with it."""
     global _executor, _executor_size
     if _executor is None or _executor_size != settings.workers:
         stop_workers()
-        threads = max(1, settings.threads // settings.workers)
+        warm_up(settings)
         _executor = ProcessPoolExecutor(
-            settings.workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,)
+            settings.workers,
+            mp_context=multiprocessing.get_context(_start_method()),
+            initializer=_start_worker,
+            initargs=(_threads_of_worker(settings),),
         )
         _executor_size = settings.workers
     return _executor
+
+
+def _start_method() -> str:
+    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def _threads_of_worker(settings: Settings) -> int:
+    return max(1, settings.threads // settings.workers)
 
 
 def stop_workers() -> None:
@@ -71,13 +106,31 @@ def stop_workers() -> None:
 atexit.register(stop_workers)
 
 
+@contextmanager
+def _thread_environment(threads: int) -> Iterator[None]:
+    """Numeric libraries read these once, when they are loaded."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def _start_worker(threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
+    with _thread_environment(threads):
+        import torch
+
+        torch.set_num_threads(threads)
 
 
-def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str, run_id: str) -> Outcome:
+def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str | None, run_id: str) -> Outcome:
     ctx = PoolContext.open(settings, pool_name, run_id=run_id)
     tables = tables_of(ctx)
     return outcome_of(lambda: materialise_table(ctx, tables[table_name], shard, tables=tables))
@@ -94,11 +147,11 @@ def outcome_of(work: Callable[[], Materialised]) -> Outcome:
 def call_in_workers(
     settings: Settings, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
 ) -> Iterator[Result]:
-    """Results of an importable function, in the order of `calls`; here when there is nothing to gain from workers.
+    """Results of an importable function, in the order of `calls`; computed here where there are no workers.
 
     Raises what the function raises.
     """
-    if settings.workers == 1 or len(calls) < 2:
+    if settings.workers == 1:
         yield from (function(*call) for call in calls)
         return
     jobs = [workers(settings).submit(function, *call) for call in calls]

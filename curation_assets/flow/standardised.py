@@ -144,7 +144,11 @@ def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _labelled_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    labelled = ctx.store.read("teachers/labelled_captions")
+    return standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"))
+
+
+def standardised_labels(ctx: PoolContext, labelled: pl.DataFrame) -> pl.DataFrame:
+    """caption, rating and both teachers' scores on the pool's scale, of rated captions that the teachers scored."""
     lengths = caption_length(labelled["caption"].to_list())
     scores = labelled.select("caption", "rating")
     for teacher in TEACHERS:

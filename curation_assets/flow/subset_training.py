@@ -139,7 +139,8 @@ def pool_features(ctx: PoolContext) -> PoolFeatures:
             for found in call_in_workers(ctx.settings, shard_features, calls):
                 by_id |= found
                 advance(1)
-        _last_features = (key, PoolFeatures(by_id, _evaluation_features(ctx)))
+        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(budget_of(ctx)["evaluation_scenes"],)])
+        _last_features = (key, PoolFeatures(by_id, evaluation))
     return _last_features[1]
 
 
@@ -162,9 +163,10 @@ def shard_features(
     }
 
 
-def _evaluation_features(ctx: PoolContext) -> tuple[np.ndarray, list[list[str]]]:
+def evaluation_features(count: int) -> tuple[np.ndarray, list[list[str]]]:
+    """(count, T, D) features of held-out scenes, and their references."""
     from curation_assets.downstream import vision_features
     from curation_assets.world.pool import plant_evaluation_scenes
 
-    scenes = plant_evaluation_scenes(budget_of(ctx)["evaluation_scenes"], EVALUATION_SEED)
+    scenes = plant_evaluation_scenes(count, EVALUATION_SEED)
     return vision_features([image for image, _ in scenes]), [list(references) for _, references in scenes]

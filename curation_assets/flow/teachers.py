@@ -95,7 +95,11 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _labelled_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    labels = read_labels(ctx)
+    return score_in_parts(ctx, read_labels(ctx))
+
+
+def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
+    """`score_labelled`, in as many parts as there are workers."""
     parts = min(ctx.settings.workers, labels.height)
     size = -(-labels.height // parts)
     calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size)) for start in range(0, labels.height, size)]

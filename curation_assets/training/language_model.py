@@ -16,7 +16,7 @@ from curation_assets.training.common import Clock, Setup, by_length, load_tokeni
 from curation_assets.training.saving import save_language_model
 from curation_assets.training.tokenizer import grammar_captions
 
-STEPS, BATCH, LEARNING_RATE = 480, 128, 2e-3
+STEPS, BATCH, LEARNING_RATE = 1300, 128, 2e-3
 SEPARATOR = 1
 STOP_WORDS = frozenset(
     [

@@ -27,7 +27,8 @@ from curation_assets.training.common import (
 from curation_assets.training.saving import save_text_to_image
 from curation_assets.world.pool import CAPTION_FOR
 
-ROUNDS = (1200, 1200, 1000)  # each with its own warm-up and decay; a round starts from the average of the one before
+# steps; each with its own warm-up and decay, each from the average of the one before
+ROUNDS = (1200, 1200, 1000, 1600)
 BATCH, LEARNING_RATE = 32, 1e-3
 EMPTY_SHARE, AVERAGING = 0.1, 0.995
 KINDS = {"clean": 0.62, "medium_phrase": 0.08, "caps": 0.05, "fluff": 0.12, "short": 0.08, "partial": 0.05}
