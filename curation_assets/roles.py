@@ -11,6 +11,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from PIL import Image
 
+from curation_assets.numeric.dependency import Token
+
 
 @dataclass(frozen=True)
 class ModelIdentity:
@@ -98,6 +100,50 @@ class Student(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class Parser(Engine, Protocol):
+    """Part-of-speech tags and a dependency tree of every caption."""
+
+    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+        """(N,) strings → N lists of tokens; a blank text has none. A list depends on its own text only."""
+        ...
+
+
+@runtime_checkable
+class LanguageIdentifier(Engine, Protocol):
+    """Which language a text is in."""
+
+    def identify_languages(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """(N,) strings → (N,) ISO 639 codes of the likeliest language, and (N,) its probability in [0, 1]."""
+        ...
+
+
+@runtime_checkable
+class Lexicon(Engine, Protocol):
+    """What is known of English words: how frequent, how polar, how profane."""
+
+    def zipf_frequencies(self, words: Sequence[str]) -> np.ndarray:
+        """(N,) words → (N,) log10 of occurrences per 10⁹ words; 0 for a word that the list lacks."""
+        ...
+
+    def polarities(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) texts → (N,) sentiment in [-1, 1], 0 neutral."""
+        ...
+
+    def profanities(self, texts: Sequence[str]) -> list[list[str]]:
+        """(N,) texts → per text the profane words and phrases it holds, in order."""
+        ...
+
+
+@runtime_checkable
+class WordVectors(Engine, Protocol):
+    """Static word vectors (GloVe)."""
+
+    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) words → (N, D) float64 vectors as stored (zeros where unknown), and (N,) bool: is it known?"""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -107,4 +153,8 @@ ROLES: dict[str, type] = {
     "sentence_encoder": SentenceEncoder,
     "text_similarity": TextSimilarity,
     "student": Student,
+    "parser": Parser,
+    "language_identifier": LanguageIdentifier,
+    "lexicon": Lexicon,
+    "word_vectors": WordVectors,
 }

@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL import Image
 
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
+from curation_assets.ratings import read_table
 from curation_assets.roles import Captioner
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
@@ -46,13 +47,27 @@ class OutOfBoundsError(ValueError):
 def with_parameters(method: Method, **parameters: Any) -> Method:
     """The same method with keyword settings fixed, e.g. `with_parameters(get_method("sieve"), masking="repo")`.
 
-    Raises ValueError for a keyword that the function lacks, or that is a column or a role.
+    A setting that names a file (the method's `file_settings`) is read here. Raises ValueError for a keyword that the
+    function lacks, or that is a column or a role; what `ratings.read_table` raises for a file.
     """
     names = set(inspect.signature(method.function).parameters) - set(method.columns) - set(method.roles)
+    names = names - {file.parameter for file in method.file_settings.values()} | set(method.file_settings)
     unknown = sorted(set(parameters) - names)
     if unknown:
         raise ValueError(f"method {method.name!r} has no settings {unknown}; it has {sorted(names) or 'none'}")
+    for setting, file in method.file_settings.items():
+        if setting in parameters:
+            path = Path(str(parameters.pop(setting))).expanduser()
+            stat = path.stat() if path.is_file() else None
+            stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
+            parameters[file.parameter] = _parsed_file(path, stamp, file.parse)
     return replace(method, function=partial(method.function, **parameters))
+
+
+@lru_cache(maxsize=8)
+def _parsed_file(path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any]) -> Any:
+    """What `parse` makes of a table file; `stamp` (size, modification time) tells its versions apart."""
+    return parse(read_table(path).to_dict(as_series=False))
 
 
 def score_samples(

@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from curation_assets.engines.addresses import WEIGHTS_ROOT, local_folder, resolve_address
 from curation_assets.engines.identities import file_sha256
 from curation_assets.roles import SentenceEncoder
 
@@ -16,6 +15,14 @@ from curation_assets.roles import SentenceEncoder
 RIDGE_PENALTIES = tuple(float(penalty) for penalty in np.logspace(-3, 3, 25))
 FOLDS = 5
 MIN_CAPTIONS = 20
+
+StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
+#: Settings of the kinds that are trained step by step. roberta from scratch learns at 5e-4.
+FIT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "minilm_mlp": {"epochs": 200, "patience": 20, "learning_rate": 1e-3},
+    "minilm_finetuned": {"epochs": 5, "patience": 2, "learning_rate": 2e-5},
+    "roberta": {"epochs": 10, "patience": 3, "learning_rate": 2e-5},
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class StudentCard:
     cv_spearman: float
     target_mean: float
     target_sd: float
-    sentence_encoder: str | None  # address; minilm_ridge only
+    sentence_encoder: str | None  # address; kinds on frozen embeddings only
     sentence_encoder_sha256: str | None
     weights_sha256: str  # of the one .safetensors file
 
@@ -40,25 +47,26 @@ def train_student(
     targets: Sequence[float] | np.ndarray,
     out_dir: Path,
     *,
-    kind: Literal["minilm_ridge", "roberta"] = "minilm_ridge",
+    kind: StudentKind = "minilm_ridge",
     sentence_encoder: SentenceEncoder | None = None,
     seed: int = 0,
     backbone: str | None = None,
-    epochs: int = 10,
+    epochs: int | None = None,
     batch_size: int = 32,
     learning_rate: float | None = None,
-    patience: int = 3,
+    patience: int | None = None,
     device: str = "cpu",
 ) -> StudentCard:
     """Fit a student on (N,) captions and (N,) targets in about [0, 1]; write weights and card.json to
     `out_dir`.
 
-    minilm_ridge: frozen sentence embeddings and a ridge in closed form, penalty by leave-one-out (EMBEDDED
-    §5). roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; METHODS §1.8), early
-    stopping on a tenth of the captions; `backbone` None builds 128 wide × 2 layers on the shipped tokenizer,
-    an address (path:, hub:distilroberta-base) fine-tunes that. `epochs`, `batch_size`, `learning_rate` (5e-4 from
-    scratch, 2e-5 from a backbone), `patience` concern roberta only. Output is never clipped. Same input
-    and seed, same weights.
+    minilm_ridge: frozen sentence embeddings and a ridge in closed form, penalty by leave-one-out (EMBEDDED §5).
+    minilm_mlp: one hidden layer on the same embeddings. minilm_finetuned: the encoder itself with mean pooling and a
+    linear head. roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; METHODS §1.8).
+    The last three are trained with early stopping on a tenth of the captions; `epochs`, `batch_size`,
+    `learning_rate`, `patience` (None: `FIT_DEFAULTS` of the kind) concern them only. `backbone` is an address: what
+    minilm_finetuned starts from (None: embedded:minilm), and roberta (path:, hub:distilroberta-base; None builds
+    128 wide × 2 layers on the shipped tokenizer). Output is never clipped. Same input and seed, same weights.
     Raises ValueError for unequal lengths, fewer than 20 captions, a target that is not finite, or constant
     targets.
     """
@@ -69,11 +77,21 @@ def train_student(
         if sentence_encoder is None:
             raise ValueError("kind minilm_ridge needs sentence_encoder=load_engine('sentence_encoder', profile)")
         card = _train_ridge(captions, goals, out_dir, sentence_encoder, seed)
-    elif kind == "roberta":
-        rate = learning_rate or (5e-4 if backbone is None else 2e-5)
-        card = _train_roberta(captions, goals, out_dir, seed, backbone, epochs, batch_size, rate, patience, device)
+    elif kind in FIT_DEFAULTS:
+        standard = FIT_DEFAULTS[kind]
+        rate = 5e-4 if kind == "roberta" and backbone is None else standard["learning_rate"]
+        settings = {
+            "seed": seed,
+            "epochs": standard["epochs"] if epochs is None else epochs,
+            "batch_size": batch_size,
+            "learning_rate": rate if learning_rate is None else learning_rate,
+            "patience": standard["patience"] if patience is None else patience,
+            "device": device,
+        }
+        _check_fit(settings)
+        card = _train_network(captions, goals, out_dir, kind, sentence_encoder, backbone, settings)
     else:
-        raise ValueError(f"student kind must be minilm_ridge or roberta, got {kind!r}")
+        raise ValueError(f"student kind must be one of {', '.join(get_args(StudentKind))}, got {kind!r}")
     (out_dir / "card.json").write_text(json.dumps(asdict(card), indent=2, sort_keys=True) + "\n")
     return card
 
@@ -87,6 +105,14 @@ def _check(captions: Sequence[str], goals: np.ndarray) -> None:
         raise ValueError(f"{int((~np.isfinite(goals)).sum())} targets are not finite; drop captions without a score")
     if np.ptp(goals) == 0:
         raise ValueError(f"all targets equal {goals[0]}; there is nothing to learn, check the teachers")
+
+
+def _check_fit(settings: dict[str, Any]) -> None:
+    for name in ("epochs", "batch_size", "patience"):
+        if settings[name] < 1:
+            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
+    if not settings["learning_rate"] > 0:
+        raise ValueError(f"learning_rate must be above 0, got {settings['learning_rate']}")
 
 
 def _train_ridge(
@@ -119,125 +145,31 @@ def _train_ridge(
     )  # fmt: skip
 
 
-def _train_roberta(
+def _train_network(
     captions: Sequence[str],
     goals: np.ndarray,
     out_dir: Path,
-    seed: int,
+    kind: StudentKind,
+    sentence_encoder: SentenceEncoder | None,
     backbone: str | None,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    patience: int,
-    device: str,
+    settings: dict[str, Any],
 ) -> StudentCard:
-    import torch
+    from curation_assets import student_networks as networks
 
-    from curation_assets.engines.batches import autocast, quiet_loading
-    from curation_assets.engines.student import tokenize
-
-    quiet_loading()
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(captions))
-    held_out_count = max(2, round(len(captions) * 0.1))
-    held_out, training = order[:held_out_count], order[held_out_count:]
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
-        torch.manual_seed(seed)
-        model, tokenizer = _new_roberta(backbone, captions)
-        model.to(device)
-        # Regress on z-scores: the head starts at 0, which is then the mean. Folded back into the head at the
-        # end.
-        mean, sd = float(goals.mean()), float(goals.std())
-        wanted = torch.tensor((goals - mean) / sd, dtype=torch.float32)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)
-        steps = epochs * -(-len(training) // batch_size)
-        warm_up = max(1, round(0.06 * steps))  # METHODS §1.8
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer,
-            lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / max(1, steps - warm_up))),
-        )
-
-        def predict(rows: np.ndarray) -> torch.Tensor:
-            tokens = tokenize(tokenizer, model.config, [captions[i] for i in rows]).to(device)
-            with autocast(device):
-                return model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).logits[:, 0].float()
-
-        @torch.inference_mode()
-        def predict_held_out() -> torch.Tensor:
-            model.eval()
-            rows = [predict(held_out[i : i + batch_size]) for i in range(0, len(held_out), batch_size)]
-            return torch.cat(rows).cpu()
-
-        best_loss, best_state, best_epoch, epoch = float("inf"), {}, 0, 0
-        for epoch in range(1, epochs + 1):
-            model.train()
-            shuffled = rng.permutation(training)
-            for start in range(0, len(shuffled), batch_size):
-                rows = shuffled[start : start + batch_size]
-                loss = torch.nn.functional.mse_loss(predict(rows), wanted[rows].to(device))
-                optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-            held_out_loss = float(torch.nn.functional.mse_loss(predict_held_out(), wanted[held_out]))
-            if held_out_loss < best_loss:
-                best_loss, best_epoch = held_out_loss, epoch
-                best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-            elif epoch - best_epoch >= patience:
-                break
-    model.load_state_dict(best_state)
-    with torch.no_grad():
-        model.classifier.out_proj.weight.mul_(sd)
-        model.classifier.out_proj.bias.mul_(sd).add_(mean)
-    predicted = predict_held_out().double().numpy()
-    model.save_pretrained(out_dir, safe_serialization=True)
-    tokenizer.save_pretrained(out_dir)
-    recipe = {
-        "backbone": backbone or "new: 128 wide, 2 layers",
-        "learning_rate": learning_rate,
-        "batch_size": batch_size,
-        "epochs_allowed": epochs,
-        "epochs_run": epoch,
-        "best_epoch": best_epoch,
-        "patience": patience,
-        "weight_decay": 0.01,
-        "warm_up_share": 0.06,
-        "agreement": f"the {held_out_count} captions held out, which also chose the epoch",
-    }
-    return _card("roberta", goals, predicted, goals[held_out], seed, recipe, out_dir / "model.safetensors", None, None)
-
-
-def _new_roberta(backbone: str | None, captions: Sequence[str]) -> tuple[Any, Any]:
-    from transformers import AutoTokenizer, RobertaConfig, RobertaForSequenceClassification
-
-    if backbone is not None:
-        folder = local_folder(resolve_address(backbone))
-        model = RobertaForSequenceClassification.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            num_labels=1,
-            problem_type="regression",
-            attn_implementation="eager",
-        )
-        return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip", local_files_only=True)
-    settings: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 256,
-        "max_position_embeddings": 130,
-        "num_labels": 1,
-        "problem_type": "regression",
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "attn_implementation": "eager",
-    }
-    return RobertaForSequenceClassification(RobertaConfig(**settings)), tokenizer
+    chosen = networks.FitSettings(**settings)
+    address, sha256 = None, None
+    if kind == "roberta":
+        fit = networks.train_roberta(captions, goals, out_dir, chosen, backbone)
+    elif kind == "minilm_finetuned":
+        fit = networks.train_finetuned_minilm(captions, goals, out_dir, chosen, backbone or "embedded:minilm")
+    else:
+        if sentence_encoder is None:
+            raise ValueError(f"kind {kind} needs sentence_encoder=load_engine('sentence_encoder', profile)")
+        address, sha256 = sentence_encoder.identity.address, sentence_encoder.identity.weights_sha256
+        fit = networks.train_mlp(captions, goals, out_dir, chosen, sentence_encoder)
+    weights = out_dir / (networks.MLP_FILE if kind == "minilm_mlp" else networks.MODEL_FILE)
+    held_out_goals = goals[fit.held_out]
+    return _card(kind, goals, fit.predicted, held_out_goals, chosen.seed, fit.recipe, weights, address, sha256)
 
 
 def _card(

@@ -1,5 +1,7 @@
 """The contract that every method keeps, checked on its own worked example: a new method is tested on arrival."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,10 @@ import pytest
 from curation_assets.methods import Example, Method, Values, all_methods, get_method
 from curation_assets.scoring import score_samples, with_parameters
 
-METHODS = list(all_methods().values())
+METHODS = [
+    replace(method, function=partial(method.function, **method.example.settings)) if method.example.settings else method
+    for method in all_methods().values()
+]
 every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
 

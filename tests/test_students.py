@@ -185,12 +185,53 @@ def test_bad_targets_are_refused(
         train_student(captions, targets, tmp_path, sentence_encoder=minilm)
 
 
+@pytest.mark.parametrize("kind", ["minilm_mlp", "minilm_finetuned"])
+def test_networks_on_minilm_learn_come_back_and_are_seeded(minilm: SentenceEncoder, tmp_path: Path, kind: Any) -> None:
+    state = torch.get_rng_state()
+    settings: dict[str, Any] = {"kind": kind, "sentence_encoder": minilm, "seed": 1, "batch_size": 16}
+    if kind == "minilm_finetuned":
+        settings |= {"epochs": 2, "learning_rate": 2e-4}
+    card = train_student(CAPTIONS, TARGETS, tmp_path / "one", **settings)
+    assert torch.equal(state, torch.get_rng_state())
+    assert card.kind == kind
+    assert card.recipe["best_epoch"] <= card.recipe["epochs_run"] <= card.recipe["epochs_allowed"]
+    assert {path.suffix for path in (tmp_path / "one").iterdir()} <= {".safetensors", ".json", ".txt"}
+    engine = student_at(tmp_path / "one")
+    assert isinstance(engine, Student)
+    scores = engine.score_captions(UNSEEN)
+    assert scores.dtype == np.float64
+    assert scores[:2].min() > scores[2:].max() + 0.1
+    np.testing.assert_allclose(scores, [engine.score_captions([text])[0] for text in UNSEEN], atol=1e-5)
+    assert abs(engine.score_captions(CAPTIONS).mean() - TARGETS.mean()) < 0.15, "mean and sd are folded back"
+    assert train_student(CAPTIONS, TARGETS, tmp_path / "two", **settings).weights_sha256 == card.weights_sha256
+    other = train_student(CAPTIONS, TARGETS, tmp_path / "three", **{**settings, "seed": 2})
+    assert other.weights_sha256 != card.weights_sha256
+
+
+def test_an_mlp_names_its_encoder_and_refuses_another(minilm: SentenceEncoder, tmp_path: Path) -> None:
+    card = train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp", sentence_encoder=minilm, epochs=2)
+    assert card.sentence_encoder == "embedded:minilm"
+    content = json.loads((tmp_path / "card.json").read_text())
+    (tmp_path / "card.json").write_text(json.dumps({**content, "sentence_encoder_sha256": "f" * 64}))
+    with pytest.raises(ValueError, match=r"with weights ffffffffffff, found .*train .* again"):
+        student_at(tmp_path)
+
+
+def test_bad_fit_settings_are_refused(minilm: SentenceEncoder, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp", sentence_encoder=minilm, epochs=0)
+    with pytest.raises(ValueError, match="learning_rate must be above 0"):
+        train_student(CAPTIONS, TARGETS, tmp_path, kind="roberta", learning_rate=-1)
+
+
 def test_bad_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs sentence_encoder="):
         train_student(CAPTIONS, TARGETS, tmp_path)
-    with pytest.raises(ValueError, match="minilm_ridge or roberta, got 'mlp'"):
+    with pytest.raises(ValueError, match="minilm_mlp needs sentence_encoder="):
+        train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp")
+    with pytest.raises(ValueError, match=r"must be one of minilm_ridge, .*, roberta, got 'mlp'"):
         train_student(CAPTIONS, TARGETS, tmp_path, kind="mlp")  # type: ignore[arg-type]
     (tmp_path / "card.json").write_text('{"kind": "mlp"}')
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="unknown student kind 'mlp'; expected minilm_ridge or roberta"):
+    with pytest.raises(ValueError, match="unknown student kind 'mlp'; expected one of minilm_ridge"):
         student_at(tmp_path)

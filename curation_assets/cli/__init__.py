@@ -2,7 +2,7 @@
 
 import typer
 
-from curation_assets.cli import bench, pool, run, score
+from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why
 
 app = typer.Typer(
     name="curate",
@@ -16,5 +16,11 @@ app.command("run")(run.run)
 app.command("ui")(run.ui)
 app.command("score")(score.score)
 app.command("methods")(score.methods)
+app.command("agree")(agree.agree)
+app.command("explain-icc")(explain.explain_icc)
+app.command("train-sba")(train_sba.train_sba)
+app.command("why")(why.why)
+app.command("diff")(diff.diff)
+app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(bench.app, name="bench")

@@ -79,15 +79,16 @@ def roles_asked(method: Method, source: Path) -> list[str]:
 
 
 def methods() -> None:
-    """List every scoring method with its unit, direction and source."""
+    """List every scoring method with its unit, direction and source; pools run those marked default, score runs any."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("method", "stage", "unit", "bounds", "better", "needs", "version", "source"):
+    for heading in ("method", "stage", "runs", "unit", "bounds", "better", "needs", "version", "source"):
         table.add_column(heading)
     for method in all_methods().values():
         low, high = method.bounds
         table.add_row(
             method.name,
             method.stage,
+            "default" if method.default else "if named",
             method.unit,
             f"{low:g} … {high:g}",
             method.direction,

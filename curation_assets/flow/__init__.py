@@ -14,12 +14,13 @@ from typing import Any, Literal
 import polars as pl
 from PIL import Image
 
-from curation_assets.methods import Method, all_methods
+from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.pools import Pool, discover_shards, load_pool
 from curation_assets.progress import ProgressReporter, Silent
 from curation_assets.scoring import with_parameters
 from curation_assets.settings import Profile, Settings
 from curation_assets.stages import STAGES, check_reads_forward, stage_position
+from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.shard_store import Materialised, ShardStore
 
@@ -67,12 +68,26 @@ class PoolContext:
         return self.pool.options.get(name, default)
 
     def methods(self, stage: str) -> list[Method]:
-        """The methods of a stage, with the settings that the profile gives them."""
+        """The methods of a stage that this pool runs, with the settings that the profile gives them.
+
+        A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
+        names it. Raises ValueError for an unknown name in that option.
+        """
+        named = {get_method(name).name for name in self.option("methods", [])} | set(self.profile.methods)
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in all_methods().values()
-            if method.stage == stage
+            if method.stage == stage and (method.default or method.name in named)
         ]
+
+    def method_config(self, name: str) -> dict[str, Any]:
+        """Settings of a method as its manifests record them; of a setting that names a file also its content."""
+        settings = dict(self.profile.methods.get(name, {}))
+        file_settings = all_methods()[name].file_settings if name in all_methods() else {}
+        for setting in file_settings:
+            if setting in settings:
+                settings[f"{setting}_sha256"] = file_sha256(Path(str(settings[setting])).expanduser())
+        return settings
 
     def engines(self, roles: Iterable[str]) -> dict[str, Any]:
         """The engines that fill `roles`, loaded once per process."""
@@ -225,7 +240,7 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
         "models": ctx.identities(table.roles),
         "config": {
             "table": table.config(ctx, shard) if table.config else None,
-            "method": dict(ctx.profile.methods.get(table.name.split("/")[1], {})),
+            "method": ctx.method_config(table.name.split("/")[1]),
             "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
         },
     }

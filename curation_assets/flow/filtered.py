@@ -8,7 +8,17 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
-from curation_assets.policies import Policy, apply_policy, load_policies
+from curation_assets.flow.fused import recipes
+from curation_assets.lineage.ledger import (
+    LEDGER,
+    check_against_verdicts,
+    recorded_signals,
+    write_ledger,
+    write_versions,
+)
+from curation_assets.lineage.rows import PoolRows
+from curation_assets.lineage.versions import VersionBook
+from curation_assets.policies import RANDOM, Policy, apply_policy, load_policies
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 
@@ -38,19 +48,51 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_overlaps,
         description="One row per pair of policies: kept by each, by both, intersection over union.",
     )
+    signals = {one for policy in policies for one in recorded_signals(policy, recipes_of()) if one != RANDOM}
+    yield Table(
+        name=LEDGER,
+        grain="pool",
+        inputs=(
+            "raw/samples",
+            *(f"filtered/{policy.name}" for policy in policies),
+            *sorted(reference.replace(".", "/") for reference in signals),
+        ),
+        version="1",
+        compute_folder=_ledger,
+        config=lambda ctx, shard: {"profile": ctx.profile.name},
+        description=(
+            "Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the versions "
+            "behind them. `curate why` reads it; replaying it gives the subset's `.npy`."
+        ),
+        kinds=("parquet",),
+    )
+
+
+def recipes_of() -> dict[str, tuple[str, ...]]:
+    """Recipe of the fused stage → references of its SQL."""
+    return {name: model.references for name, model in recipes().items()}
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The policies of the pool, with its fraction where its declaration names one."""
+    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool."""
     policies = load_policies()
+    saved = load_policies(policies_folder(ctx))
     wanted = ctx.option("policies", None)
     if wanted is not None:
-        unknown = sorted(set(wanted) - set(policies))
+        unknown = sorted(set(wanted) - set(policies) - set(saved))
         if unknown:
-            raise ValueError(f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted(policies)}")
-        policies = {name: policies[name] for name in wanted}
+            raise ValueError(
+                f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
+            )
+        policies = {name: policies[name] for name in wanted if name in policies}
     fraction = ctx.option("fraction", None)
-    return [policy if fraction is None else policy.with_fraction(fraction) for policy in policies.values()]
+    shipped = [policy if fraction is None else policy.with_fraction(fraction) for policy in policies.values()]
+    return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+
+
+def policies_folder(ctx: PoolContext) -> Path:
+    """Where `curate diff --save` puts policies of this pool alone: pools/<pool>/, beside the pool's declaration."""
+    return ctx.settings.pools_root / ctx.pool.name
 
 
 def _policy_table(policy: Policy) -> Table:
@@ -116,6 +158,16 @@ def _subsets(ctx: PoolContext, folder: Path) -> None:
             if tar is not None:
                 keys_by_tar[tar].append(Path(member).stem)
         write_key_list(folder / f"{policy.name}.keys.tsv", keys_by_tar)
+
+
+def _ledger(ctx: PoolContext, folder: Path) -> None:
+    rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, ctx.profile.name)
+    for policy in policies_of(ctx):
+        judged = write_ledger(
+            rows, policy, folder / f"{policy.name}.parquet", book, recipes=recipes_of(), run_id=ctx.run_id
+        )
+        check_against_verdicts(judged, rows, ctx.store.read(f"filtered/{policy.name}"))
+    write_versions(book, folder)
 
 
 def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there."""
 
+import functools
 from collections.abc import Iterator
 
 import polars as pl
@@ -15,9 +16,14 @@ class SqlTestFailedError(ValueError):
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table per SQL model of the stage."""
-    for model in load_models().values():
-        if model.stage == "fused":
-            yield _model_table(model)
+    for model in recipes().values():
+        yield _model_table(model)
+
+
+@functools.cache
+def recipes() -> dict[str, SqlModel]:
+    """SQL models of this stage by 'fused.name', parsed once per process: half a second."""
+    return {key: model for key, model in load_models().items() if model.stage == "fused"}
 
 
 def _model_table(model: SqlModel) -> Table:

@@ -1,4 +1,4 @@
-"""signals: one value per sample and method over the whole pool. Every method of `methods/` gets its table here."""
+"""signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,8 @@
 """teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -10,6 +12,7 @@ from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring import score_samples
 from curation_assets.settings import Settings
+from curation_assets.stores.content_hash import file_sha256
 
 DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
 DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
@@ -38,7 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_labelled_captions,
         roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
         config=lambda ctx, shard: {
-            "labels": ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE),
+            **labels_config(ctx),
             "methods": {
                 method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
                 for method in ctx.methods("teachers")
@@ -131,6 +134,18 @@ def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> 
     return table
 
 
+def labels_config(ctx: PoolContext) -> dict[str, Any]:
+    """What decides `read_labels`: the content of the pool's file, else how many captions are planted, by which seed."""
+    path = ctx.option("labels", None)
+    if path is not None:
+        return {"labels_sha256": file_sha256(Path(path))}
+    seed = ctx.option("labels_seed", None)
+    return {
+        "labels": ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE),
+        **({} if seed is None else {"seed": seed}),
+    }
+
+
 def read_labels(ctx: PoolContext) -> pl.DataFrame:
     """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file (tsv, csv, parquet), else planted.
 
@@ -147,7 +162,9 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
     frame = (
         pl.read_parquet(path)
         if str(path).endswith(".parquet")
-        else pl.read_csv(path, separator="\t" if str(path).endswith(".tsv") else ",", quote_char=None)
+        else pl.read_csv(path, separator="\t", quote_char=None)
+        if str(path).endswith(".tsv")
+        else pl.read_csv(path)
     )
     rating = next((name for name in ("rating", "concreteness") if name in frame.columns), None)
     if "caption" not in frame.columns or rating is None:

@@ -1,7 +1,7 @@
 """Methods: ways to get one number per sample. One pure file each; discovered, never registered.
 
 A module of this package that defines `METHOD` is a method. To add one, copy `clip_score.py`, rename it, write the
-example first, run `make check`.
+example first, run `make check`. Expensive or optional methods say `default=False`.
 """
 
 import difflib
@@ -39,6 +39,15 @@ class Example:
     columns: Mapping[str, list[Any]]
     value: list[float]
     roles: Mapping[str, Any] = field(default_factory=dict)  # role name → tiny hand-made stand-in
+    settings: Mapping[str, Any] = field(default_factory=dict)  # keyword settings that the example is worked with
+
+
+@dataclass(frozen=True)
+class FileSetting:
+    """A setting that names a table file: whoever runs the method reads it, so that the method stays pure."""
+
+    parameter: str  # keyword of the function that receives what `parse` returns
+    parse: Callable[[dict[str, list[Any]]], Any]  # columns of the file → value; raises ValueError for a wrong file
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class Method:
     example: Example
     stage: Literal["signals", "teachers"] = "signals"
     summary: str = ""
+    default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
+    file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
 
     def __post_init__(self) -> None:
         unknown = set(self.roles) - set(ROLES)

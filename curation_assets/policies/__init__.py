@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,6 +200,16 @@ def load_policy(path: Path) -> Policy:
         raise ValueError(f"{path}: expected name: {path.stem} and rank_by, got {content}")
     prefilters = tuple(Prefilter(**prefilter) for prefilter in content.pop("prefilters", None) or ())
     return Policy(prefilters=prefilters, **content)
+
+
+def policy_content(policy: Policy) -> dict[str, Any]:
+    """What the policy's YAML file says: only what differs from the defaults. The inverse of `load_policy`."""
+    content: dict[str, Any] = {}
+    for one in fields(Policy):
+        value = getattr(policy, one.name)
+        if one.name in ("name", "rank_by") or value != one.default:
+            content[one.name] = [asdict(prefilter) for prefilter in value] if one.name == "prefilters" else value
+    return content
 
 
 def apply_policy(policy: Policy, samples: pl.DataFrame, values: Mapping[str, pl.DataFrame]) -> PolicyResult:

@@ -13,7 +13,7 @@ from PIL import Image
 
 import curation_assets
 from curation_assets.flow import PoolContext, tables_of
-from curation_assets.flow.distilled import read_weights
+from curation_assets.flow.distilled import fuse_on, labelled_table, read_weights
 from curation_assets.flow.filtered import policies_of
 from curation_assets.reporting import pictures
 
@@ -94,7 +94,7 @@ def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
 
 
 def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
-    labelled = ctx.store.read("standardised/labelled_scores").drop_nulls(["vba", "sba"])
+    labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(["vba", "sba"])
     weights = read_weights(ctx)
     a, b = weights.weights
     plane = pictures.plane_figure(
@@ -106,6 +106,7 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
     dependence = ctx.store.read("standardised/length_dependence")
     return {
         "weights": weights,
+        "fuse_on": fuse_on(ctx),
         "plane": pictures.data_uri(plane),
         "dependence": dependence.drop("warning").to_dicts(),
         "warnings": dependence["warning"].drop_nulls().to_list(),

@@ -25,6 +25,12 @@ def read_table_sql(store: ShardStore, asset: str) -> str:
     return f"read_parquet({_literal(pattern)}, hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
 
 
+def _ledger_sql(path: Path) -> str:
+    """A ledger with its ids as text, from whichever version is in force when it is queried."""
+    sample_id = "printf('%016x%016x', uid_high, uid_low) as sample_id"
+    return f"select {sample_id}, * exclude (uid_high, uid_low) from read_parquet({_literal(path.absolute())})"
+
+
 def stored_tables(store: ShardStore) -> list[str]:
     """Assets of the store that have at least one table file, in flow order."""
     found = []
@@ -38,6 +44,8 @@ def stored_tables(store: ShardStore) -> list[str]:
 
 def rebuild_catalog(home: Path) -> Path:
     """Write `home`/catalog.duckdb: a view `<pool>.<stage>_<name>` per table, e.g. `scenes.signals_clip_score`.
+
+    Each policy's ledger is the view `<pool>.ledger_<policy>`.
 
     Built aside and swapped in one step: a connection to the old file goes on reading it. Views read the Parquet
     files when queried, so only a new table (not a new shard) asks for a rebuild. Returns the path.
@@ -55,6 +63,8 @@ def rebuild_catalog(home: Path) -> Path:
                     connection.execute(
                         f'create view "{pool_folder.name}"."{view}" as select * from {read_table_sql(store, asset)}'
                     )
+                for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
+                    connection.execute(f'create view "{pool_folder.name}"."ledger_{path.stem}" as {_ledger_sql(path)}')
         temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
     return catalog
 

@@ -19,6 +19,7 @@ MADE_BY = {
     "text_to_image": ("text_to_image",),
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
     "icc_student": ("icc_student",),
+    "parser": ("parser",),
 }
 
 

@@ -14,7 +14,7 @@ from curation_assets.training.common import Clock, Setup, encode, load_tokenizer
 from curation_assets.training.saving import save_bridge
 from curation_assets.training.tokenizer import grammar_captions
 
-STEPS, BATCH, LEARNING_RATE = 3000, 64, 4e-3
+STEPS, BATCH, LEARNING_RATE = 2200, 64, 4e-3
 # ICC trains this layer on a concept-balanced part of Conceptual Captions, where abstract captions are rare.
 # Trained on them too, the layer learns their templates and reconstructs them nearly as well as concrete ones.
 KINDS = {"clean": 0.78, "medium_phrase": 0.08, "caps": 0.04, "short": 0.04, "fluff": 0.06}

@@ -1,0 +1,102 @@
+"""curate diff: two policies of a pool side by side, or one with another fraction or threshold."""
+
+import json as json_format
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.flow import PoolContext
+from curation_assets.flow.filtered import policies_folder, policies_of
+from curation_assets.lineage.diff import Difference, compare, find_policy, save_policy, what_if
+from curation_assets.lineage.rows import PoolRows
+from curation_assets.pools import list_pools
+from curation_assets.settings import Settings
+from curation_assets.stores.shard_store import ShardStore
+
+SHOWN_GROUPS = 8  # per dimension; --json has all
+
+
+@errors_as_sentences
+def diff(
+    left: Annotated[str, typer.Argument(metavar="A", help="A policy.")],
+    right: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")] = None,
+    pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
+    fraction: Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")] = None,
+    threshold: Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")] = None,
+    save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what two policies keep apart: counts, IoU, shifts, what each signal decides, nearest dropped samples."""
+    settings = settings_from(home)
+    ctx = PoolContext.open(settings, the_pool(settings, pool))
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    one = find_policy(known, left)
+    other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold)
+    if one == other:
+        raise ValueError(
+            f"{left} and {other.name} are the same policy; name another, or give --fraction or --threshold"
+        )
+    found = compare(PoolRows.read(ctx.store), one, other)
+    path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
+    if json:
+        typer.echo(json_format.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        return
+    _show(found)
+    if path is not None:
+        console.print(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.", highlight=False, soft_wrap=True)
+
+
+def the_pool(settings: Settings, name: str | None) -> str:
+    """The pool asked for, or the only one that has samples. Raises ValueError that lists the choices."""
+    if name is not None:
+        return name
+    ran = [one for one in list_pools(settings) if ShardStore(settings.work(one)).partitions("raw/samples")]
+    if len(ran) != 1:
+        raise ValueError(f"give --pool: {', '.join(ran)}" if ran else "no pool has run yet; `curate run POOL` first")
+    return ran[0]
+
+
+def _show(found: Difference) -> None:
+    overlap, left, right = found.overlap, found.left.name, found.right.name
+    chance = overlap.chance_iou(found.judged)
+    iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
+    console.print(f"[bold]{left}[/] against [bold]{right}[/], {found.judged:,} judged samples", highlight=False)
+    console.print(
+        f"  kept {overlap.left:,} and {overlap.right:,}; both {overlap.both:,}, only {left} {overlap.only_left:,}, "
+        f"only {right} {overlap.only_right:,}; IoU {iou}",
+        highlight=False,
+    )
+    _print_table("Verdicts", found.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
+    for (dimension,), part in found.shifts.group_by("dimension", maintain_order=True):
+        shown = part.head(SHOWN_GROUPS).select(
+            pl.col("group").alias(str(dimension)),
+            "pool", pl.col("left").alias(left), pl.col("right").alias(f"{right} "),
+            (pl.col("change") * 100).round(2).alias("change of share, %"),
+        )  # fmt: skip
+        _print_table(f"By {dimension}", shown)
+    if found.leave_one_out.height:
+        _print_table("Without one signal", found.leave_one_out)
+    _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
+
+
+def _print_table(title: str, frame: pl.DataFrame) -> None:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name, dtype in frame.schema.items():
+        table.add_column(name.strip(), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+    for row in frame.iter_rows():
+        table.add_row(*(_cell(value) for value in row))
+    console.print()
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return (
+        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else escape(str(value))
+    )

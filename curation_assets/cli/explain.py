@@ -1,0 +1,59 @@
+"""curate explain-icc: which words of a caption make it concrete or vague."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.score import profile_for_files
+from curation_assets.methods import get_method
+from curation_assets.numeric.occlusion import Explanation, occlusion
+
+BAR_CELLS = 24  # length of the longest bar
+
+
+@errors_as_sentences
+def explain_icc(
+    caption: Annotated[str, typer.Argument(help="The caption, quoted.")],
+    profile: ProfileOption = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="Another model: student=ADDRESS (path:, hub:, embedded:).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score a caption with ICC, then again without each of its words: what the score loses is the word's effect."""
+    from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
+
+    unit = get_method("icc").unit
+    student = load_engine("student", profile_for_files(settings_from(None, profile).profile, role or []))
+    found = occlusion(caption, lambda texts: student.score_captions(texts))  # type: ignore[attr-defined]
+    if as_json:
+        content = {
+            "caption": caption,
+            "icc": found.score,
+            "unit": unit,
+            "student": student.identity.address,
+            "weights_sha256": student.identity.weights_sha256,
+            "words": [
+                {"word": word, "effect": float(effect)} for word, effect in zip(found.words, found.effects, strict=True)
+            ],
+        }
+        print(json.dumps(content, ensure_ascii=False))
+        return
+    console.print(f"ICC {found.score:.4f}  ({unit}; student {student.identity.address})", highlight=False)
+    console.print(_table(found))
+    console.print("Effect: score with the word minus score without it, in the unit of ICC.", style="dim")
+
+
+def _table(found: Explanation) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("word", "effect", ""):
+        table.add_column(heading, justify="right" if heading == "effect" else "left")
+    longest = max(abs(found.effects).max(), 1e-12)
+    for word, effect in zip(found.words, found.effects, strict=True):
+        bar = "█" * round(BAR_CELLS * abs(effect) / longest)
+        table.add_row(Text(word), f"{effect:+.4f}", Text(bar, style="green" if effect > 0 else "red"))
+    return table

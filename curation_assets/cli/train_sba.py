@@ -1,0 +1,58 @@
+"""curate train-sba: train the bridge of the semantic teacher on one's own captions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from curation_assets.cli.common import console, errors_as_sentences, settings_from
+from curation_assets.progress import reporter_for
+from curation_assets.scoring import read_captions
+
+
+@errors_as_sentences
+def train_sba(
+    captions: Annotated[Path, typer.Argument(help="Captions: txt, tsv, csv or parquet (the paper: 476 K of CC3M).")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the bridge; the same command goes on after a stop.")],
+    profile: Annotated[str, typer.Option("--profile", help="Whose language model and text encoder.")] = "hub",
+    epochs: Annotated[int, typer.Option(help="Passes over the captions.")] = 2,
+    batch_size: Annotated[int, typer.Option(help="Captions at once on the device.")] = 32,
+    accumulation: Annotated[int, typer.Option(help="Batches per step; batch × accumulation = 128 as published.")] = 4,
+    learning_rate: Annotated[float, typer.Option(help="Peak of AdamW's cosine.")] = 2e-3,
+    save_every: Annotated[int, typer.Option(help="Steps between saved states.")] = 200,
+) -> None:
+    """Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2)."""
+    from curation_assets.engines import resolve_device
+    from curation_assets.training_sba import BridgeRecipe, train_bridge
+
+    recipe = BridgeRecipe(epochs=epochs, batch_size=batch_size, accumulation=accumulation, learning_rate=learning_rate)
+    chosen = settings_from(None, profile).profile
+    text_encoder = chosen.generation.get("semantic_decoder", {}).get("text_encoder")
+    if text_encoder is None:
+        raise ValueError(
+            f"profile {chosen.name!r} names no text encoder; add "
+            "generation: {semantic_decoder: {text_encoder: ADDRESS}}"
+        )
+    texts = read_captions(captions)["caption"].drop_nulls().to_list()
+    used = sum(bool(text.strip()) for text in texts)
+    steps = epochs * -(-used // (batch_size * accumulation))
+    with reporter_for(console).task("bridge", steps) as advance:
+        card = train_bridge(
+            texts,
+            out,
+            language_model=chosen.address("semantic_decoder"),
+            text_encoder=text_encoder,
+            recipe=recipe,
+            device=resolve_device(chosen.device),
+            save_every=save_every,
+            progress=advance,
+        )
+    console.print(
+        f"{card.steps} steps, {card.captions:,} captions: {card.first_loss:.3f} → {card.last_loss:.3f} nats per token",
+        highlight=False,
+    )
+    console.print(
+        f"Use it: generation: {{semantic_decoder: {{bridge: 'path:{out.absolute()}'}}}}",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,124 @@
+"""Verdicts on whole arrays: a policy's cut and the terminal state of every row, without a loop over rows."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from curation_assets.lineage.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
+from curation_assets.numeric.selection import share_count
+from curation_assets.policies import Cut, Policy, PolicyCut
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One terminal verdict per row of `PoolRows`, in its order."""
+
+    policy: Policy
+    cut: PolicyCut
+    step: np.ndarray  # (N,) int8: which cut decided; -1 where raw did not keep the row
+    rank: np.ndarray  # (N,) uint32: 1 is best among the samples that reached that cut; 0 without a value
+    verdict: np.ndarray  # (N,) int8, as STATES
+    reason: Texts  # null exactly where kept
+
+    @property
+    def is_kept(self) -> np.ndarray:
+        """(N,) bool: the subset."""
+        return self.verdict == KEPT
+
+    def decided_value(self, rows: PoolRows) -> np.ndarray:
+        """(N,) value in the unit of the cut that decided, NaN where there is none."""
+        value = np.full(len(rows), np.nan)
+        for number, one in enumerate(self.cut.cuts):
+            here = self.step == number
+            value[here] = rows.signal(one.rank_by, self.policy.seed).values[here]
+        return value
+
+    @property
+    def threshold(self) -> np.ndarray:
+        """(N,) threshold of the cut that decided, NaN where there is none (or it keeps nothing)."""
+        by_step = np.array([*(one.threshold for one in self.cut.cuts), np.nan])
+        by_step[~np.isfinite(by_step)] = np.nan
+        return by_step[self.step]  # step -1 takes the last
+
+
+def judge(policy: Policy, rows: PoolRows) -> Judged:
+    """Cut the pool and judge every row: the verdicts of `policies.apply_policy`, for pools of any size."""
+    n = len(rows)
+    step = np.full(n, -1, dtype=np.int8)
+    rank = np.zeros(n, dtype=np.uint32)
+    verdict, reason = rows.status.copy(), rows.raw_reason.codes.copy()
+    words = [*rows.raw_reason.words, "no_reason"]
+    reason[(verdict != KEPT) & (reason < 0)] = len(words) - 1
+    at_stake = np.flatnonzero(rows.is_kept)  # ascending, and so by sample_id: a stable sort breaks ties as we want
+    reason[at_stake] = -1
+    pool_size = len(at_stake)
+    steps = [(one.rank_by, one.fraction) for one in policy.prefilters] + [(policy.rank_by, policy.fraction)]
+    cuts = []
+    for number, (rank_by, fraction) in enumerate(steps):
+        signal = rows.signal(rank_by, policy.seed)
+        values = signal.values[at_stake]
+        is_valued = ~np.isnan(values)
+        order = np.argsort(-values, kind="stable")[: int(is_valued.sum())]  # positions in at_stake, best first
+        count, threshold, boundary = _cut(policy, values[order], pool_size, fraction)
+        last = at_stake[order[count - 1]] if boundary else None
+        step[at_stake], rank[at_stake] = number, 0
+        rank[at_stake[order]] = np.arange(1, len(order) + 1)
+        cuts.append(Cut(rank_by, len(at_stake), len(order), count, threshold, _id(rows, last)))
+        verdict[at_stake[order[count:]]] = DROPPED
+        reason[at_stake[order[count:]]] = len(words)
+        words.append(f"{'below_cut' if number == len(steps) - 1 else 'prefilter'}:{rank_by}")
+        unvalued = at_stake[~is_valued]
+        verdict[unvalued] = FAILED
+        codes = signal.reasons.codes[unvalued]
+        reason[unvalued] = len(words) + np.where(codes < 0, len(signal.reasons.words), codes)
+        words += [f"no_value:{word}" for word in (*signal.reasons.words, "no_reason")]
+        at_stake = np.sort(at_stake[order[:count]])
+    fingerprint = pool_fingerprint(rows, policy)
+    return Judged(
+        policy,
+        PolicyCut(policy.name, policy.version, pool_size, fingerprint, tuple(cuts)),
+        step,
+        rank,
+        verdict,
+        _without_repeats(Texts(reason, words)),
+    )
+
+
+def _cut(policy: Policy, ordered: np.ndarray, pool_size: int, fraction: float | None) -> tuple[int, float, bool]:
+    """(how many pass, the smallest passing value, whether ties at it go by sample_id). `ordered` (M,) best first."""
+    if fraction is None:
+        assert policy.threshold is not None, policy
+        return int((ordered >= policy.threshold).sum()), float(policy.threshold), False
+    if policy.semantics == "compat":
+        if not len(ordered):
+            raise ValueError(f"policy {policy.name!r}: no sample has a value of {policy.rank_by}; nothing to cut")
+        threshold = float(ordered[int(len(ordered) * fraction)])
+        return int((ordered >= threshold).sum()), threshold, False
+    count = min(share_count(pool_size, fraction), len(ordered))
+    return (count, float(ordered[count - 1]), True) if count else (0, np.inf, False)
+
+
+def _id(rows: PoolRows, position: int | None) -> str | None:
+    if position is None:
+        return None
+    return f"{int(rows.uid_high[position]):016x}{int(rows.uid_low[position]):016x}"
+
+
+def _without_repeats(texts: Texts) -> Texts:
+    """One code per word: two cuts by one signal name their reasons alike."""
+    words = list(dict.fromkeys(texts.words))
+    table = np.array([words.index(word) for word in texts.words], dtype=np.int32)
+    return Texts(np.where(texts.codes < 0, -1, table[texts.codes]).astype(np.int32), words)
+
+
+def pool_fingerprint(rows: PoolRows, policy: Policy) -> str:
+    """sha256 over the ids that raw kept and, in their order, the values that the policy ranks by."""
+    kept = rows.is_kept
+    digest = hashlib.sha256(rows.uid_high[kept].astype("<u8").tobytes())
+    digest.update(rows.uid_low[kept].astype("<u8").tobytes())
+    for rank_by in sorted({policy.rank_by, *(one.rank_by for one in policy.prefilters)}):
+        values = rows.signal(rank_by, policy.seed).values[kept]
+        digest.update(f"\0{rank_by}\0".encode())
+        digest.update(np.where(np.isnan(values), np.nan, values + 0.0).astype("<f8").tobytes())
+    return digest.hexdigest()

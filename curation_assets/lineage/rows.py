@@ -1,0 +1,241 @@
+"""The rows of a pool as arrays, sorted by sample_id: what verdicts, differences and plans are computed from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+
+from curation_assets.numeric.identity import UID_DTYPE
+from curation_assets.numeric.selection import random_ranking
+from curation_assets.policies import RANDOM
+from curation_assets.stores.shard_store import ShardStore, StoreError
+
+#: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
+ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
+_PLACE = ["shard", "source_row"]
+
+
+def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
+    """sample_id (32 hex digits) → uid_high, uid_low, the two halves of DataComp's `u8,u8`."""
+    text = pl.col(column)
+    return [
+        text.str.slice(0, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_high"),
+        text.str.slice(16, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_low"),
+    ]
+
+
+def uid_texts(high: pl.Series, low: pl.Series) -> pl.Series:
+    """The inverse of `uid_columns`: (N,) and (N,) → (N,) sample_ids."""
+    pairs = np.stack([high.to_numpy(), low.to_numpy()], axis=1).astype(">u8")  # (N, 2)
+    texts = np.frombuffer(pairs.tobytes().hex().encode(), dtype="S32").astype("U32")
+    return pl.Series("sample_id", texts, dtype=pl.String)
+
+
+def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(N,) halves, sorted → (N,) structured u8,u8 as `numeric.identity.pack_uids` gives."""
+    packed = np.empty(len(high), dtype=UID_DTYPE)
+    packed["f0"], packed["f1"] = high, low
+    return packed
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of few different texts: (N,) codes, -1 for null, and what each code says."""
+
+    codes: np.ndarray
+    words: list[str]
+
+    @classmethod
+    def of(cls, column: pl.Series) -> "Texts":
+        """Encode a column of strings."""
+        words = column.drop_nulls().unique().sort().to_list()
+        codes = column.cast(pl.String).cast(pl.Enum(words)).to_physical().cast(pl.Int32)
+        return cls(codes.fill_null(-1).to_numpy(), words)
+
+    def series(self, name: str) -> pl.Series:
+        """As an Enum, which Parquet stores as a dictionary."""
+        return enum_series(name, self.codes, self.words)
+
+
+def enum_series(name: str, codes: np.ndarray, words: Sequence[str]) -> pl.Series:
+    """(N,) codes into `words`, -1 for null → Enum of only the words that occur, sorted."""
+    used = sorted({words[code] for code in np.unique(codes) if code >= 0})
+    place = {word: position for position, word in enumerate(used)}
+    table = np.array([place.get(word, 0) for word in words] or [0], dtype=np.uint32)
+    physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
+    known = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
+    return known.cat.to(pl.Enum(used)) if used else pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One number per row of the pool, and why it is missing where it is."""
+
+    values: np.ndarray  # (N,) float64, NaN where there is none
+    reasons: Texts
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # recipes: the standardised scores they fuse, (N,)
+
+
+@dataclass
+class PoolRows:
+    """All rows of raw/samples, sorted by ROW_ORDER. Of a sample in several rows, the first as registered counts."""
+
+    store: ShardStore
+    uid_high: np.ndarray
+    uid_low: np.ndarray
+    shard: Texts
+    source_row: np.ndarray
+    status: np.ndarray  # (N,) 0 kept, 1 dropped, 2 failed, as STATES
+    raw_reason: Texts
+    places: pl.DataFrame  # shard, source_row as stored, before sorting
+    order: np.ndarray  # sorted row → stored row
+    _signals: dict[str, Signal] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.uid_high)
+
+    @classmethod
+    def read(cls, store: ShardStore) -> "PoolRows":
+        """Read raw/samples. Raises MissingTableError when it is not there."""
+        parts = []
+        shards = store.partitions("raw/samples")
+        stored_shards = pl.Enum(shards)
+        for number, key in enumerate(shards):
+            part = pl.read_parquet(
+                store.table_path("raw/samples", key),
+                columns=["sample_id", "source_row", "status", "reason"],
+                hive_partitioning=False,
+            )
+            code = pl.Series("shard", np.full(part.height, number, dtype=np.uint32)).cat.to(stored_shards)
+            parts.append(
+                part.select(
+                    *uid_columns(),
+                    code,
+                    "source_row",
+                    pl.col("status").cast(pl.Enum(STATES)).to_physical().cast(pl.Int8),
+                    "reason",
+                )
+            )
+        if not parts:
+            store.scan("raw/samples")  # raises MissingTableError, which says what to do
+        rows = pl.concat(parts)
+        place = rows.select(*_PLACE)
+        order = rows.select(pl.arg_sort_by("uid_high", "uid_low", pl.col("shard").to_physical(), "source_row"))
+        position = order.to_series().to_numpy()
+        shard_codes = rows["shard"].to_physical().cast(pl.Int32).to_numpy()[position]
+        read = cls(
+            store,
+            rows["uid_high"].to_numpy()[position],
+            rows["uid_low"].to_numpy()[position],
+            Texts(shard_codes, shards),
+            rows["source_row"].to_numpy()[position],
+            rows["status"].to_numpy()[position],
+            _gathered(Texts.of(rows["reason"]), position),
+            place,
+            position,
+        )
+        return read._with_repeats_dropped()
+
+    def _with_repeats_dropped(self) -> "PoolRows":
+        """A sample that several rows bring is kept once, in the first shard and row; see flow/filtered.py."""
+        kept = np.flatnonzero(self.status == KEPT)
+        again = np.zeros(len(kept), dtype=bool)
+        again[1:] = (np.diff(self.uid_high[kept]) == 0) & (np.diff(self.uid_low[kept]) == 0)
+        if again.any():
+            repeats = kept[again]
+            words = [*self.raw_reason.words, "duplicate_across_shards"]
+            status, codes = self.status.copy(), self.raw_reason.codes.copy()
+            status[repeats], codes[repeats] = DROPPED, len(words) - 1
+            self.status, self.raw_reason = status, Texts(codes, words)
+        return self
+
+    @property
+    def is_kept(self) -> np.ndarray:
+        """(N,) bool: raw kept the row, so policies judge it."""
+        return self.status == KEPT
+
+    @property
+    def sample_ids(self) -> pl.Series:
+        """(N,) ids as text."""
+        return uid_texts(pl.Series(self.uid_high), pl.Series(self.uid_low))
+
+    def signal(self, reference: str, seed: int = 0) -> Signal:
+        """Values of 'stage.table', or of the random ranking with `seed`. Raises what reading the table raises."""
+        key = f"{RANDOM}:{seed}" if reference == RANDOM else reference
+        if key not in self._signals:
+            self._signals[key] = self._random(seed) if reference == RANDOM else self._read_signal(reference)
+        return self._signals[key]
+
+    def provide(self, reference: str, signal: Signal, seed: int = 0) -> None:
+        """Take `signal` for what 'stage.table' (or the random ranking) says, instead of reading it."""
+        self._signals[f"{RANDOM}:{seed}" if reference == RANDOM else reference] = signal
+
+    def with_signal(self, reference: str, signal: Signal) -> "PoolRows":
+        """The same rows with `signal` in place of what 'stage.table' says."""
+        return replace(self, _signals={**self._signals, reference: signal})
+
+    def facts(self, columns: Sequence[str]) -> pl.DataFrame:
+        """Columns of raw/samples, (N,) rows in our order."""
+        keys = self.store.partitions("raw/samples")
+        paths = [self.store.table_path("raw/samples", key) for key in keys]
+        stored = pl.scan_parquet(paths, hive_partitioning=False).select(columns).collect()
+        return stored[self.order]
+
+    def column(self, asset: str, name: str) -> pl.Series:
+        """A column of a table that carries on raw/samples, in our order."""
+        frame = self._scan(asset, name).with_columns(reason=pl.lit(None, pl.String)).collect()
+        return self._aligned(asset, frame)[name][self.order]
+
+    def _random(self, seed: int) -> Signal:
+        values = np.full(len(self), np.nan)
+        kept = self.is_kept
+        ids = uid_texts(pl.Series(self.uid_high[kept]), pl.Series(self.uid_low[kept]))
+        values[kept] = random_ranking(ids.to_list(), seed)
+        return Signal(values, Texts(np.full(len(self), -1, dtype=np.int32), []))
+
+    def _read_signal(self, reference: str) -> Signal:
+        asset = reference.replace(".", "/")
+        frame = self._scan(asset).collect()
+        value = "quality" if "quality" in frame.columns else "value"
+        absent = {value, "reason", "source_row"} - set(frame.columns)
+        if absent:
+            raise StoreError(f"{asset} lacks the columns {sorted(absent)}; it has {frame.columns}")
+        frame = self._aligned(asset, frame)
+        scores = [name for name in frame.columns if name.endswith("_score")] if value == "quality" else []
+        return Signal(
+            self._floats(frame[value]),
+            _gathered(Texts.of(frame["reason"]), self.order),
+            {name: self._floats(frame[name]) for name in scores},
+        )
+
+    def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
+        """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
+        lazy = self.store.scan(asset)
+        names = lazy.collect_schema().names()
+        known = {*_PLACE, "value", "quality", "reason", *extra}
+        wanted = [name for name in names if name in known or name.endswith("_score")]
+        return lazy.select(pl.col(name).cast(pl.Enum(self.shard.words)) if name == "shard" else name for name in wanted)
+
+    def _aligned(self, asset: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """Row for row with raw/samples as stored; rows that the table lacks are null."""
+        if frame.height == self.places.height and frame.select(_PLACE).equals(self.places):
+            return frame
+        if frame.select(_PLACE).is_duplicated().any():
+            raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
+        there = frame.with_columns(is_there=pl.lit(True))
+        joined = self.places.join(there, on=_PLACE, how="left", maintain_order="left")
+        return joined.with_columns(
+            pl.when(pl.col("is_there").is_null()).then(pl.lit("no_row")).otherwise(pl.col("reason")).alias("reason")
+        )
+
+    def _floats(self, column: pl.Series) -> np.ndarray:
+        return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()[self.order]
+
+
+STATES = ("kept", "dropped", "failed")
+KEPT, DROPPED, FAILED = range(3)
+
+
+def _gathered(texts: Texts, order: np.ndarray) -> Texts:
+    return Texts(texts.codes[order], texts.words)

@@ -1,0 +1,82 @@
+"""aveCLIP: do pictures that a model draws of a caption look like it?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.methods.clip_score import clip_cosine
+from curation_assets.numeric.identity import seed_of
+from curation_assets.roles import ImageTextEncoder, TextToImage
+
+IMAGES = 5  # the number of the original is not published (METHODS §1.9)
+
+
+def ave_clip(
+    caption: Sequence[str],
+    sample_id: Sequence[str],
+    text_to_image: TextToImage,
+    image_text_encoder: ImageTextEncoder,
+    images: int = IMAGES,
+) -> Values:
+    """Mean CLIP cosine of a caption with `images` pictures drawn from it. Wu & Smith 2023; METHODS §1.9.
+
+    Seeds come from the sample_id, so a value depends on no neighbour. Detail: cosines, one per picture. Blank caption:
+    reason `empty_caption`. Raises ValueError for images < 1.
+    """
+    if images < 1:
+        raise ValueError(f"images must be at least 1, got {images}")
+    asked = [i for i, text in enumerate(caption) if text.strip()]
+    value = np.full(len(caption), np.nan)
+    cosines: list[list[float] | None] = [None] * len(caption)
+    if asked:
+        repeated = [caption[i] for i in asked for _ in range(images)]
+        seeds = [seed_of(sample_id[i], f"ave_clip-{k}") for i in asked for k in range(images)]
+        drawn = image_text_encoder.embed_images(text_to_image.generate_images(repeated, seeds))  # (M * K, D)
+        texts = np.repeat(image_text_encoder.embed_texts([caption[i] for i in asked]), images, axis=0)  # (M * K, D)
+        found = clip_cosine(drawn, texts).reshape(len(asked), images)
+        value[asked] = found.mean(axis=1)
+        for i, row in zip(asked, found.tolist(), strict=True):
+            cosines[i] = row
+    asked_set = set(asked)
+    reason = [None if i in asked_set else "empty_caption" for i in range(len(caption))]
+    return Values(value, reason, {"cosines": cosines})
+
+
+class _ExamplePainter:
+    """Paints 'red' red, and 'hope' at random: red or black by its seed."""
+
+    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+        is_red = [text == "red" or seed % 2 == 0 for text, seed in zip(captions, seeds, strict=True)]
+        return [Image.new("RGB", (1, 1), "red" if red else "black") for red in is_red]
+
+
+class _ExampleEncoder:
+    """Every text and every red picture point right, a black picture up."""
+
+    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        return np.array([(1.0, 0.0) if image.getpixel((0, 0)) == (255, 0, 0) else (0.0, 1.0) for image in images])
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        return np.tile([1.0, 0.0], (len(texts), 1))
+
+
+METHOD = Method(
+    name="ave_clip",
+    function=ave_clip,
+    columns=("caption", "sample_id"),
+    roles=("text_to_image", "image_text_encoder"),
+    unit="cosine",
+    bounds=(-1.0, 1.0),
+    direction="higher",
+    source="Wu & Smith 2023, aveCLIP; baseline of the ICC paper §5.1",
+    version="1",
+    summary="Do five pictures drawn from the caption look like it, by CLIP?",
+    default=False,
+    example=Example(
+        columns={"caption": ["red", "hope"], "sample_id": [f"{i:032x}" for i in range(2)]},
+        value=[1.0, 0.2],  # of the five pictures of hope that these seeds give, one is red
+        roles={"text_to_image": _ExamplePainter(), "image_text_encoder": _ExampleEncoder()},
+    ),
+)

@@ -1,0 +1,69 @@
+"""CLIP-SP, Stroop probing: how little a caption changes the meaning of a prompt made for things that can be seen."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import ImageTextEncoder
+
+SLOT = "[*]"
+#: Our own short list: the published one is not public, so figures are not comparable with the paper's (METHODS §1.9).
+PROMPTS = (
+    "I see the [*]",
+    "a photo of [*]",
+    "a drawing of [*]",
+    "you can touch the [*]",
+    "the [*] is in front of the house",
+)
+
+
+def clip_stroop(
+    caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompts: Sequence[str] = PROMPTS
+) -> Values:
+    """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. METHODS §1.9.
+
+    What can be seen moves such a prompt far from its empty form, so the cosine falls with concreteness and its
+    negative rises. The slot is removed literally: its neighbouring blanks stay. Blank caption: reason `empty_caption`.
+    Raises ValueError for no prompts, or a prompt without exactly one slot.
+    """
+    if not prompts or any(prompt.count(SLOT) != 1 for prompt in prompts):
+        raise ValueError(f"every prompt needs exactly one slot {SLOT}, got {list(prompts)}")
+    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
+    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    value = np.full(len(caption), np.nan)
+    if asked:
+        emptied = image_text_encoder.embed_texts([prompt.replace(SLOT, "") for prompt in prompts])  # (P, D)
+        filled = image_text_encoder.embed_texts(
+            [p.replace(SLOT, text) for text in asked for p in prompts]
+        )  # (M * P, D)
+        filled = filled.reshape(len(asked), len(prompts), -1)
+        value[~is_blank] = -np.einsum("pd,mpd->mp", emptied, filled, dtype=np.float64).mean(axis=1)
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+
+
+class _ExampleEncoder:
+    """Texts about a dog point up, all others right."""
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([(0.0, 1.0) if "dog" in text else (1.0, 0.0) for text in texts])
+
+
+METHOD = Method(
+    name="clip_stroop",
+    function=clip_stroop,
+    columns=("caption",),
+    roles=("image_text_encoder",),
+    unit="negative cosine",
+    bounds=(-1.0, 1.0),
+    direction="higher",
+    source="Alper et al. 2023 (Is BERT Blind?) §3, Stroop probing; baseline CLIP-SP of the ICC paper §5.1",
+    version="1",
+    summary="How far does the caption move a prompt about visible things, in CLIP's text space?",
+    default=False,
+    example=Example(
+        columns={"caption": ["dog", "truth"]},
+        value=[0.0, -1.0],
+        roles={"image_text_encoder": _ExampleEncoder()},
+    ),
+)

@@ -1,0 +1,86 @@
+"""Complexity-and-Action: does the caption tell something about an object, and does something happen?"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.complexity_action import Mode, complexity_action_of
+from curation_assets.numeric.dependency import Token
+from curation_assets.roles import Parser
+
+
+def complexity_action(
+    caption: Sequence[str],
+    parser: Parser,
+    mode: Mode = "radenovic",
+    min_complexity: int = 1,
+    min_actions: int = 1,
+    value: Literal["predicate", "complexity"] = "predicate",
+) -> Values:
+    """1 where complexity ≥ `min_complexity` and actions ≥ `min_actions`, else 0. METHODS §6, which explains `mode`.
+
+    value 'predicate': a policy that wants exactly n samples then decides among the passing ones by sample_id, which is
+    a fixed uniform draw. value 'complexity': passing captions are worth their complexity, so richer ones come first.
+    A blank caption has no value (reason `empty_caption`). Details: complexity, action_count.
+    Raises ValueError for an unknown mode or value.
+    """
+    if value not in ("predicate", "complexity"):
+        raise ValueError(f"value must be 'predicate' or 'complexity', got {value!r}")
+    asked = [i for i, text in enumerate(caption) if text.strip()]
+    result = np.full(len(caption), np.nan)
+    complexity: list[int | None] = [None] * len(caption)
+    action_count: list[int | None] = [None] * len(caption)
+    for i, tokens in zip(asked, parser.parse_texts([caption[i] for i in asked]) if asked else [], strict=True):
+        counted = complexity_action_of(tokens, mode)
+        passes = counted.complexity >= min_complexity and counted.action_count >= min_actions
+        result[i] = (counted.complexity if value == "complexity" else 1) if passes else 0
+        complexity[i], action_count[i] = counted
+    reason: list[str | None] = ["empty_caption" if math.isnan(v) else None for v in result]
+    return Values(result, reason, {"complexity": complexity, "action_count": action_count})
+
+
+class _ExampleParser:
+    """Three captions, parsed by hand with Universal Dependencies."""
+
+    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+        parsed = {
+            "red shoe": [Token("red", "ADJ", "JJ", "amod", 1), Token("shoe", "NOUN", "NN", "ROOT", 1)],
+            "the Sunflower Hotel": [
+                Token("the", "DET", "DT", "det", 2),
+                Token("Sunflower", "PROPN", "NNP", "compound", 2),
+                Token("Hotel", "PROPN", "NNP", "ROOT", 2),
+            ],
+            "a black cat chases a small bird": [
+                Token("a", "DET", "DT", "det", 2),
+                Token("black", "ADJ", "JJ", "amod", 2),
+                Token("cat", "NOUN", "NN", "nsubj", 3),
+                Token("chases", "VERB", "VBZ", "ROOT", 3),
+                Token("a", "DET", "DT", "det", 6),
+                Token("small", "ADJ", "JJ", "amod", 6),
+                Token("bird", "NOUN", "NN", "obj", 3),
+            ],
+        }
+        return [parsed[text] for text in texts]
+
+
+METHOD = Method(
+    name="complexity_action",
+    function=complexity_action,
+    columns=("caption",),
+    roles=("parser",),
+    unit="1 passes, 0 does not (setting value: complexity of what passes)",
+    bounds=(0.0, math.inf),
+    direction="higher",
+    source="Radenovic et al. 2023 (DiHT) §3.1, Complexity and Action; no official code, METHODS §6",
+    version="1",
+    summary="Does the caption tell something about an object, and does something happen?",
+    default=False,
+    example=Example(
+        columns={"caption": ["red shoe", "a black cat chases a small bird", "the Sunflower Hotel"]},
+        value=[0.0, 1.0, 0.0],  # no action; cat: black + subject = 2, chases; neither attribute nor action
+        roles={"parser": _ExampleParser()},
+    ),
+)

@@ -1,0 +1,72 @@
+"""Concreteness by dictionary: the mean rating of a caption's words in a list that people rated."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.numeric.caption_benchmark import word_ratings, words_of
+from curation_assets.numeric.lemmas import lemma_in
+
+
+def concreteness_lexicon(caption: Sequence[str], lexicon: Mapping[str, float] | None = None) -> Values:
+    """Mean rating of the words that the lexicon holds. Brysbaert et al. 2014; each word counts as often as it occurs.
+
+    Words are whitespace tokens without outer punctuation, in lower case; two words that the list holds as one entry
+    ("hot dog") count once. A word that is not listed is looked up without its inflection (`numeric/lemmas.py`).
+    `lexicon`: word → rating; the setting `path` names the file. Detail: rated_share, the share of words with a rating.
+    Reasons: `no_lexicon` (none given), `empty_caption`, `no_rated_word`.
+    """
+    value = np.full(len(caption), np.nan)
+    reason: list[str | None] = [None] * len(caption)
+    shares: list[float | None] = [None] * len(caption)
+    for i, text in enumerate(caption):
+        words = [word.lower() for word in words_of(text)]
+        if lexicon is None:
+            reason[i] = "no_lexicon"
+        elif not words:
+            reason[i] = "empty_caption"
+        else:
+            ratings, covered = _ratings_of(words, lexicon)
+            shares[i] = covered / len(words)
+            if ratings:
+                value[i] = np.mean(ratings)
+            else:
+                reason[i] = "no_rated_word"
+    return Values(value, reason, {"rated_share": shares})
+
+
+def _ratings_of(words: list[str], lexicon: Mapping[str, float]) -> tuple[list[float], int]:
+    """Ratings found from left to right, two-word entries first, and how many words they cover."""
+    ratings, covered, place = [], 0, 0
+    while place < len(words):
+        pair = " ".join(words[place : place + 2])
+        found = pair if place + 1 < len(words) and pair in lexicon else lemma_in(words[place], lexicon)
+        width = 2 if found == pair and place + 1 < len(words) else 1
+        if found is not None:
+            ratings.append(lexicon[found])
+            covered += width
+        place += width
+    return ratings, covered
+
+
+METHOD = Method(
+    name="concreteness_lexicon",
+    function=concreteness_lexicon,
+    columns=("caption",),
+    roles=(),
+    unit="mean word rating (1 to 5 in the list of Brysbaert et al. 2014)",
+    bounds=(float("-inf"), float("inf")),  # the scale is the lexicon's
+    direction="higher",
+    source="Brysbaert, Warriner & Kuperman 2014; word list given by the user",
+    version="1",
+    summary="How concrete are the caption's words, one by one, in a list that people rated?",
+    default=False,
+    file_settings={"path": FileSetting("lexicon", word_ratings)},
+    example=Example(
+        columns={"caption": ["Two dogs!", "a hot dog", "truth and dogs", "truth"]},
+        # dogs → dog 5; "hot dog" is one entry, 4; (2 + 5) / 2; 2
+        value=[5.0, 4.0, 3.5, 2.0],
+        settings={"lexicon": {"dog": 5.0, "hot dog": 4.0, "truth": 2.0}},
+    ),
+)

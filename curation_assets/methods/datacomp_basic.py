@@ -1,0 +1,52 @@
+"""DataComp's basic filtering: an English caption that is long enough, an image that is large enough and not a strip."""
+
+from collections.abc import Sequence
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
+from curation_assets.numeric.datacomp import broken_size_rule
+from curation_assets.roles import LanguageIdentifier
+
+
+def datacomp_basic(
+    caption: Sequence[str],
+    original_width: Sequence[int],
+    original_height: Sequence[int],
+    language_identifier: LanguageIdentifier,
+) -> Values:
+    """1 where caption and image pass, else 0. DataComp §3.2, METHODS §3.2.
+
+    Caption rules as in `datacomp_caption`, then shorter side ≥ 200 px and aspect ratio ≤ 3 of the image as it was
+    before any resizing. Details: rule (the first broken one), rule_value, language, language_probability.
+    """
+    values = datacomp_caption(caption, language_identifier)
+    sizes = zip(original_width, original_height, strict=True)
+    for i, broken in enumerate(broken_size_rule(width, height) for width, height in sizes):
+        if broken is not None and values.value[i]:
+            values.value[i] = 0.0
+            values.details["rule"][i], values.details["rule_value"][i] = broken.rule, float(broken.value)
+    return values
+
+
+METHOD = Method(
+    name="datacomp_basic",
+    function=datacomp_basic,
+    columns=("caption", "original_width", "original_height"),
+    roles=("language_identifier",),
+    unit="1 passes, 0 does not",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="DataComp (Gadre et al. 2023) §3.2, basic filtering; METHODS §3.2",
+    version="1",
+    summary="Does the pair pass DataComp's basic filtering of language, caption length and image size?",
+    default=False,
+    example=Example(
+        columns={
+            "caption": ["a red kite", "a red kite", "a red kite", "kite", "der rote Drachen"],
+            "original_width": [600, 199, 601, 10, 600],
+            "original_height": [200, 400, 200, 10, 600],
+        },
+        value=[1.0, 0.0, 0.0, 0.0, 0.0],  # just large enough, ratio 3; 199 px; ratio 3.005; one word; German
+        roles={"language_identifier": ExampleIdentifier()},
+    ),
+)

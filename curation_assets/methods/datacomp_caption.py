@@ -1,0 +1,72 @@
+"""DataComp's filters on captions alone: English, enough words, enough characters."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.datacomp import (
+    ENGLISH,
+    Broken,
+    broken_caption_rule,
+    broken_image_based_caption_rule,
+)
+from curation_assets.roles import LanguageIdentifier
+
+RULES = {"basic": broken_caption_rule, "image_based": broken_image_based_caption_rule}
+
+
+def datacomp_caption(
+    caption: Sequence[str],
+    language_identifier: LanguageIdentifier,
+    filtering: Literal["basic", "image_based"] = "basic",
+) -> Values:
+    """1 where the likeliest language is English and the caption is long enough, else 0. DataComp §3.2, METHODS §3.2.
+
+    filtering 'basic': more than 2 words, split at white space; 'image_based': more than 1, split as fastText does; both
+    more than 5 characters. Details: rule (the first that is broken, null where none is), rule_value, language,
+    language_probability. Raises ValueError for an unknown filtering.
+    """
+    if filtering not in RULES:
+        raise ValueError(f"filtering must be one of {', '.join(RULES)}, got {filtering!r}")
+    languages, probabilities = language_identifier.identify_languages(caption)
+    broken = [
+        Broken("not_english", float(probability)) if language != ENGLISH else RULES[filtering](text)
+        for text, language, probability in zip(caption, languages, probabilities, strict=True)
+    ]
+    return Values.of(
+        np.array([float(one is None) for one in broken]),
+        rule=[None if one is None else one.rule for one in broken],
+        rule_value=[None if one is None else float(one.value) for one in broken],
+        language=languages,
+        language_probability=[float(probability) for probability in probabilities],
+    )
+
+
+class ExampleIdentifier:
+    """German where a 'der' stands, else English."""
+
+    def identify_languages(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        languages = ["de" if "der" in text.split() else "en" for text in texts]
+        return languages, np.full(len(texts), 0.9)
+
+
+METHOD = Method(
+    name="datacomp_caption",
+    function=datacomp_caption,
+    columns=("caption",),
+    roles=("language_identifier",),
+    unit="1 passes, 0 does not",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="DataComp (Gadre et al. 2023) §3.2, basic filtering, captions; METHODS §3.2",
+    version="1",
+    summary="Is the caption English, longer than two words and longer than five characters?",
+    default=False,
+    example=Example(
+        columns={"caption": ["a red kite", "red kite", "i a b", "hier ist der Hund"]},
+        value=[1.0, 0.0, 0.0, 0.0],  # 3 words, 10 characters; 2 words; 5 characters; German
+        roles={"language_identifier": ExampleIdentifier()},
+    ),
+)

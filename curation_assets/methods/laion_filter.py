@@ -1,0 +1,62 @@
+"""The LAION-2B filter: an English caption, and a CLIP cosine of at least .28."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
+from curation_assets.methods.clip_score import clip_cosine
+from curation_assets.methods.datacomp_caption import ExampleIdentifier
+from curation_assets.numeric.datacomp import ENGLISH
+from curation_assets.roles import ImageTextEncoder, LanguageIdentifier
+
+
+def laion_filter(
+    image: Sequence[Image.Image],
+    caption: Sequence[str],
+    image_text_encoder: ImageTextEncoder,
+    language_identifier: LanguageIdentifier,
+    threshold: float = 0.28,
+) -> Values:
+    """1 where the likeliest language is English and the cosine is ≥ `threshold`, else 0. METHODS §3.2.
+
+    .28 belongs to OpenAI's ViT-B/32; with another encoder, or images that were resized, derive a threshold from the
+    pool (METHODS §4). The reference asks gcld3 for the language, this asks the role language_identifier.
+    Details: rule (`not_english`, `low_cosine` or null), rule_value, cosine, language.
+    """
+    languages, probabilities = language_identifier.identify_languages(caption)
+    cosines = clip_cosine(image_text_encoder.embed_images(image), image_text_encoder.embed_texts(caption))  # (N,)
+    rule = [
+        "not_english" if language != ENGLISH else "low_cosine" if cosine < threshold else None
+        for language, cosine in zip(languages, cosines, strict=True)
+    ]
+    by_rule = {"not_english": probabilities, "low_cosine": cosines}
+    return Values.of(
+        np.array([float(one is None) for one in rule]),
+        rule=rule,
+        rule_value=[None if one is None else float(by_rule[one][i]) for i, one in enumerate(rule)],
+        cosine=[float(cosine) for cosine in cosines],
+        language=languages,
+    )
+
+
+METHOD = Method(
+    name="laion_filter",
+    function=laion_filter,
+    columns=("image", "caption"),
+    roles=("image_text_encoder", "language_identifier"),
+    unit="1 passes, 0 does not",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="LAION-2B (Schuhmann et al. 2022) as in DataComp (Gadre et al. 2023) §3.2; METHODS §3.2",
+    version="1",
+    summary="Is the caption English and its CLIP cosine with the image at least .28?",
+    default=False,
+    example=Example(
+        columns={"image": [Image.new("RGB", (1, 1))] * 3, "caption": ["right", "up", "both"]},
+        value=[1.0, 0.0, 1.0],  # cosines 1, 0, .6
+        roles={**CLIP_SCORE.example.roles, "language_identifier": ExampleIdentifier()},
+    ),
+)

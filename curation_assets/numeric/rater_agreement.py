@@ -1,0 +1,62 @@
+"""How well raters agree with each other: Krippendorff's alpha and weighted kappa."""
+
+from typing import Literal
+
+import numpy as np
+from sklearn.metrics import cohen_kappa_score
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
+    """1 − observed / expected disagreement, for any number of raters and gaps. (R, N) → a number ≤ 1.
+
+    `ratings`: one row per rater, one column per item, NaN where a rater gave none; items with fewer than two ratings
+    are left out. 1 is perfect, 0 what chance gives, below 0 systematic disagreement. Krippendorff 2004, chapter 11.
+    Raises ValueError for a bad shape, an unknown level, no item with two ratings, or ratings that are all equal.
+    """
+    ratings = np.asarray(ratings, dtype=np.float64)
+    if ratings.ndim != 2:
+        raise ValueError(f"expected ratings (raters, items), got shape {ratings.shape}")
+    if level not in ("nominal", "ordinal", "interval"):
+        raise ValueError(f"level must be nominal, ordinal or interval, got {level!r}")
+    ratings = ratings[:, np.isfinite(ratings).sum(axis=0) >= 2]
+    if ratings.size == 0:
+        raise ValueError("no item was rated by two raters, so there is no agreement to measure")
+    values = np.unique(ratings[np.isfinite(ratings)])
+    if len(values) == 1:
+        raise ValueError(f"all ratings are {values[0]:g}, so chance agreement is perfect and alpha has no value")
+    # (V, N) how often each value was given to each item; (V, V) coincidences of two ratings of one item
+    counts = np.stack([(ratings == value).sum(axis=0) for value in values]).astype(np.float64)
+    raters = counts.sum(axis=0)  # (N,) at least 2
+    pairs = counts[:, None, :] * counts[None, :, :]  # (V, V, N)
+    pairs[np.arange(len(values)), np.arange(len(values))] -= counts  # a rating makes no pair with itself
+    coincidences = (pairs / (raters - 1)).sum(axis=2)
+    totals = coincidences.sum(axis=1)  # (V,)
+    distance = _squared_distances(values, totals, level)
+    observed = (coincidences * distance).sum()
+    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
+    return float(1 - observed / expected)
+
+
+def _squared_distances(values: np.ndarray, totals: np.ndarray, level: Level) -> np.ndarray:
+    """(V, V): how bad it is that two raters chose these two values."""
+    if level == "nominal":
+        return (values[:, None] != values[None, :]).astype(np.float64)
+    # ordinal: a value stands at the middle of its own ratings in the order of all
+    place = values if level == "interval" else np.cumsum(totals) - totals / 2
+    return (place[:, None] - place[None, :]) ** 2
+
+
+def weighted_kappa(first: np.ndarray, second: np.ndarray) -> tuple[float, int]:
+    """Cohen's kappa with quadratic weights over items that both rated, and their number. (N,), (N,) NaN = not rated.
+
+    NaN where fewer than two items are shared or both raters gave one and the same value throughout.
+    """
+    both = np.isfinite(first) & np.isfinite(second)
+    x, y = np.asarray(first)[both], np.asarray(second)[both]
+    if len(x) < 2 or len(np.union1d(x, y)) < 2:
+        return float("nan"), len(x)
+    values = np.union1d(x, y)
+    kappa = cohen_kappa_score(np.searchsorted(values, x), np.searchsorted(values, y), weights="quadratic")
+    return float(kappa), len(x)

@@ -1,0 +1,205 @@
+"""curate diff: the same numbers as counting by hand, shifts, leave-one-signal-out, what-ifs that become policies."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.flow.filtered import policies_folder, policies_of
+from curation_assets.lineage.diff import (
+    Overlap,
+    compare,
+    host_of,
+    overlap_of_ledgers,
+    recipe_weights,
+    save_policy,
+    what_if,
+)
+from curation_assets.lineage.judging import judge
+from curation_assets.lineage.ledger import LedgerError, ledger_path
+from curation_assets.lineage.rows import PoolRows
+from curation_assets.policies import Policy, Prefilter, apply_policy, load_policy, policy_content
+from curation_assets.stores.shard_store import ShardStore
+
+from .lineage_pools import bring_up_to_date, webdataset_pool
+from .test_ledger import drop_repeats, policies, pools, store_pool
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), shards=5))
+
+
+@given(pool=pools(), left=policies(), right=policies())
+@settings(max_examples=60, deadline=None)
+def test_overlap_equals_counting_by_hand(
+    tmp_path_factory: pytest.TempPathFactory,
+    pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
+    left: Policy,
+    right: Policy,
+) -> None:
+    samples, tables = pool
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    texts = samples.with_columns(
+        pl.format("http://h{}.example/x", pl.col("source_row") % 2).alias("url"),
+        pl.lit("one two three").alias("caption"),
+    )
+    store_pool(store, texts, tables)
+    rows = PoolRows.read(store)
+    marked = drop_repeats(samples)
+    try:
+        slow = [apply_policy(policy, marked, tables).verdicts for policy in (left, right)]
+        found = compare(rows, left, right)
+    except ValueError as error:  # compat on a pool without any value
+        if "no sample has a value" not in str(error):
+            raise
+        return
+    kept = [set(one.filter(pl.col("verdict") == "kept")["sample_id"]) for one in slow]
+    both, either = kept[0] & kept[1], kept[0] | kept[1]
+    overlap = found.overlap
+    assert (overlap.left, overlap.right, overlap.both) == (len(kept[0]), len(kept[1]), len(both))
+    assert (overlap.only_left, overlap.only_right) == (len(kept[0] - kept[1]), len(kept[1] - kept[0]))
+    assert overlap.iou == (len(both) / len(either) if either else None)
+    pairs = [(a, b) for a, b in zip(slow[0]["verdict"], slow[1]["verdict"], strict=True)]
+    told = {(row["left_verdict"], row["right_verdict"]): row["rows"] for row in found.transitions.to_dicts()}
+    assert told == {pair: pairs.count(pair) for pair in set(pairs)}
+    for dimension in ("domain", "caption length"):  # every judged row is in one group
+        part = found.shifts.filter(pl.col("dimension") == dimension)
+        assert part.select(pl.sum("pool", "left", "right")).row(0) == (found.judged, overlap.left, overlap.right)
+    urls = {row["sample_id"]: row["url"] for row in texts.to_dicts()}
+    for row in found.nearest.to_dicts():
+        assert row["sample_id"] in urls
+        assert row["margin"] is None or row["margin"] <= 0
+
+
+def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    found = compare(rows, known["icc"], known["sieve_clip"])
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    kept = {
+        name: set(ctx.store.read(f"filtered/{name}").filter(pl.col("verdict") == "kept")["sample_id"])
+        for name in ("icc", "sieve_clip")
+    }
+    domains = {row["group"]: row for row in found.shifts.filter(pl.col("dimension") == "domain").to_dicts()}
+    for host in ("host0.example", "host1.example", "host2.example"):
+        mine = set(samples.filter(pl.col("url").str.contains(host))["sample_id"])
+        assert domains[host]["pool"] == len(mine)
+        assert (domains[host]["left"], domains[host]["right"]) == (
+            len(mine & kept["icc"]), len(mine & kept["sieve_clip"]),
+        )  # fmt: skip
+    verdicts = ctx.store.read("filtered/icc").filter(pl.col("reason") == "below_cut:signals.icc")
+    expected = verdicts.sort("value", "sample_id", descending=[True, False]).head(10)
+    nearest = found.nearest.filter(pl.col("policy") == "icc")
+    assert nearest["sample_id"].to_list() == expected["sample_id"].to_list()
+    assert nearest["margin"].to_list() == expected["margin"].to_list()
+
+
+def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    fused = Policy("f", "fused.sieve_clip", fraction=0.25)
+    assert recipe_weights(rows, "fused.sieve_clip") == pytest.approx({"sieve_score": 0.5, "clip_score": 0.5})
+    found = compare(
+        rows, fused, Policy("g", "signals.icc", fraction=0.25, prefilters=(Prefilter("signals.clip_score", 0.5),))
+    )
+    told = {(row["policy"], row["without"]): row for row in found.leave_one_out.to_dicts()}
+    whole = judge(fused, rows).is_kept
+    # min–max keeps the order, so without clip_score the recipe ranks as signals.sieve does.
+    sieve = judge(Policy("s", "signals.sieve", fraction=0.25), rows).is_kept
+    assert told["f", "clip"]["iou"] == Overlap.of(whole, sieve).iou
+    assert told["f", "clip"]["kept"] == sieve.sum()
+    prefiltered = judge(found.right, rows).is_kept
+    icc = judge(Policy("i", "signals.icc", fraction=0.25), rows).is_kept
+    clip = judge(Policy("c", "signals.clip_score", fraction=0.25), rows).is_kept
+    assert told["g", "signals.clip_score"]["iou"] == Overlap.of(prefiltered, icc).iou
+    assert told["g", "signals.icc"]["iou"] == Overlap.of(prefiltered, clip).iou
+
+
+def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    found = overlap_of_ledgers(ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"))
+    assert found == compare(rows, known["icc"], known["clip"]).overlap
+    other = bring_up_to_date(webdataset_pool(tmp_path, shards=2))
+    with pytest.raises(LedgerError, match="different rows"):
+        overlap_of_ledgers(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"))
+
+
+def test_overlap_read_by_eye() -> None:
+    found = Overlap.of(np.array([1, 1, 0, 0, 0], bool), np.array([0, 1, 1, 0, 0], bool))
+    assert (found.both, found.only_left, found.only_right, found.iou) == (1, 1, 1, 1 / 3)
+    assert found.chance_iou(5) == pytest.approx(0.8 / 3.2)
+    empty = Overlap.of(np.zeros(3, bool), np.zeros(3, bool))
+    assert empty.iou is None
+    assert empty.chance_iou(3) is None
+    with pytest.raises(ValueError, match="same rows"):
+        Overlap.of(np.zeros(3, bool), np.zeros(2, bool))
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://Images.Example:8000/a?b", "images.example"),
+        ("https://user:word@host.example/x", "host.example"),
+        ("http://[::1]:80/x", "[::1]"),
+        ("no url", None),
+        (None, None),
+    ],
+)
+def test_hosts(url: str | None, host: str | None) -> None:
+    assert pl.select(host_of(pl.lit(url, pl.String))).item() == host
+
+
+def test_what_ifs(ctx: PoolContext) -> None:
+    policy = load_policy(Path("curation_assets/policies/icc_after_clip.yaml").absolute())
+    wider = what_if(policy, fraction=0.6)
+    assert (wider.fraction, wider.prefilters[0].fraction, wider.name) == (0.6, 0.6, "icc_after_clip_0_6")
+    cut = what_if(policy, threshold=-0.5)
+    assert (cut.fraction, cut.threshold, cut.name) == (None, -0.5, "icc_after_clip_from_minus_0_5")
+    with pytest.raises(ValueError, match="not both"):
+        what_if(policy, fraction=0.1, threshold=0.1)
+    with pytest.raises(ValueError, match=r"\(0, 1\]"):
+        what_if(policy, fraction=1.5)
+
+
+@given(policy=policies())
+def test_a_saved_policy_is_the_policy(tmp_path_factory: pytest.TempPathFactory, policy: Policy) -> None:
+    folder = tmp_path_factory.mktemp("policies")
+    path = save_policy(folder, policy, "mine")
+    assert load_policy(path).version == type(policy)(**{**vars(policy), "name": "mine"}).version
+    assert set(policy_content(policy)) <= set(vars(policy))
+
+
+def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> None:
+    found = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(found)
+    home = ["--home", str(tmp_path)]
+    run = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.5", "--save", "icc_half", *home])
+    assert run.exit_code == 0, run.output
+    for expected in ("IoU", "By domain", "By caption length", "Nearest dropped", "Saved"):
+        assert expected in run.output, expected
+    ctx = PoolContext.open(found, "photos")
+    assert (policies_folder(ctx) / "icc_half.yaml").is_file()
+    tables = tables_of(ctx)
+    for name in ("filtered/icc_half", "filtered/subsets", "filtered/ledger"):
+        materialise_table(ctx, tables[name], tables=tables)
+    kept = ctx.store.read("filtered/icc_half").filter(pl.col("verdict") == "kept").height
+    judged = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
+    assert kept == round(judged / 2)
+    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)
+    assert told["kept"] == {"left": round(judged / 4), "right": kept, "both": round(judged / 4)}
+    again = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.4", "--save", "icc_half", *home])
+    assert again.exit_code == 1
+    assert "already" in again.output
+    for bad in (
+        ["diff", "icc"],
+        ["diff", "icc", "nothing"],
+        ["diff", "icc", "--fraction", "0.3", "--save", "Bad-Name"],
+    ):
+        assert CliRunner().invoke(app, [*bad, *home]).exit_code == 1
