@@ -5,11 +5,10 @@ import polars as pl
 
 from curation_assets.evaluations.concreteness import concreteness_report
 from curation_assets.flow import PoolContext, Table, materialise_table, tables_of
-from curation_assets.flow.distilled import read_weights
 from curation_assets.flow.parallel import materialise_shards
 from curation_assets.flow.standardised import TEACHERS, standardised_labels
 from curation_assets.flow.teachers import score_in_parts
-from curation_assets.numeric.fusion import fuse
+from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.pools import add_world_pool
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings
@@ -72,20 +71,25 @@ def _reference(target: str, method: str, metric: str) -> float | None:
 
 
 def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFrame:
-    """Agreement with planted concreteness on captions balanced over four levels and four lengths."""
+    """Agreement with planted concreteness on captions balanced over four levels and four lengths.
+
+    They are their own scale, as in the study: among them length says nothing of concreteness, in the pool's mix the
+    shortest and longest captions are less concrete.
+    """
     from curation_assets.world.pool import plant_labelled_captions
 
     planted = pl.DataFrame(
         plant_labelled_captions(count, seed), schema={"caption": pl.String, "rating": pl.Float64}, orient="row"
     )
     raw = score_in_parts(ctx, planted)
-    scaled = standardised_labels(ctx, raw)
-    teachers = scaled.select(TEACHERS).to_numpy().astype(np.float64)
+    scaled = standardised_labels(ctx, raw, reference=raw)
+    labels = standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"), reference=raw)
+    weights = fit_logistic_fusion(_teacher_scores(labels), labels["rating"].to_numpy(), names=TEACHERS)
     student = ctx.engines(["student"])["student"]
     values: dict[str, np.ndarray] = {name: raw[name].to_numpy() for name in TEACHERS}
     values |= {f"{name}, standardised": scaled[name].to_numpy() for name in TEACHERS}
     values |= {
-        "fused teachers": fuse(teachers, read_weights(ctx)),
+        "fused teachers": fuse(_teacher_scores(scaled), weights),
         "icc": student.score_captions(planted["caption"].to_list()),
     }
     rows = []
@@ -96,6 +100,10 @@ def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFram
             for metric in METRICS
         ]
     return pl.DataFrame(rows)
+
+
+def _teacher_scores(scaled: pl.DataFrame) -> np.ndarray:
+    return scaled.select(TEACHERS).to_numpy().astype(np.float64)
 
 
 def materialise_with_inputs(ctx: PoolContext, name: str) -> None:

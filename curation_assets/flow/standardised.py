@@ -147,13 +147,24 @@ def _labelled_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"))
 
 
-def standardised_labels(ctx: PoolContext, labelled: pl.DataFrame) -> pl.DataFrame:
-    """caption, rating and both teachers' scores on the pool's scale, of rated captions that the teachers scored."""
+def standardised_labels(
+    ctx: PoolContext, labelled: pl.DataFrame, reference: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """caption, rating and both teachers' scores on one scale, of rated captions that the teachers scored.
+
+    The scale is the pool's; with `reference` (a frame like `labelled`) that of its captions.
+    """
     lengths = caption_length(labelled["caption"].to_list())
     scores = labelled.select("caption", "rating")
     for teacher in TEACHERS:
         values = _floats(labelled[f"{teacher}_open_similarity"])
-        scores = scores.with_columns(
-            pl.Series(teacher, standardise(values, lengths, read_statistics(ctx, teacher))).fill_nan(None)
-        )
+        if reference is None:
+            statistics = read_statistics(ctx, teacher)
+        else:
+            statistics = fit_length_statistics(
+                _floats(reference[f"{teacher}_open_similarity"]),
+                caption_length(reference["caption"].to_list()),
+                grouping=_grouping(ctx),
+            )
+        scores = scores.with_columns(pl.Series(teacher, standardise(values, lengths, statistics)).fill_nan(None))
     return scores
