@@ -1,8 +1,24 @@
 """The `curate` command. One file per group of commands; each parses, calls one function and shows its result."""
 
+import atexit
+import os
+import sys
+
 import typer
 
 from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why
+
+
+def _mute_standard_error() -> None:
+    sys.stderr.flush()
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stderr.fileno())
+
+
+# Registered first, so run last: after it DuckDB's binding lists, on standard error, objects that it thinks are leaked
+# whenever img2dataset was loaded beside it. Nothing of ours is written that late.
+if "pytest" not in sys.modules:
+    atexit.register(_mute_standard_error)
 
 app = typer.Typer(
     name="curate",

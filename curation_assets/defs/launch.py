@@ -62,14 +62,15 @@ def run_pool(
         on_table(report)
 
     observer = assets.Observer(progress, table_done)
+    roles = {role for table in declared.values() for role in table.roles}
     for phase in phases(list(declared.values()), tables):
         settled = _settled(ctx, phase, keys, declared, instance)
         for table in (table for table in phase if table.name in settled):
             table_done(_report_of_settled(ctx, table, keys))
         waiting = [table for table in phase if table.name not in settled]
         if waiting:
-            if any(table.roles for table in declared.values()):
-                warm_up(settings)
+            if roles:
+                warm_up(settings, roles)
             _run_phase(pool_name, waiting, keys, definitions, instance, observer)
     return reports
 

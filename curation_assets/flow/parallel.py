@@ -8,7 +8,7 @@ import atexit
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -58,14 +58,14 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
     return workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id).result()
 
 
-def warm_up(settings: Settings) -> None:
-    """Begin loading the model libraries in the background, so that they are there when the first shard asks.
+def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
+    """Begin loading the libraries of `roles` in the background, so that they are there when the first shard asks.
 
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
     fork servers each worker loads its own.
     """
     if settings.workers > 1 and _start_method() == "forkserver":
-        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in sorted(ROLES))]
+        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in sorted(roles))]
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)):
             forkserver.ensure_running()
