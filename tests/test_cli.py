@@ -29,8 +29,8 @@ def test_score_icc_over_a_text_file_keeps_order_and_rows(tmp_path: Path) -> None
     (tmp_path / "captions.txt").write_text("\n".join(captions) + "\n")
     result = curate("score", "icc", tmp_path / "captions.txt", "--out", tmp_path / "scores.tsv")
     assert result.exit_code == 0, result.output
-    scored = pl.read_csv(tmp_path / "scores.tsv", separator="\t", missing_utf8_is_empty_string=True)
-    assert scored["caption"].to_list() == captions
+    scored = pl.read_csv(tmp_path / "scores.tsv", separator="\t")
+    assert scored["caption"].fill_null("").to_list() == captions
     icc = scored["icc"].cast(pl.Float64, strict=False).to_list()
     assert icc[0] == pytest.approx(icc[3])
     assert icc[0] > icc[2], "a thing that can be seen is more concrete than one that cannot"
