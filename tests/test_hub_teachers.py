@@ -44,7 +44,7 @@ from curation_assets.engines.semantic_decoder import load_bridge
 from curation_assets.methods import get_method
 from curation_assets.scoring import score_samples, with_parameters
 from curation_assets.settings import Profile, load_profile
-from curation_assets.training_sba import BridgeRecipe, learning_rate_at, train_bridge
+from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
 
 from .test_engines import VISION, WIDTH, make_tokenizer, save_blip2, special
 

@@ -23,7 +23,7 @@ def train_sba(
 ) -> None:
     """Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2)."""
     from curation_assets.engines import resolve_device
-    from curation_assets.training_sba import BridgeRecipe, train_bridge
+    from curation_assets.training.bridge import BridgeRecipe, train_bridge
 
     recipe = BridgeRecipe(epochs=epochs, batch_size=batch_size, accumulation=accumulation, learning_rate=learning_rate)
     chosen = settings_from(None, profile).profile

@@ -83,14 +83,7 @@ def _asset_of(
         kinds=set(table.kinds),
         metadata=_declared_metadata(table, pool_name),
         automation_condition=backfill_condition(declared.option("backfill_cron", "0 * * * *")) if is_sharded else None,
-        check_specs=[
-            dg.AssetCheckSpec(
-                "rows_conserved",
-                asset=key,
-                blocking=True,
-                description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
-            )
-        ],
+        check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},
     )
@@ -139,11 +132,47 @@ def _asset_of(
                     check_name="rows_conserved",
                     passed=not problems,
                     metadata={"shards checked": len(finished), **problems},
-                )
+                ),
+                *_warnings(ctx, table),
             ],
         )
 
     return table_asset
+
+
+def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    specs = [
+        dg.AssetCheckSpec(
+            "rows_conserved",
+            asset=key,
+            blocking=True,
+            description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
+        )
+    ]
+    if table.warning_column is not None:
+        specs.append(
+            dg.AssetCheckSpec(
+                "no_warnings", asset=key, blocking=False, description="Nothing here that a person should look at."
+            )
+        )
+    return specs
+
+
+def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
+    """The table's own sentences as a check that warns and stops nothing, with the table as evidence."""
+    if table.warning_column is None:
+        return []
+    frame = ctx.store.read(table.name)
+    said = frame[table.warning_column].drop_nulls().to_list()
+    evidence = dg.MetadataValue.md(preview_of(frame.drop(table.warning_column), rows=frame.height))
+    return [
+        dg.AssetCheckResult(
+            check_name="no_warnings",
+            passed=not said,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"evidence": evidence, **{f"warning {i}": text for i, text in enumerate(said, start=1)}},
+        )
+    ]
 
 
 def _outcomes(

@@ -152,6 +152,7 @@ class Table:
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
+    warning_column: str | None = None  # sentences that a person should read, null where all is well
 
     def __post_init__(self) -> None:
         if self.grain not in ("shard", "pool"):

@@ -1,6 +1,6 @@
 """teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.parallel import call_in_workers
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from curation_assets.ratings import read_table
 from curation_assets.scoring import score_samples
 from curation_assets.settings import Settings
 from curation_assets.stores.content_hash import file_sha256
@@ -33,21 +34,45 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
     for method in ctx.methods("teachers"):
         yield _teacher_table(method)
-    yield Table(
-        name="teachers/labelled_captions",
+    yield _rated_table(
+        ctx,
+        "labelled_captions",
+        lambda ctx: score_in_parts(ctx, read_labels(ctx)),
+        labels_config,
+        "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+    )
+    if ctx.option("caption_benchmark", None) is not None:
+        yield _rated_table(
+            ctx,
+            "benchmark_captions",
+            lambda ctx: score_in_parts(ctx, read_rated(Path(ctx.option("caption_benchmark", "")))),
+            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.option("caption_benchmark", "")))},
+            "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
+        )
+
+
+def _rated_table(
+    ctx: PoolContext,
+    name: str,
+    compute: Callable[[PoolContext], pl.DataFrame],
+    config: Callable[[PoolContext], dict[str, Any]],
+    description: str,
+) -> Table:
+    return Table(
+        name=f"teachers/{name}",
         grain="pool",
         inputs=(),
-        version="1",
-        compute=_labelled_captions,
+        version="2",
+        compute=lambda ctx, shard: compute(ctx),
         roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
         config=lambda ctx, shard: {
-            **labels_config(ctx),
+            **config(ctx),
             "methods": {
                 method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
                 for method in ctx.methods("teachers")
             },
         },
-        description="One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+        description=description,
         kinds=("torch", "polars"),
     )
 
@@ -97,10 +122,6 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
 
 
-def _labelled_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return score_in_parts(ctx, read_labels(ctx))
-
-
 def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
     """`score_labelled`, in as many parts as there are workers."""
     parts = min(ctx.settings.workers, labels.height)
@@ -128,6 +149,7 @@ def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> 
         table = table.with_columns(
             scored["value"].alias(method.name),
             scored["best_reconstruction"].alias(f"{method.name}_best"),
+            scored["reconstructions"].alias(f"{method.name}_reconstructions"),
             scored["open_similarity"].alias(f"{method.name}_open_similarity"),
             scored["reason"].alias(f"{method.name}_reason"),
         )
@@ -147,9 +169,9 @@ def labels_config(ctx: PoolContext) -> dict[str, Any]:
 
 
 def read_labels(ctx: PoolContext) -> pl.DataFrame:
-    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file (tsv, csv, parquet), else planted.
+    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file, else planted.
 
-    Raises ValueError where the file lacks a column.
+    Raises as `read_rated` does.
     """
     path = ctx.option("labels", None)
     if path is None:
@@ -159,14 +181,30 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
             ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE), seed=ctx.option("labels_seed", 244)
         )
         return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
-    frame = (
-        pl.read_parquet(path)
-        if str(path).endswith(".parquet")
-        else pl.read_csv(path, separator="\t", quote_char=None)
-        if str(path).endswith(".tsv")
-        else pl.read_csv(path)
-    )
+    return read_rated(Path(path))
+
+
+def read_rated(path: Path) -> pl.DataFrame:
+    """Columns caption, rating of a file (tsv, csv, parquet, jsonl) with a column caption, and rating or concreteness.
+
+    A row without a rating keeps its place (null). Raises ValueError where a column is missing, a caption is blank or a
+    rating is no number; what `ratings.read_table` raises for the file.
+    """
+    frame = read_table(path)
     rating = next((name for name in ("rating", "concreteness") if name in frame.columns), None)
     if "caption" not in frame.columns or rating is None:
         raise ValueError(f"{path}: expected columns caption and rating (0–3), got {frame.columns}")
-    return frame.select("caption", pl.col(rating).cast(pl.Float64).alias("rating"))
+    if frame.is_empty():
+        raise ValueError(f"{path} holds no rated caption")
+    given = frame[rating].cast(pl.String).str.strip_chars()
+    numbers = given.cast(pl.Float64, strict=False)
+    for wrong, what in (
+        (frame["caption"].cast(pl.String).fill_null("").str.strip_chars() == "", "no caption"),
+        (numbers.is_null() & (given.fill_null("") != ""), f"a {rating} that is no number"),
+    ):
+        rows = wrong.arg_true().to_list()
+        if rows:
+            raise ValueError(
+                f"{path}: {len(rows)} rows have {what}, the first is row {rows[0] + 1}; correct or remove them"
+            )
+    return pl.DataFrame({"caption": frame["caption"].cast(pl.String), "rating": numbers})
