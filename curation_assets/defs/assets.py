@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of
+from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of, warnings_of
 from curation_assets.flow.conservation import counts_by_state, violations
 from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
 from curation_assets.progress import LogLines, ProgressReporter
@@ -162,8 +162,7 @@ def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
     """The table's own sentences as a check that warns and stops nothing, with the table as evidence."""
     if table.warning_column is None:
         return []
-    frame = ctx.store.read(table.name)
-    said = frame[table.warning_column].drop_nulls().to_list()
+    frame, said = ctx.store.read(table.name), warnings_of(ctx, table)
     evidence = dg.MetadataValue.md(preview_of(frame.drop(table.warning_column), rows=frame.height))
     return [
         dg.AssetCheckResult(
@@ -190,7 +189,8 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     """Downloads share the network; models of a GPU profile share the GPU."""
     if table.name == "raw/downloads":
         return "network"
-    return "gpu" if table.roles and ctx.profile.device != "cpu" else None
+    asks_models = bool(table.roles) or "torch" in table.kinds
+    return "gpu" if asks_models and ctx.profile.device != "cpu" else None
 
 
 def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:

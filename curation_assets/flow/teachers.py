@@ -1,19 +1,21 @@
 """teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table
+from curation_assets.flow import SBA_BRIDGE, PoolContext, Table
 from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.sba_bridge import bridge_table
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.ratings import read_table
 from curation_assets.scoring import score_samples
 from curation_assets.settings import Settings
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 
 DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
 DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
@@ -32,12 +34,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: {"fraction": _distillation_fraction(ctx)},
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
     )
+    yield from bridge_table(ctx)
     for method in ctx.methods("teachers"):
-        yield _teacher_table(method)
+        yield _teacher_table(ctx, method)
     yield _rated_table(
         ctx,
         "labelled_captions",
-        lambda ctx: score_in_parts(ctx, read_labels(ctx)),
+        read_labels,
         labels_config,
         "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
     )
@@ -45,7 +48,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield _rated_table(
             ctx,
             "benchmark_captions",
-            lambda ctx: score_in_parts(ctx, read_rated(Path(ctx.option("caption_benchmark", "")))),
+            lambda ctx: read_rated(Path(ctx.option("caption_benchmark", ""))),
             lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.option("caption_benchmark", "")))},
             "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
         )
@@ -54,16 +57,16 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def _rated_table(
     ctx: PoolContext,
     name: str,
-    compute: Callable[[PoolContext], pl.DataFrame],
+    read: Callable[[PoolContext], pl.DataFrame],
     config: Callable[[PoolContext], dict[str, Any]],
     description: str,
 ) -> Table:
     return Table(
         name=f"teachers/{name}",
         grain="pool",
-        inputs=(),
+        inputs=_trained_here(ctx, ctx.methods("teachers")),
         version="2",
-        compute=lambda ctx, shard: compute(ctx),
+        compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
         roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
         config=lambda ctx, shard: {
             **config(ctx),
@@ -77,14 +80,21 @@ def _rated_table(
     )
 
 
-def _teacher_table(method: Method) -> Table:
+def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
+    """Tables of models that the pool trains and these methods ask."""
+    return (SBA_BRIDGE,) if ctx.trains_sba and any("semantic_decoder" in method.roles for method in methods) else ()
+
+
+def _teacher_table(ctx: PoolContext, method: Method) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return _score(ctx, method, ctx.store.read("teachers/distillation_sample", shard), f"{method.name} {shard}")
+        samples = ctx.store.read("teachers/distillation_sample", shard)
+        unfinished = ctx.store.unfinished_path(f"teachers/{method.name}", shard)
+        return _score(ctx, method, samples, f"{method.name} {shard}", unfinished)
 
     return Table(
         name=f"teachers/{method.name}",
         grain="shard",
-        inputs=("teachers/distillation_sample",),
+        inputs=("teachers/distillation_sample", *_trained_here(ctx, [method])),
         version=method.version,
         compute=compute,
         roles=method.roles,
@@ -97,7 +107,20 @@ def _teacher_table(method: Method) -> Table:
     )
 
 
-def _score(ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str) -> pl.DataFrame:
+def _score(
+    ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str, unfinished: Path | None = None
+) -> pl.DataFrame:
+    """Values of a teacher. At seconds per caption a shard takes hours: what is done is saved under `unfinished`."""
+    saved = None
+    if unfinished is not None:
+        made_from = {
+            "samples": frame_sha256(samples),
+            "method": [method.name, method.version, ctx.method_config(method.name)],
+            "models": [vars(identity) for identity in ctx.identities(method.roles)],
+            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in method.roles},
+        }
+        every = float(ctx.option("save_every_seconds", DEFAULT_SECONDS))
+        saved = SavedRows(unfinished / config_sha256(made_from)[:32], every)
     with ctx.progress.task(label, samples.height) as advance:
         return score_samples(
             method,
@@ -106,6 +129,7 @@ def _score(ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str) 
             load_image=None,  # teachers read captions only
             batch_size=ctx.batch_size(method.roles),
             progress=advance,
+            saved=saved,
         )
 
 
@@ -122,11 +146,11 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
 
 
-def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
-    """`score_labelled`, in as many parts as there are workers."""
+def score_in_parts(ctx: PoolContext, labels: pl.DataFrame, table: str | None = None) -> pl.DataFrame:
+    """`score_labelled`, in as many parts as there are workers. `table`: the one that this is for, if any."""
     parts = min(ctx.settings.workers, labels.height)
     size = -(-labels.height // parts)
-    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size)) for start in range(0, labels.height, size)]
+    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size), table) for start in range(0, labels.height, size)]
     with ctx.progress.task("teachers on rated captions, parts", len(calls)) as advance:
         scored = []
         for part in call_in_workers(ctx.settings, score_labelled, calls):
@@ -135,9 +159,12 @@ def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(scored)
 
 
-def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> pl.DataFrame:
+def score_labelled(
+    settings: Settings, pool_name: str, labels: pl.DataFrame, for_table: str | None = None
+) -> pl.DataFrame:
     """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
     ctx = PoolContext.open(settings, pool_name)
+    unfinished = None if for_table is None else ctx.store.unfinished_path(for_table)
     samples = labels.with_columns(
         pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
         pl.lit("kept").alias("status"),
@@ -145,7 +172,7 @@ def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> 
     )
     table = labels
     for method in ctx.methods("teachers"):
-        scored = _score(ctx, method, samples, f"{method.name} on rated captions")
+        scored = _score(ctx, method, samples, f"{method.name} on rated captions", unfinished)
         table = table.with_columns(
             scored["value"].alias(method.name),
             scored["best_reconstruction"].alias(f"{method.name}_best"),
