@@ -18,6 +18,7 @@ from curation_assets.ratings import read_table
 from curation_assets.roles import Captioner
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.saved_rows import SavedRows
 
 LoadImage = Callable[[dict[str, Any]], Image.Image]
 Progress = Callable[[int], None]
@@ -78,6 +79,7 @@ def score_samples(
     load_image: LoadImage | None = None,
     batch_size: int = DEFAULT_BATCH,
     progress: Progress | None = None,
+    saved: SavedRows | None = None,
 ) -> pl.DataFrame:
     """The method's value of every sample: sample_id, value (null with a reason), reason, and the method's details.
 
@@ -85,7 +87,8 @@ def score_samples(
     `upstream_<status>:<reason>`) and source_row (carried through). One row out per row in, in the same order.
     `roles`: engines by role name. `load_image`: row → RGB image, raising ImageRejected; None means that no sample has
     an image (`no_image`). Where the method asks for generated_captions and `samples` has none, the role captioner
-    writes them. `progress` is told how many more rows are done.
+    writes them. `progress` is told how many more rows are done. `saved`: rows that an earlier, killed call finished are
+    taken from there and not asked about again; this call adds its own on the way.
 
     An engine's exception costs only the sample it belongs to (`engine_error:<type>`), found by halving the batch.
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
@@ -112,6 +115,8 @@ def score_samples(
         batch_size=batch_size,
         progress=progress,
         label=f"method {method.name!r}",
+        saved=saved,
+        detail_types=_detail_schema(method),
     )
     columns = [
         pl.Series("value", [None if math.isnan(v) else v for v in values.value], dtype=pl.Float64),
@@ -210,6 +215,7 @@ class _Run:
     value: np.ndarray  # (N,)
     reason: list[str | None]
     details: dict[str, list[Any]]
+    is_done: np.ndarray  # (N,) bool
     has_answered: bool = False  # an engine has answered at least once
     first_error: Exception | None = None
 
@@ -223,6 +229,8 @@ def _evaluate(
     batch_size: int,
     progress: Progress | None,
     label: str,
+    saved: SavedRows | None = None,
+    detail_types: Mapping[str, pl.DataType] | None = None,
 ) -> Values:
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -231,17 +239,53 @@ def _evaluate(
     if absent:
         raise ValueError(f"{label} reads the columns {sorted(needed)}; samples lack {absent}")
     n = samples.height
-    run = _Run(np.full(n, np.nan), _upstream_reasons(samples, columns), {})
+    run = _Run(np.full(n, np.nan), _upstream_reasons(samples, columns), {}, np.zeros(n, dtype=bool))
+    if saved is not None:
+        _restore(run, saved.read())
+    unsaved: list[int] = []
     for start in range(0, n, batch_size):
         stop = min(start + batch_size, n)
         batch = _read_batch(samples, start, stop, columns, run, load_image)
         if batch:
             _score_batch(batch, call, run, label)
+            unsaved += [i for i, _ in batch]
+        if saved is not None and unsaved and saved.is_due():
+            saved.add(_rows_to_save(run, unsaved, detail_types or {}))
+            unsaved = []
         if progress is not None:
             progress(stop - start)
     if run.first_error is not None and not run.has_answered:
         raise _broken(label, run.first_error, "every sample") from run.first_error
     return Values(run.value, run.reason, run.details)
+
+
+def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Place in the table, value, reason and details of finished rows."""
+    columns = [
+        pl.Series("row", rows, dtype=pl.Int64),
+        pl.Series("value", run.value[rows], dtype=pl.Float64),
+        pl.Series("reason", [run.reason[i] for i in rows], dtype=pl.String),
+    ]
+    for name, dtype in detail_types.items():
+        found = run.details.get(name)
+        columns.append(pl.Series(f"detail_{name}", [found[i] if found else None for i in rows], dtype=dtype))
+    return pl.DataFrame(columns)
+
+
+def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
+    if rows is None:
+        return
+    places = rows["row"].to_list()
+    run.value[places] = rows["value"].to_numpy()
+    run.is_done[places] = True
+    run.has_answered = bool(np.isfinite(run.value).any())
+    for i, reason in zip(places, rows["reason"], strict=True):
+        run.reason[i] = reason
+    for name in rows.columns:
+        if name.startswith("detail_"):
+            column = run.details.setdefault(name.removeprefix("detail_"), [None] * len(run.reason))
+            for i, value in zip(places, rows[name].to_list(), strict=True):
+                column[i] = value
 
 
 def _upstream_reasons(samples: pl.DataFrame, columns: Sequence[str]) -> list[str | None]:
@@ -276,7 +320,7 @@ def _read_batch(
     """Askable rows of a slice with their column values, images loaded; the others get their reason."""
     batch = []
     for i, row in enumerate(samples.slice(start, stop - start).iter_rows(named=True), start=start):
-        if run.reason[i] is not None:
+        if run.reason[i] is not None or run.is_done[i]:
             continue
         inputs = {name: row[name] for name in columns if name != "image"}
         if "image" in columns:

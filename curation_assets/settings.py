@@ -74,6 +74,10 @@ class Profile:
         """The same profile with some addresses replaced."""
         return replace(self, roles={**self.roles, **addresses})
 
+    def with_generation(self, role: str, **settings: Any) -> "Profile":
+        """The same profile with some generation settings of a role replaced."""
+        return replace(self, generation={**self.generation, role: {**self.generation.get(role, {}), **settings}})
+
 
 def load_profile(name_or_path: str) -> Profile:
     """A profile by name (shipped: embedded, hub) or by path of a YAML file.

@@ -11,9 +11,11 @@ from typer.testing import CliRunner, Result
 
 from curation_assets.cli import app
 from curation_assets.numeric.caption_benchmark import (
+    PERSONAL_DATA,
     STOP_WORDS,
     is_unigram_noun,
     rule_violation,
+    sample_caption_benchmark,
     satisfies_rule,
     word_ratings,
     words_of,
@@ -209,3 +211,48 @@ def test_half_of_the_word_list_holds_half_of_the_nouns() -> None:
     nouns = int(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list()).sum())
     assert nouns == pytest.approx(14_592 / 2, abs=100)  # a random half of 39,954 rows: ± 1.6 sd ≈ 96
     assert min(word_ratings(table.to_dict(as_series=False)).values()) >= 1.0
+
+
+# --- drawing a caption benchmark
+
+RULED = [f"the {what} is on the {place}" for what in ("dog", "cat", "boat", "kite") for place in ("mat", "sea", "bed")]
+UNRULED = [f"{colour} {thing} wallpaper hd" for colour in ("red", "blue", "old") for thing in ("car", "sky", "sofa")]
+
+
+def test_a_benchmark_is_drawn_by_the_rules_and_at_random() -> None:
+    captions = [*RULED, *UNRULED, RULED[0]]
+    ruled, random = sample_caption_benchmark(captions, np.random.default_rng(0), by_rule=8, at_random=10)
+    assert (len(ruled), len(random)) == (8, 10)
+    assert satisfies_rule([captions[row] for row in ruled]).all()
+    assert not set(ruled) & set(random)
+    assert len({captions[row] for row in (*ruled, *random)}) == 18, "no caption twice"
+    again = sample_caption_benchmark(captions, np.random.default_rng(0), by_rule=8, at_random=10)
+    assert (again[0].tolist(), again[1].tolist()) == (ruled.tolist(), random.tolist())
+    with pytest.raises(ValueError, match="12 of 21 distinct captions satisfy"):
+        sample_caption_benchmark(captions, np.random.default_rng(0), by_rule=13)
+    with pytest.raises(ValueError, match="at least 0"):
+        sample_caption_benchmark(captions, np.random.default_rng(0), by_rule=-1)
+
+
+def test_personal_data_is_seen() -> None:
+    for text in ("write to ann.lee@mail.example now", "call 030 123 45 67", "tel. (555) 123-4567"):
+        assert PERSONAL_DATA.search(text), text
+    for text in ("a photo from 2019", "3/4-inch pipes cost $5.00", "model 12345 @ home", "10 x 20 x 30 cm"):
+        assert not PERSONAL_DATA.search(text), text
+
+
+def test_the_command_leaves_profane_and_personal_captions_out(tmp_path: Path) -> None:
+    bad = ["the dog is on the fucking mat", "the mail of the dog is dog@mail.example"]
+    (tmp_path / "captions.txt").write_text("\n".join([*RULED, *UNRULED, *bad]) + "\n")
+    out = tmp_path / "drawn.tsv"
+    options = ("--by-rule", 12, "--at-random", 9)
+    result = curate("label", "benchmark", tmp_path / "captions.txt", "--out", out, *options)
+    assert result.exit_code == 0, result.output
+    assert "1 with a profane word and 1 with an e-mail address" in result.output
+    drawn = read_table(out)
+    assert sorted(drawn["caption"]) == sorted([*RULED, *UNRULED])
+    assert drawn.filter(pl.col("drawn_by") == "rule")["caption"].sort().to_list() == sorted(RULED)
+    assert drawn["caption"].to_list() != [*RULED, *UNRULED], "a rater must not see the rule's captions first"
+    too_many = curate("label", "benchmark", tmp_path / "captions.txt", "--out", out)
+    assert too_many.exit_code == 1
+    assert "ask for fewer" in " ".join(too_many.output.split())

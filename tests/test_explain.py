@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.cli import app
 from curation_assets.engines import load_engine
 from curation_assets.numeric.occlusion import occlusion, without_each_word
-from curation_assets.settings import Profile
+from curation_assets.settings import Profile, load_settings
 from curation_assets.students import train_student
 
 from .test_students import CAPTIONS, TARGETS
@@ -80,3 +80,19 @@ def test_mistakes_are_answered_in_one_sentence(student: Path) -> None:
         result = curate("explain-icc", *arguments)
         assert result.exit_code == 1
         assert said in " ".join(result.output.split())
+
+
+def test_nearest_scenes_are_shown_where_the_profile_has_a_bank(student: Path) -> None:
+    profile = load_settings(None, "embedded").profile
+    if "scene_bank" not in profile.roles:
+        pytest.skip("the profile has no scene bank")
+    result = curate("explain-icc", "a red kite on the beach", "--role", f"student=path:{student}", "--json")
+    found = json.loads(result.output)["scenes"]
+    assert len(found) == 5
+    assert [scene["similarity"] for scene in found] == sorted((s["similarity"] for s in found), reverse=True)
+    none = curate("explain-icc", "a red kite", "--role", f"student=path:{student}", "--scenes", "0", "--json")
+    assert json.loads(none.output)["scenes"] == []
+
+
+def test_a_negative_number_of_scenes_is_refused() -> None:
+    assert "--scenes must be at least 0" in curate("explain-icc", "a kite", "--scenes", "-1").output

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import yaml
 from diffusers import (
     AutoencoderKL,
     DDIMScheduler,
@@ -41,10 +42,13 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.engines import load_engine
 from curation_assets.engines.semantic_decoder import load_bridge
+from curation_assets.flow import PoolContext, is_up_to_date, materialise_table, tables_of
+from curation_assets.flow.sba_bridge import training_captions
 from curation_assets.methods import get_method
+from curation_assets.pools import add_pool
 from curation_assets.scoring import score_samples, with_parameters
-from curation_assets.settings import Profile, load_profile
-from curation_assets.training_sba import BridgeRecipe, learning_rate_at, train_bridge
+from curation_assets.settings import Profile, load_profile, load_settings
+from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
 
 from .test_engines import VISION, WIDTH, make_tokenizer, save_blip2, special
 
@@ -405,3 +409,65 @@ def test_the_command_trains_from_a_file_and_says_how_to_use_it(hub: Path, tmp_pa
     failed = CliRunner().invoke(app, [str(a) for a in [*arguments[:4], "--profile", bare]], env={"COLUMNS": "200"})
     assert failed.exit_code == 1
     assert "names no text encoder" in failed.output
+
+
+def with_bridge_of_its_own(home: Path, hub: Path, **options: Any) -> PoolContext:
+    """A pool of captions under the tiny hub profile, without a bridge: it trains one."""
+    profile = hub_profile(hub)
+    generation = {role: dict(settings) for role, settings in profile.generation.items()}
+    del generation["semantic_decoder"]["bridge"]
+    home.mkdir(exist_ok=True)
+    (home / "tiny.yaml").write_text(
+        yaml.safe_dump({"name": "tiny", "device": "cpu", "roles": dict(profile.roles), "generation": generation})
+    )
+    captions = [*TRAINING_CAPTIONS, TRAINING_CAPTIONS[0]]  # one comes twice
+    pl.DataFrame({"caption": captions, "uid": [f"{i:032x}" for i in range(len(captions))]}).write_csv(home / "c.csv")
+    settings = load_settings(home, str(home / "tiny.yaml"))
+    declared = {"distil": True, "distillation_size": 12, "train_sba": {"epochs": 1, "batch_size": 8, "accumulation": 1}}
+    add_pool(settings, "mine", home / "c.csv", options={**declared, **options})
+    return PoolContext.open(settings, "mine")
+
+
+def test_a_pool_trains_the_bridge_on_what_it_does_not_distil(hub: Path, tmp_path: Path) -> None:
+    """The recipe as an asset: 80 % of the captions train SBA, the others are scored by it (METHODS §1.2)."""
+    ctx = with_bridge_of_its_own(tmp_path, hub)
+    tables, shard = tables_of(ctx), "mine-000000"
+    assert "teachers/sba_bridge" in tables["teachers/sba"].inputs
+    assert "teachers/sba_bridge" in tables["teachers/labelled_captions"].inputs
+    assert "teachers/sba_bridge" not in tables["teachers/vba"].inputs
+
+    def make(name: str) -> None:
+        materialise_table(ctx, tables[name], shard if tables[name].grain == "shard" else None, tables=tables)
+
+    raw = [name for name in tables if name.startswith("raw/")]
+    for name in (*raw, "teachers/distillation_sample", "teachers/sba_bridge"):
+        make(name)
+    scored = ctx.store.read("teachers/distillation_sample", shard)["caption"].to_list()
+    trained_on = training_captions(ctx)
+    assert scored
+    assert not set(scored) & set(trained_on)
+    assert set(scored) | set(trained_on) == set(TRAINING_CAPTIONS)
+    card = json.loads((ctx.store.folder_path("teachers/sba_bridge") / "card.json").read_text())
+    assert card["captions"] == len(trained_on)
+    make("teachers/sba")
+    found = ctx.store.read("teachers/sba", shard)
+    assert found["value"].null_count() == 0
+    engine: Any = ctx.engines(["semantic_decoder"])["semantic_decoder"]
+    trained = load_file(ctx.store.folder_path("teachers/sba_bridge") / "bridge.safetensors")
+    torch.testing.assert_close(engine.bridge.weight.data, trained["weight"])
+    assert is_up_to_date(ctx, tables["teachers/sba_bridge"], tables=tables)
+    assert not ctx.store.unfinished_path("teachers/sba_bridge").exists()
+
+
+def test_another_recipe_or_file_is_another_bridge(hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n".join(TRAINING_CAPTIONS[:20]))
+    options = {"captions": str(tmp_path / "mine.txt"), "epochs": 1, "batch_size": 8, "accumulation": 1}
+    ctx = with_bridge_of_its_own(tmp_path / "a", hub, train_sba=options)
+    tables = tables_of(ctx)
+    assert tables["teachers/sba_bridge"].inputs == ()
+    materialise_table(ctx, tables["teachers/sba_bridge"], tables=tables)
+    assert is_up_to_date(ctx, tables["teachers/sba_bridge"], tables=tables)
+    (tmp_path / "mine.txt").write_text("\n".join(TRAINING_CAPTIONS[:21]))
+    assert not is_up_to_date(ctx, tables["teachers/sba_bridge"], tables=tables)
+    with pytest.raises(ValueError, match=r"option train_sba has no settings \['lr'\]"):
+        tables_of(with_bridge_of_its_own(tmp_path / "b", hub, train_sba={"lr": 1}))

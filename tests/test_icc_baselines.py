@@ -222,3 +222,12 @@ def test_score_runs_an_optional_method_and_methods_says_which_are(tmp_path: Path
     shown = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "250"}).output
     line = next(line for line in shown.splitlines() if line.startswith("clip_stroop"))
     assert "if named" in line
+
+
+def test_icc_is_raw_unless_clipping_is_asked_for() -> None:
+    method = get_method("icc")
+    captions, student = method.example.columns["caption"], method.example.roles["student"]
+    assert method.function(caption=captions, student=student).value.max() == pytest.approx(1.04)
+    clipped = with_parameters(method, clip01=True).function(caption=[*captions, " "], student=student)
+    assert clipped.value[:3].tolist() == [1.0, 0.26, 0.0]
+    assert clipped.reason == [None, None, None, "empty_caption"]

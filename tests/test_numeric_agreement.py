@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.agreement import _correlations_of_draws, _one_by_one, agreement
 from curation_assets.numeric.separation import roc_auc
 
 
@@ -74,3 +74,15 @@ def test_auc_is_the_share_of_pairs_in_order(rows: list[tuple[int, bool]]) -> Non
     pairs = [(p > q) + 0.5 * (p == q) for p in positives for q in negatives]
     values, is_positive = np.array([v for v, _ in rows]), np.array([p for _, p in rows])
     assert roc_auc(values, is_positive) == pytest.approx(np.mean(pairs))
+
+
+def test_resamples_by_matrices_are_resamples_one_by_one() -> None:
+    """The fast way against the obvious twin, with ties on both sides and a draw that is constant."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=40).round(1)
+    y = np.clip(np.round(x + rng.normal(size=40)), 0, 3)
+    rows = rng.integers(0, 40, size=(50, 40))
+    rows[0] = 7
+    fast, slow = _correlations_of_draws(x, y, rows), _one_by_one(x, y, rows)
+    assert np.isnan(fast[0]).all()
+    np.testing.assert_allclose(fast, slow, atol=1e-12)

@@ -1,5 +1,7 @@
 """Standardisation inside caption-length groups (METHODS §1.6, §13.3)."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -21,6 +23,9 @@ def test_three_values_in_one_group() -> None:
     values, lengths = np.array([0.2, 0.5, 0.8]), np.array([4, 4, 4])
     statistics = fit_length_statistics(values, lengths, min_group=3)
     np.testing.assert_allclose(standardise(values, lengths, statistics), [0.326349, 0.622459, 0.848739], atol=1e-6)
+    # the other reading, sample sd (ddof 1), would give .377541 and .817574: it is not the one taken
+    widened = LengthStatistics((replace(statistics.groups[0], sd=statistics.groups[0].sd * np.sqrt(3 / 2)),))
+    np.testing.assert_allclose(standardise(values, lengths, widened), [0.377541, 0.622459, 0.817574], atol=1e-6)
 
 
 def test_normal_logits_reach_the_target_distribution() -> None:

@@ -1,7 +1,7 @@
-"""curate explain-icc: which words of a caption make it concrete or vague."""
+"""curate explain-icc: which words of a caption make it concrete or vague, and which scenes are near."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,6 +13,7 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.occlusion import Explanation, occlusion
 
 BAR_CELLS = 24  # length of the longest bar
+SCENE_BANK = "scene_bank"  # the role of a bank of drawable scenes
 
 
 @errors_as_sentences
@@ -22,14 +23,23 @@ def explain_icc(
     role: Annotated[
         list[str] | None, typer.Option("--role", help="Another model: student=ADDRESS (path:, hub:, embedded:).")
     ] = None,
+    scenes: Annotated[int, typer.Option(help="Nearest scenes of the bank to show, where the profile has one.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a caption with ICC, then again without each of its words: what the score loses is the word's effect."""
+    if scenes < 0:
+        raise ValueError(f"--scenes must be at least 0, got {scenes}")
     from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
 
     unit = get_method("icc").unit
-    student = load_engine("student", profile_for_files(settings_from(None, profile).profile, role or []))
+    chosen = profile_for_files(settings_from(None, profile).profile, role or [])
+    student = load_engine("student", chosen)
     found = occlusion(caption, lambda texts: student.score_captions(texts))  # type: ignore[attr-defined]
+    near = []
+    if scenes and SCENE_BANK in chosen.roles:
+        bank: Any = load_engine(SCENE_BANK, chosen)
+        texts, similarities = bank.nearest_scenes([caption], scenes)
+        near = list(zip(texts[0], (float(value) for value in similarities[0]), strict=True))
     if as_json:
         content = {
             "caption": caption,
@@ -40,12 +50,17 @@ def explain_icc(
             "words": [
                 {"word": word, "effect": float(effect)} for word, effect in zip(found.words, found.effects, strict=True)
             ],
+            "scenes": [{"caption": text, "similarity": similarity} for text, similarity in near],
         }
         print(json.dumps(content, ensure_ascii=False))
         return
     console.print(f"ICC {found.score:.4f}  ({unit}; student {student.identity.address})", highlight=False)
     console.print(_table(found))
     console.print("Effect: score with the word minus score without it, in the unit of ICC.", style="dim")
+    for text, similarity in near:
+        console.print(Text(f"{similarity:.3f}  {text}"))
+    if near:
+        console.print("Nearest scenes of the bank, by cosine: what the caption could be a picture of.", style="dim")
 
 
 def _table(found: Explanation) -> Table:

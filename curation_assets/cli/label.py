@@ -6,12 +6,20 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from curation_assets.cli.common import HomeOption, console, error_console, errors_as_sentences, settings_from
+from curation_assets.cli.common import (
+    HomeOption,
+    ProfileOption,
+    console,
+    error_console,
+    errors_as_sentences,
+    settings_from,
+)
 from curation_assets.labelling.ratings_log import (
     Ratings,
     RatingsLog,
@@ -21,6 +29,7 @@ from curation_assets.labelling.ratings_log import (
     read_ratings,
 )
 from curation_assets.labelling.session import LabellingSession
+from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.numeric.rater_agreement import krippendorff_alpha, weighted_kappa
 from curation_assets.scoring import read_captions
 from curation_assets.stores.atomic import replacing
@@ -101,6 +110,42 @@ def sample(
     ctx = PoolContext.open(settings_from(home), pool)
     drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]
     _write(drawn, out)
+    console.print(f"{drawn.height} captions written to {out}", highlight=False, soft_wrap=True)
+    console.print(f"Next: curate label {out} --rater NAME", highlight=False, soft_wrap=True)
+
+
+@app.command("benchmark")
+@errors_as_sentences
+def benchmark(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions to draw from: txt, tsv, csv or parquet.")],
+    out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
+    by_rule: Annotated[int, typer.Option(help="Captions that satisfy the sampling rules.")] = 150,
+    at_random: Annotated[int, typer.Option(help="Further captions, whatever they are.")] = 50,
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="Stop-word share ≤ .20 as the paper prints, not ≥ .20 as it did.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    profile: ProfileOption = None,
+) -> None:
+    """Draw a caption benchmark by the ICC paper's rules, to be rated; no profane words, no personal data."""
+    from curation_assets.engines import load_engine
+
+    texts = _captions(source)
+    lexicon: Any = load_engine("lexicon", settings_from(None, profile).profile)
+    is_profane = [bool(found) for found in lexicon.profanities(texts)]
+    is_personal = [PERSONAL_DATA.search(text) is not None for text in texts]
+    usable = [text for text, *bad in zip(texts, is_profane, is_personal, strict=True) if not any(bad)]
+    console.print(
+        f"{len(texts)} captions: {sum(is_profane)} with a profane word and {sum(is_personal)} with an e-mail address "
+        "or telephone number left out",
+        highlight=False,
+        soft_wrap=True,
+    )
+    rng = np.random.default_rng(seed)
+    ruled, random = sample_caption_benchmark(usable, rng, by_rule=by_rule, at_random=at_random, as_printed=as_printed)
+    drawn_by = ["rule"] * len(ruled) + ["random"] * len(random)
+    drawn = pl.DataFrame({"caption": [usable[row] for row in (*ruled, *random)], "drawn_by": drawn_by})
+    _write(drawn[rng.permutation(drawn.height).tolist()], out)
     console.print(f"{drawn.height} captions written to {out}", highlight=False, soft_wrap=True)
     console.print(f"Next: curate label {out} --rater NAME", highlight=False, soft_wrap=True)
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.memory import PeakMemory
-from curation_assets.flow import PoolContext, TableReport
+from curation_assets.flow import PoolContext, TableReport, tables_of, warnings_of
 from curation_assets.flow.filtered import policies_of
 from curation_assets.pools import add_world_pool, list_pools
 from curation_assets.progress import reporter_for
@@ -71,7 +71,9 @@ def _run_and_show(
     catalog = rebuild_catalog(settings.home)
     seconds = time.perf_counter() - start
     _show_stages(reports)
-    _show_policies(PoolContext.open(settings, pool))
+    ctx = PoolContext.open(settings, pool)
+    _show_warnings(ctx)
+    _show_policies(ctx)
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
     console.print(f"\nDone in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).", highlight=False)
     if report_page.exists():
@@ -94,6 +96,13 @@ def _show_stages(reports: list[TableReport]) -> None:
         "\nSeconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()),
         highlight=False,
     )
+
+
+def _show_warnings(ctx: PoolContext) -> None:
+    for table in tables_of(ctx).values():
+        if ctx.store.manifest(table.name) is not None:
+            for said in warnings_of(ctx, table):
+                console.print(f"[yellow]warning[/] {table.name}: {said}", highlight=False, soft_wrap=True)
 
 
 def _show_policies(ctx: PoolContext) -> None:

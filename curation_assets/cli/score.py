@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
 from rich.table import Table
 
 from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
 from curation_assets.progress import reporter_for
 from curation_assets.roles import ROLES
 from curation_assets.scoring import read_captions, score_file, with_parameters
@@ -49,9 +51,23 @@ def score(
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit})"
     console.print(f"{counted}; written to {out}", highlight=False, soft_wrap=True)
+    slope = _length_slope(scored, method)
+    if slope is not None:
+        console.print(
+            f"Length: {slope.slope_per_word:+.5f} of the {method} per word, Spearman {slope.spearman:+.3f}",
+            highlight=False,
+        )
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         console.print(f"  {count:,} without: {reason}", highlight=False)
+
+
+def _length_slope(scored: pl.DataFrame, method: str) -> LengthDependence | None:
+    """How much the values follow caption length; None where fewer than two rows have both."""
+    both = scored.drop_nulls(["caption", method])
+    if both.height < 2:
+        return None
+    return length_dependence(both[method].to_numpy(), caption_length(both["caption"].cast(pl.String).to_list()))
 
 
 def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:

@@ -23,24 +23,17 @@ def train_sba(
 ) -> None:
     """Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2)."""
     from curation_assets.engines import resolve_device
-    from curation_assets.training_sba import BridgeRecipe, train_bridge
+    from curation_assets.training.bridge import BridgeRecipe, frozen_models, steps_of, train_bridge
 
     recipe = BridgeRecipe(epochs=epochs, batch_size=batch_size, accumulation=accumulation, learning_rate=learning_rate)
     chosen = settings_from(None, profile).profile
-    text_encoder = chosen.generation.get("semantic_decoder", {}).get("text_encoder")
-    if text_encoder is None:
-        raise ValueError(
-            f"profile {chosen.name!r} names no text encoder; add "
-            "generation: {semantic_decoder: {text_encoder: ADDRESS}}"
-        )
+    language_model, text_encoder = frozen_models(chosen)
     texts = read_captions(captions)["caption"].drop_nulls().to_list()
-    used = sum(bool(text.strip()) for text in texts)
-    steps = epochs * -(-used // (batch_size * accumulation))
-    with reporter_for(console).task("bridge", steps) as advance:
+    with reporter_for(console).task("bridge", steps_of(texts, recipe)) as advance:
         card = train_bridge(
             texts,
             out,
-            language_model=chosen.address("semantic_decoder"),
+            language_model=language_model,
             text_encoder=text_encoder,
             recipe=recipe,
             device=resolve_device(chosen.device),

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of
+from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of, warnings_of
 from curation_assets.flow.conservation import counts_by_state, violations
 from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
 from curation_assets.progress import LogLines, ProgressReporter
@@ -83,14 +83,7 @@ def _asset_of(
         kinds=set(table.kinds),
         metadata=_declared_metadata(table, pool_name),
         automation_condition=backfill_condition(declared.option("backfill_cron", "0 * * * *")) if is_sharded else None,
-        check_specs=[
-            dg.AssetCheckSpec(
-                "rows_conserved",
-                asset=key,
-                blocking=True,
-                description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
-            )
-        ],
+        check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},
     )
@@ -139,11 +132,46 @@ def _asset_of(
                     check_name="rows_conserved",
                     passed=not problems,
                     metadata={"shards checked": len(finished), **problems},
-                )
+                ),
+                *_warnings(ctx, table),
             ],
         )
 
     return table_asset
+
+
+def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    specs = [
+        dg.AssetCheckSpec(
+            "rows_conserved",
+            asset=key,
+            blocking=True,
+            description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
+        )
+    ]
+    if table.warning_column is not None:
+        specs.append(
+            dg.AssetCheckSpec(
+                "no_warnings", asset=key, blocking=False, description="Nothing here that a person should look at."
+            )
+        )
+    return specs
+
+
+def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
+    """The table's own sentences as a check that warns and stops nothing, with the table as evidence."""
+    if table.warning_column is None:
+        return []
+    frame, said = ctx.store.read(table.name), warnings_of(ctx, table)
+    evidence = dg.MetadataValue.md(preview_of(frame.drop(table.warning_column), rows=frame.height))
+    return [
+        dg.AssetCheckResult(
+            check_name="no_warnings",
+            passed=not said,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"evidence": evidence, **{f"warning {i}": text for i, text in enumerate(said, start=1)}},
+        )
+    ]
 
 
 def _outcomes(
@@ -161,7 +189,8 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     """Downloads share the network; models of a GPU profile share the GPU."""
     if table.name == "raw/downloads":
         return "network"
-    return "gpu" if table.roles and ctx.profile.device != "cpu" else None
+    asks_models = bool(table.roles) or "torch" in table.kinds
+    return "gpu" if asks_models and ctx.profile.device != "cpu" else None
 
 
 def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     """Parse an address and find its folder, without touching a network.
 
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
-    `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled), `spacy:NAME`
+    `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
+    `teachers/`, what it trained for them), `spacy:NAME`
     (an installed spaCy pipeline package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
@@ -76,6 +77,9 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         if pool_models is None:
             raise ValueError(f"address {text!r} needs a pool, but none was given (pool_models=...)")
         folder = pool_models / rest
+        trained = pool_models.parent / "teachers" / rest
+        if not folder.is_dir() and trained.is_dir():
+            folder = trained
         if not folder.is_dir():
             raise ModelUnavailableError(
                 f"address {text!r}: no folder {folder}; materialise the pool's model {rest!r} first"

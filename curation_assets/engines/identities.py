@@ -79,7 +79,8 @@ def companion_addresses(
     elif role == "semantic_decoder" and not (folder / "bridge.safetensors").is_file():
         raise ValueError(
             f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
-            "name its folder in the profile: generation: {semantic_decoder: {bridge: 'path:/folder'}}"
+            "train one (curate train-sba, or a pool's option train_sba: true), or name its folder in the profile: "
+            "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
         )
     if "text_encoder" in settings:
         found["text_encoder"] = resolve_address(settings["text_encoder"], pool_models)

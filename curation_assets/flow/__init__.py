@@ -25,6 +25,7 @@ from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.shard_store import Materialised, ShardStore
 
 Grain = Literal["shard", "pool"]
+SBA_BRIDGE = "teachers/sba_bridge"  # the table of a pool that trains its own
 
 
 @dataclass
@@ -51,7 +52,15 @@ class PoolContext:
         addresses = dict(self.pool.roles)
         if not self.distils and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
             addresses.setdefault("student", "embedded:icc_student")  # nothing distilled here: take the shipped one
-        return self.settings.profile.with_roles(**addresses)
+        profile = self.settings.profile.with_roles(**addresses)
+        if self.trains_sba:
+            profile = profile.with_generation("semantic_decoder", bridge="pool:sba_bridge")
+        return profile
+
+    @property
+    def trains_sba(self) -> bool:
+        """Whether this pool trains the bridge of the semantic teacher on its own captions."""
+        return self.distils and bool(self.pool.options.get("train_sba", False))
 
     @property
     def distils(self) -> bool:
@@ -152,6 +161,7 @@ class Table:
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
+    warning_column: str | None = None  # sentences that a person should read, null where all is well
 
     def __post_init__(self) -> None:
         if self.grain not in ("shard", "pool"):
@@ -220,6 +230,13 @@ def materialise_table(
     return ctx.store.materialise(
         table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
     )
+
+
+def warnings_of(ctx: PoolContext, table: Table) -> list[str]:
+    """What a materialised table itself wants a person to read."""
+    if table.warning_column is None:
+        return []
+    return ctx.store.read(table.name)[table.warning_column].drop_nulls().to_list()
 
 
 def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> dict[str, Any]:

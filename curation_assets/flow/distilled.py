@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.human_agreement import agreement_table
 from curation_assets.flow.standardised import TEACHERS
 from curation_assets.flow.teachers import labels_config, read_labels
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
@@ -58,6 +59,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "value",
         "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
     )
+    yield from agreement_table(ctx)
 
 
 def fuse_on(ctx: PoolContext) -> FuseOn:
@@ -180,7 +182,7 @@ def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     )
 
 
-def _ask_students(ctx: PoolContext, captions: pl.Series) -> list[pl.Series]:
+def ask_students(ctx: PoolContext, captions: pl.Series) -> list[pl.Series]:
     """What each teacher's student says of every caption; null for a blank one."""
     from curation_assets.engines import load_engine
 
@@ -197,12 +199,12 @@ def _ask_students(ctx: PoolContext, captions: pl.Series) -> list[pl.Series]:
 
 def _student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     sample = ctx.store.read("standardised/teacher_scores", shard).select("sample_id", "caption")
-    return sample.with_columns(_ask_students(ctx, sample["caption"]))
+    return sample.with_columns(ask_students(ctx, sample["caption"]))
 
 
 def _labelled_student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     labels = read_labels(ctx).select("caption", "rating")
-    return labels.with_columns(_ask_students(ctx, labels["caption"]))
+    return labels.with_columns(ask_students(ctx, labels["caption"]))
 
 
 def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, name: str) -> None:

@@ -62,6 +62,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         report_inputs += [
             "standardised/labelled_scores",
             "standardised/length_dependence",
+            "standardised/length_evidence",
+            "distilled/agreement",
             "distilled/fusion_weights",
         ]
     yield Table(

@@ -1,18 +1,28 @@
-"""standardised: pool statistics per caption length, and teacher values brought to one scale (ICC §4.3)."""
+"""standardised: pool statistics per caption length, and teacher values brought to one scale (ICC §4.3).
+
+Options of a pool, each a reading of the paper (docs/decisions/0007): `standardise_by` (length, global), `length_unit`
+(words, characters), `min_group` (captions per group of lengths) and `mu_logit` (shift of the target distribution).
+"""
 
 from collections.abc import Iterator
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.fusion import held_out_fusion
 from curation_assets.numeric.standardise import (
+    MIN_GROUP,
+    MU_LOGIT,
     Grouping,
     LengthStatistics,
+    LengthUnit,
     caption_length,
     fit_length_statistics,
     length_dependence,
+    length_evidence,
     length_warning,
     standardise,
 )
@@ -31,7 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=teachers,
         version="1",
         compute=_length_statistics,
-        config=lambda ctx, shard: {"grouping": _grouping(ctx)},
+        config=lambda ctx, shard: _options(ctx),
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
             "Frozen: recomputed only when the teachers' tables change."
@@ -43,11 +53,25 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(*teachers, "standardised/length_statistics"),
         version="1",
         compute=_length_dependence,
-        config=lambda ctx, shard: {"grouping": _grouping(ctx)},
+        config=lambda ctx, shard: _options(ctx),
         description=(
-            "One row per teacher, before and after: slope per word and Spearman correlation with caption length, and a "
-            "warning where length itself carries signal that the grouping would remove."
+            "One row per teacher, before and after: slope per unit of length and Spearman correlation with caption "
+            "length, and a warning where similarity follows length so much that grouping may remove signal."
         ),
+        warning_column="warning",
+    )
+    yield Table(
+        name="standardised/length_evidence",
+        grain="pool",
+        inputs=(*teachers, "teachers/labelled_captions"),
+        version="1",
+        compute=_length_evidence,
+        config=lambda ctx, shard: {**_options(ctx), "ties": ctx.option("ties", "drop")},
+        description=(
+            "One row per signal and standardisation: agreement with the human ratings of caption length alone, and of "
+            "the teachers raw, per length and with one global z-score; a warning where length carries the signal."
+        ),
+        warning_column="warning",
     )
     yield Table(
         name="standardised/teacher_scores",
@@ -55,6 +79,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(*teachers, "standardised/length_statistics"),
         version="1",
         compute=_teacher_scores,
+        config=lambda ctx, shard: _options(ctx),
         continues="teachers/distillation_sample",
         description="One row per distillation sample: both teachers' scores on the LN(0.5, 1) scale, in (0, 1).",
     )
@@ -64,6 +89,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("teachers/labelled_captions", "standardised/length_statistics"),
         version="1",
         compute=_labelled_scores,
+        config=lambda ctx, shard: _options(ctx),
         description="One row per rated caption: both teachers' scores on the scale of the distillation sample.",
     )
 
@@ -75,13 +101,48 @@ def _grouping(ctx: PoolContext) -> Grouping:
     return cast(Grouping, chosen)
 
 
+def _length_unit(ctx: PoolContext) -> LengthUnit:
+    chosen = ctx.option("length_unit", "words")
+    if chosen not in get_args(LengthUnit):
+        raise ValueError(f"option length_unit must be one of {get_args(LengthUnit)}, got {chosen!r}")
+    return cast(LengthUnit, chosen)
+
+
+def _mu_logit(ctx: PoolContext) -> float:
+    return float(ctx.option("mu_logit", MU_LOGIT))
+
+
+def _min_group(ctx: PoolContext) -> int:
+    chosen = int(ctx.option("min_group", MIN_GROUP))
+    if chosen < 2:
+        raise ValueError(f"option min_group must be at least 2 (a group needs a spread), got {chosen}")
+    return chosen
+
+
+def _options(ctx: PoolContext) -> dict[str, Any]:
+    return {
+        "grouping": _grouping(ctx),
+        "length_unit": _length_unit(ctx),
+        "min_group": _min_group(ctx),
+        "mu_logit": _mu_logit(ctx),
+    }
+
+
+def _lengths(ctx: PoolContext, captions: pl.Series) -> np.ndarray:
+    return caption_length(captions.to_list(), _length_unit(ctx))
+
+
+def _standardise(ctx: PoolContext, values: np.ndarray, lengths: np.ndarray, teacher: str) -> np.ndarray:
+    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=_mu_logit(ctx))
+
+
 def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
-    """Similarities inside (0, 1), NaN where there is none, and caption lengths in words, in the sample's order."""
+    """Similarities inside (0, 1), NaN where there is none, and caption lengths, in the sample's order."""
     sample = ctx.store.read("teachers/distillation_sample", shard).select("sample_id", "caption")
     scored = sample.join(
         ctx.store.read(f"teachers/{teacher}", shard), on="sample_id", how="left", maintain_order="left"
     )
-    return _floats(scored["open_similarity"]), caption_length(scored["caption"].to_list())
+    return _floats(scored["open_similarity"]), _lengths(ctx, scored["caption"])
 
 
 def _pool_similarities(ctx: PoolContext, teacher: str) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +158,7 @@ def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rows = []
     for teacher in TEACHERS:
         values, lengths = _pool_similarities(ctx, teacher)
-        statistics = fit_length_statistics(values, lengths, grouping=_grouping(ctx))
+        statistics = fit_length_statistics(values, lengths, grouping=_grouping(ctx), min_group=_min_group(ctx))
         rows += [{"teacher": teacher, **row} for row in statistics.to_rows()]
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("length_high").cast(pl.Int64))
 
@@ -113,14 +174,15 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     for teacher in TEACHERS:
         values, lengths = _pool_similarities(ctx, teacher)
         before = length_dependence(values, lengths)
-        after = length_dependence(standardise(values, lengths, read_statistics(ctx, teacher)), lengths)
-        warning = length_warning(before, _grouping(ctx))
+        after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
+        warning = length_warning(before, _grouping(ctx), _length_unit(ctx))
         for when, found in (("before", before), ("after", after)):
             rows.append(
                 {
                     "teacher": teacher,
                     "when": when,
-                    "slope_per_word": found.slope_per_word,
+                    "length_unit": _length_unit(ctx),
+                    "slope_per_unit": found.slope_per_word,
                     "spearman": found.spearman,
                     "n": found.n,
                     "warning": warning if when == "before" else None,
@@ -129,17 +191,60 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"warning": pl.String})
 
 
+def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    labelled = ctx.store.read("teachers/labelled_captions")
+    ratings, lengths = labelled["rating"].to_numpy(), _lengths(ctx, labelled["caption"])
+    rows: list[dict[str, Any]] = []
+
+    def add(signal: str, standardisation: str, values: np.ndarray) -> tuple[float, ...]:
+        found = _agreement_or_none(values, ratings)
+        rows.append({"signal": signal, "standardisation": standardisation, **found})
+        return tuple(float("nan") if found[name] is None else found[name] for name in ("pearson", "spearman"))
+
+    _, length_spearman = add("caption length", "none", lengths.astype(np.float64))
+    for teacher in TEACHERS:
+        add(teacher, "none", _floats(labelled[teacher]))
+    fused = {}
+    for grouping in get_args(Grouping):
+        columns = []
+        for teacher in TEACHERS:
+            statistics = fit_length_statistics(
+                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=_min_group(ctx)
+            )
+            similarities = _floats(labelled[f"{teacher}_open_similarity"])
+            columns.append(standardise(similarities, lengths, statistics, mu_logit=_mu_logit(ctx)))
+            add(teacher, grouping, columns[-1])
+        try:
+            held_out = held_out_fusion(
+                np.stack(columns, axis=1), ratings, np.random.default_rng(0), ties=ctx.option("ties", "drop")
+            )
+        except ValueError:  # too few ratings for five folds: the row says so with nulls
+            held_out = np.full(len(ratings), np.nan)
+        fused[grouping], _ = add("fused, held out", grouping, held_out)
+    warning = length_evidence(length_spearman, fused["length"], fused["global"], len(ratings), _grouping(ctx))
+    rows[0]["warning"] = warning
+    return pl.DataFrame(rows, schema_overrides={"warning": pl.String}, infer_schema_length=None)
+
+
+def _agreement_or_none(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
+    """Three correlations; null where none exists (a constant side, too few pairs)."""
+    n = int((np.isfinite(values) & np.isfinite(ratings)).sum())
+    try:
+        found = agreement(values, ratings)
+    except ValueError:
+        return {"pearson": None, "spearman": None, "kendall": None, "n": n}
+    return {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall, "n": n}
+
+
 def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     assert shard is not None
     sample = ctx.store.read("teachers/distillation_sample", shard)
     scores = sample.select("sample_id", "caption").with_columns(
-        pl.Series("caption_length", caption_length(sample["caption"].to_list()))
+        pl.Series("caption_length", _lengths(ctx, sample["caption"]))
     )
     for teacher in TEACHERS:
         values, lengths = _similarities(ctx, teacher, shard)
-        scores = scores.with_columns(
-            pl.Series(teacher, standardise(values, lengths, read_statistics(ctx, teacher))).fill_nan(None)
-        )
+        scores = scores.with_columns(pl.Series(teacher, _standardise(ctx, values, lengths, teacher)).fill_nan(None))
     return scores
 
 
@@ -154,17 +259,16 @@ def standardised_labels(
 
     The scale is the pool's; with `reference` (a frame like `labelled`) that of its captions.
     """
-    lengths = caption_length(labelled["caption"].to_list())
+    lengths = _lengths(ctx, labelled["caption"])
     scores = labelled.select("caption", "rating")
     for teacher in TEACHERS:
-        values = _floats(labelled[f"{teacher}_open_similarity"])
         if reference is None:
             statistics = read_statistics(ctx, teacher)
         else:
-            statistics = fit_length_statistics(
-                _floats(reference[f"{teacher}_open_similarity"]),
-                caption_length(reference["caption"].to_list()),
-                grouping=_grouping(ctx),
-            )
-        scores = scores.with_columns(pl.Series(teacher, standardise(values, lengths, statistics)).fill_nan(None))
+            known = _floats(reference[f"{teacher}_open_similarity"])
+            lengths_known = _lengths(ctx, reference["caption"])
+            statistics = fit_length_statistics(known, lengths_known, grouping=_grouping(ctx))
+        values = _floats(labelled[f"{teacher}_open_similarity"])
+        scaled = standardise(values, lengths, statistics, mu_logit=_mu_logit(ctx))
+        scores = scores.with_columns(pl.Series(teacher, scaled).fill_nan(None))
     return scores

@@ -1,18 +1,21 @@
 """teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table
+from curation_assets.flow import SBA_BRIDGE, PoolContext, Table
 from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.sba_bridge import bridge_table
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from curation_assets.ratings import read_table
 from curation_assets.scoring import score_samples
 from curation_assets.settings import Settings
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 
 DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
 DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
@@ -31,35 +34,67 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: {"fraction": _distillation_fraction(ctx)},
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
     )
+    yield from bridge_table(ctx)
     for method in ctx.methods("teachers"):
-        yield _teacher_table(method)
-    yield Table(
-        name="teachers/labelled_captions",
+        yield _teacher_table(ctx, method)
+    yield _rated_table(
+        ctx,
+        "labelled_captions",
+        read_labels,
+        labels_config,
+        "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+    )
+    if ctx.option("caption_benchmark", None) is not None:
+        yield _rated_table(
+            ctx,
+            "benchmark_captions",
+            lambda ctx: read_rated(Path(ctx.option("caption_benchmark", ""))),
+            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.option("caption_benchmark", "")))},
+            "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
+        )
+
+
+def _rated_table(
+    ctx: PoolContext,
+    name: str,
+    read: Callable[[PoolContext], pl.DataFrame],
+    config: Callable[[PoolContext], dict[str, Any]],
+    description: str,
+) -> Table:
+    return Table(
+        name=f"teachers/{name}",
         grain="pool",
-        inputs=(),
-        version="1",
-        compute=_labelled_captions,
+        inputs=_trained_here(ctx, ctx.methods("teachers")),
+        version="2",
+        compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
         roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
         config=lambda ctx, shard: {
-            **labels_config(ctx),
+            **config(ctx),
             "methods": {
                 method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
                 for method in ctx.methods("teachers")
             },
         },
-        description="One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+        description=description,
         kinds=("torch", "polars"),
     )
 
 
-def _teacher_table(method: Method) -> Table:
+def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
+    """Tables of models that the pool trains and these methods ask."""
+    return (SBA_BRIDGE,) if ctx.trains_sba and any("semantic_decoder" in method.roles for method in methods) else ()
+
+
+def _teacher_table(ctx: PoolContext, method: Method) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return _score(ctx, method, ctx.store.read("teachers/distillation_sample", shard), f"{method.name} {shard}")
+        samples = ctx.store.read("teachers/distillation_sample", shard)
+        unfinished = ctx.store.unfinished_path(f"teachers/{method.name}", shard)
+        return _score(ctx, method, samples, f"{method.name} {shard}", unfinished)
 
     return Table(
         name=f"teachers/{method.name}",
         grain="shard",
-        inputs=("teachers/distillation_sample",),
+        inputs=("teachers/distillation_sample", *_trained_here(ctx, [method])),
         version=method.version,
         compute=compute,
         roles=method.roles,
@@ -72,7 +107,20 @@ def _teacher_table(method: Method) -> Table:
     )
 
 
-def _score(ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str) -> pl.DataFrame:
+def _score(
+    ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str, unfinished: Path | None = None
+) -> pl.DataFrame:
+    """Values of a teacher. At seconds per caption a shard takes hours: what is done is saved under `unfinished`."""
+    saved = None
+    if unfinished is not None:
+        made_from = {
+            "samples": frame_sha256(samples),
+            "method": [method.name, method.version, ctx.method_config(method.name)],
+            "models": [vars(identity) for identity in ctx.identities(method.roles)],
+            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in method.roles},
+        }
+        every = float(ctx.option("save_every_seconds", DEFAULT_SECONDS))
+        saved = SavedRows(unfinished / config_sha256(made_from)[:32], every)
     with ctx.progress.task(label, samples.height) as advance:
         return score_samples(
             method,
@@ -81,6 +129,7 @@ def _score(ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str) 
             load_image=None,  # teachers read captions only
             batch_size=ctx.batch_size(method.roles),
             progress=advance,
+            saved=saved,
         )
 
 
@@ -97,15 +146,11 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
 
 
-def _labelled_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return score_in_parts(ctx, read_labels(ctx))
-
-
-def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
-    """`score_labelled`, in as many parts as there are workers."""
+def score_in_parts(ctx: PoolContext, labels: pl.DataFrame, table: str | None = None) -> pl.DataFrame:
+    """`score_labelled`, in as many parts as there are workers. `table`: the one that this is for, if any."""
     parts = min(ctx.settings.workers, labels.height)
     size = -(-labels.height // parts)
-    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size)) for start in range(0, labels.height, size)]
+    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size), table) for start in range(0, labels.height, size)]
     with ctx.progress.task("teachers on rated captions, parts", len(calls)) as advance:
         scored = []
         for part in call_in_workers(ctx.settings, score_labelled, calls):
@@ -114,9 +159,12 @@ def score_in_parts(ctx: PoolContext, labels: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(scored)
 
 
-def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> pl.DataFrame:
+def score_labelled(
+    settings: Settings, pool_name: str, labels: pl.DataFrame, for_table: str | None = None
+) -> pl.DataFrame:
     """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
     ctx = PoolContext.open(settings, pool_name)
+    unfinished = None if for_table is None else ctx.store.unfinished_path(for_table)
     samples = labels.with_columns(
         pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
         pl.lit("kept").alias("status"),
@@ -124,10 +172,11 @@ def score_labelled(settings: Settings, pool_name: str, labels: pl.DataFrame) -> 
     )
     table = labels
     for method in ctx.methods("teachers"):
-        scored = _score(ctx, method, samples, f"{method.name} on rated captions")
+        scored = _score(ctx, method, samples, f"{method.name} on rated captions", unfinished)
         table = table.with_columns(
             scored["value"].alias(method.name),
             scored["best_reconstruction"].alias(f"{method.name}_best"),
+            scored["reconstructions"].alias(f"{method.name}_reconstructions"),
             scored["open_similarity"].alias(f"{method.name}_open_similarity"),
             scored["reason"].alias(f"{method.name}_reason"),
         )
@@ -147,9 +196,9 @@ def labels_config(ctx: PoolContext) -> dict[str, Any]:
 
 
 def read_labels(ctx: PoolContext) -> pl.DataFrame:
-    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file (tsv, csv, parquet), else planted.
+    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file, else planted.
 
-    Raises ValueError where the file lacks a column.
+    Raises as `read_rated` does.
     """
     path = ctx.option("labels", None)
     if path is None:
@@ -159,14 +208,30 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
             ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE), seed=ctx.option("labels_seed", 244)
         )
         return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
-    frame = (
-        pl.read_parquet(path)
-        if str(path).endswith(".parquet")
-        else pl.read_csv(path, separator="\t", quote_char=None)
-        if str(path).endswith(".tsv")
-        else pl.read_csv(path)
-    )
+    return read_rated(Path(path))
+
+
+def read_rated(path: Path) -> pl.DataFrame:
+    """Columns caption, rating of a file (tsv, csv, parquet, jsonl) with a column caption, and rating or concreteness.
+
+    A row without a rating keeps its place (null). Raises ValueError where a column is missing, a caption is blank or a
+    rating is no number; what `ratings.read_table` raises for the file.
+    """
+    frame = read_table(path)
     rating = next((name for name in ("rating", "concreteness") if name in frame.columns), None)
     if "caption" not in frame.columns or rating is None:
         raise ValueError(f"{path}: expected columns caption and rating (0–3), got {frame.columns}")
-    return frame.select("caption", pl.col(rating).cast(pl.Float64).alias("rating"))
+    if frame.is_empty():
+        raise ValueError(f"{path} holds no rated caption")
+    given = frame[rating].cast(pl.String).str.strip_chars()
+    numbers = given.cast(pl.Float64, strict=False)
+    for wrong, what in (
+        (frame["caption"].cast(pl.String).fill_null("").str.strip_chars() == "", "no caption"),
+        (numbers.is_null() & (given.fill_null("") != ""), f"a {rating} that is no number"),
+    ):
+        rows = wrong.arg_true().to_list()
+        if rows:
+            raise ValueError(
+                f"{path}: {len(rows)} rows have {what}, the first is row {rows[0] + 1}; correct or remove them"
+            )
+    return pl.DataFrame({"caption": frame["caption"].cast(pl.String), "rating": numbers})

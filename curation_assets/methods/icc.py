@@ -9,16 +9,19 @@ from curation_assets.methods import Example, Method, Values
 from curation_assets.roles import Student
 
 
-def icc(caption: Sequence[str], student: Student) -> Values:
+def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Values:
     """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (METHODS §1.1).
 
-    A blank caption has no value (reason `empty_caption`): there is nothing to be concrete about.
+    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A blank caption has no value
+    (reason `empty_caption`): there is nothing to be concrete about.
     """
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
     value = np.full(len(caption), np.nan)
     asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
     if asked:
         value[~is_blank] = student.score_captions(asked)
+    if clip01:
+        value = np.clip(value, 0.0, 1.0)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank])
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
+MATRIX_LIMIT = 1500  # pairs up to which resamples are correlated all at once; an (N, N) float64 matrix is 18 MB
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -55,12 +57,43 @@ def agreement(
         raise ValueError(f"the {constant} are all equal, so no correlation exists ({len(x)} pairs)")
     intervals: dict[str, tuple[float, float]] = {}
     if rng is not None:
-        draws = [correlations(x[rows], y[rows]) for rows in rng.integers(0, len(x), size=(resamples, len(x)))]
+        rows = rng.integers(0, len(x), size=(resamples, len(x)))  # (R, N)
+        draws = _correlations_of_draws(x, y, rows) if len(x) <= MATRIX_LIMIT else _one_by_one(x, y, rows)  # (R, 3)
         tail = (1 - confidence) / 2
         # A resample may be constant (few pairs, many ties): it has no correlation and is left out.
-        bounds = np.nanquantile(np.array(draws), [tail, 1 - tail], axis=0)  # (2, 3)
+        bounds = np.nanquantile(draws, [tail, 1 - tail], axis=0)  # (2, 3)
         intervals = {
             name: (float(bounds[0, column]), float(bounds[1, column]))
             for column, name in enumerate(("pearson", "spearman", "kendall"))
         }
     return Agreement(*point, n=len(x), n_incomplete=int((~is_complete).sum()), intervals=intervals)
+
+
+def _one_by_one(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(N,), (N,), (R, N) drawn rows → (R, 3) correlations."""
+    return np.array([correlations(x[drawn], y[drawn]) for drawn in rows])
+
+
+def _correlations_of_draws(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The same as `_one_by_one` by matrix products: a draw is a count per pair, and all three are sums over counts."""
+    counts = np.stack([np.bincount(drawn, minlength=len(x)) for drawn in rows]).astype(np.float64)  # (R, N)
+    above = [np.sign(side[:, None] - side[None, :]) for side in (x, y)]  # each (N, N): 1 where row > column
+    # mean rank inside a draw: those below, and half of those equal (itself included), plus ½
+    ranks = [counts @ ((sign.T + 1) / 2) + 0.5 for sign in above]  # each (R, N)
+    concordance, untied_x, untied_y = (
+        ((counts @ sign) * counts).sum(axis=1) for sign in (above[0] * above[1], abs(above[0]), abs(above[1]))
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        kendall = concordance / np.sqrt(untied_x * untied_y)
+    found = np.stack([_weighted_pearson(x, y, counts), _weighted_pearson(ranks[0], ranks[1], counts), kendall], axis=1)
+    found[(untied_x == 0) | (untied_y == 0)] = np.nan
+    return found
+
+
+def _weighted_pearson(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """(N,) or (R, N) values, (R, N) counts → (R,) Pearson of the counted pairs."""
+    total = counts.sum(axis=1, keepdims=True)
+    x = x - (counts * x).sum(axis=1, keepdims=True) / total
+    y = y - (counts * y).sum(axis=1, keepdims=True) / total
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (counts * x * y).sum(axis=1) / np.sqrt((counts * x * x).sum(axis=1) * (counts * y * y).sum(axis=1))

@@ -1,5 +1,6 @@
 """The two benchmarks of a concreteness score: which captions and which words belong to them."""
 
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,6 +63,39 @@ def rule_violation(caption: str, *, as_printed: bool = False) -> str | None:
 def satisfies_rule(captions: Sequence[str], *, as_printed: bool = False) -> np.ndarray:
     """Which captions may be sampled for the caption benchmark. (N,) strings → (N,) bool. See `rule_violation`."""
     return np.array([rule_violation(caption, as_printed=as_printed) is None for caption in captions], dtype=bool)
+
+
+#: An e-mail address, or a run of at least seven digits as in a telephone number.
+PERSONAL_DATA = re.compile(r"[\w.+-]+@[\w-]+\.\w|(?:\d[ ()./-]{0,2}){7,}")
+
+
+def sample_caption_benchmark(
+    captions: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    by_rule: int = 150,
+    at_random: int = 50,
+    as_printed: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows drawn as for the paper's caption benchmark: `by_rule` that satisfy the rules, then `at_random` of the rest.
+
+    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. METHODS §1.9.
+    Raises ValueError where too few captions are there, or a count is negative.
+    """
+    if by_rule < 0 or at_random < 0:
+        raise ValueError(f"by_rule and at_random must be at least 0, got {by_rule} and {at_random}")
+    first_of: dict[str, int] = {}
+    for row, caption in enumerate(captions):
+        first_of.setdefault(caption, row)
+    rows = np.array(sorted(first_of.values()), dtype=np.int64)
+    ruled = rows[satisfies_rule([captions[row] for row in rows], as_printed=as_printed)]
+    if len(ruled) < by_rule or len(rows) < by_rule + at_random:
+        raise ValueError(
+            f"asked for {by_rule} captions by the rules and {at_random} more; {len(ruled)} of {len(rows)} distinct "
+            "captions satisfy the rules: ask for fewer, or give a longer file"
+        )
+    drawn = rng.permutation(ruled)[:by_rule]
+    return np.sort(drawn), np.sort(rng.permutation(np.setdiff1d(rows, drawn))[:at_random])
 
 
 #: What files in the format of Brysbaert et al. 2014 call a column → what we call it.

@@ -92,6 +92,25 @@ def fuse(scores: np.ndarray, weights: FusionWeights) -> np.ndarray:
     return expit(scores @ np.array(weights.weights) + weights.intercept)  # (N,)
 
 
+def held_out_fusion(
+    scores: np.ndarray, ratings: np.ndarray, rng: np.random.Generator, *, folds: int = 5, ties: Ties = "drop"
+) -> np.ndarray:
+    """Fused scores by weights that have not seen the row's own rating. (N, K), (N,) → (N,) in [0, 1], NaN for gaps.
+
+    Raises ValueError for folds outside [2, N], and as `fit_logistic_fusion` does on what is left of a fold.
+    """
+    scores, ratings = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
+    if not 2 <= folds <= len(ratings):
+        raise ValueError(f"folds must be in [2, {len(ratings)}], got {folds}")
+    fold_of = rng.permutation(np.arange(len(ratings)) % folds)
+    fused = np.full(len(ratings), np.nan)
+    for fold in range(folds):
+        held_out = fold_of == fold
+        weights = fit_logistic_fusion(scores[~held_out], ratings[~held_out], ties=ties)
+        fused[held_out] = fuse(scores[held_out], weights)
+    return fused
+
+
 def min_max(values: np.ndarray) -> np.ndarray:
     """Linear map of a pool's values to [0, 1]. (N,) → (N,); NaN is ignored and stays NaN. SIEVE §3.3.
 

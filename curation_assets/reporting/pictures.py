@@ -44,11 +44,21 @@ def data_uri(figure: Figure) -> str:
 
 
 def picture_of(table: str, frame: pl.DataFrame) -> str | None:
-    """The plot worth looking at for a table: states with reasons, or the distribution of its value. None if neither."""
+    """The plot worth looking at for a table, None where there is none.
+
+    States with reasons, agreement with people, the plane of rated captions, or the distribution of its value.
+    """
     if "status" in frame.columns and "reason" in frame.columns and frame.height:
         return states_bar(frame)
     if "verdict" in frame.columns and frame.height:
         return verdicts_histogram(frame)
+    if {"scorer", "spearman", "spearman_low"} <= set(frame.columns) and frame.height:
+        return data_uri(agreement_figure(frame))
+    if {"vba", "sba", "rating"} <= set(frame.columns) and frame.height:
+        rated = frame.select(pl.col("vba", "sba", "rating").cast(pl.Float64)).drop_nulls()
+        return data_uri(
+            plane_figure(rated["vba"].to_numpy(), rated["sba"].to_numpy(), rated["rating"].to_numpy(), None)
+        )
     column = next((name for name in ("value", "quality", "vba", "sba") if name in frame.columns), None)
     if column is not None and frame[column].drop_nulls().len():
         return data_uri(histogram_figure({table: frame[column]}, column))
@@ -126,6 +136,31 @@ def plane_figure(
         axes.plot(along[inside], across[inside], color=RED, linewidth=1.4, label="fused score = .5")
         axes.legend(frameon=False, fontsize=7)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="VBA score", ylabel="SBA score")
+    return figure
+
+
+def agreement_figure(table: pl.DataFrame) -> Figure:
+    """Spearman correlation with human ratings and its interval, per benchmark and scorer: `distilled/agreement`."""
+    rows = table.drop_nulls("spearman")
+    labels = [
+        f"{scorer} ({similarity.removesuffix('_similarity')})" if similarity else scorer
+        for scorer, similarity in rows.select("scorer", "similarity").iter_rows()
+    ]
+    labels = [
+        f"{label}, scaled" if scaled else label for label, scaled in zip(labels, rows["standardised"], strict=True)
+    ]
+    low, high = (rows[name].fill_null(rows["spearman"]).to_numpy() for name in ("spearman_low", "spearman_high"))
+    middle = rows["spearman"].to_numpy()
+    around = np.abs([middle - low, high - middle])  # (2, K)
+    places = np.arange(rows.height)[::-1]  # first row on top
+    figure, axes = plt.subplots(figsize=(5.6, 0.8 + 0.24 * rows.height))
+    for colour, benchmark in zip(SERIES, rows["benchmark"].unique(maintain_order=True), strict=False):
+        here = (rows["benchmark"] == benchmark).to_numpy()
+        axes.errorbar(middle[here], places[here], xerr=around[:, here], fmt="o", ms=4, color=colour, label=benchmark)
+    axes.set_yticks(places, labels)
+    axes.set_xlabel("Spearman correlation with human ratings, 95 % interval")
+    axes.axvline(0, color=MUTED, linewidth=0.8)
+    axes.legend(frameon=False, fontsize=7)
     return figure
 
 

@@ -104,12 +104,17 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
         (a, b, weights.intercept),
     )
     dependence = ctx.store.read("standardised/length_dependence")
+    evidence = ctx.store.read("standardised/length_evidence")
+    agreement = ctx.store.read("distilled/agreement")
     return {
         "weights": weights,
         "fuse_on": fuse_on(ctx),
         "plane": pictures.data_uri(plane),
         "dependence": dependence.drop("warning").to_dicts(),
-        "warnings": dependence["warning"].drop_nulls().to_list(),
+        "evidence": evidence.drop("warning").to_dicts(),
+        "agreement": agreement.to_dicts(),
+        "agreement_picture": pictures.data_uri(pictures.agreement_figure(agreement)),
+        "warnings": [*dependence["warning"].drop_nulls(), *evidence["warning"].drop_nulls()],
         "reconstructions": _reconstructions(ctx),
     }
 

@@ -97,6 +97,11 @@ class ShardStore:
         """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version."""
         return self.asset_path(asset)
 
+    def unfinished_path(self, asset: str, partition: str | None = None) -> Path:
+        """Folder for what a long computation of a table saves on its way; gone when the table is written."""
+        folder = self.asset_path(asset)
+        return folder.with_name(f".{folder.name}.unfinished") / (partition or "pool")
+
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""
         return sorted(p.parent.name.removeprefix("shard=") for p in self.asset_path(asset).glob(f"shard=*/{DATA_FILE}"))
@@ -300,6 +305,7 @@ class ShardStore:
             run_id=run_id,
             seconds=seconds,
         )
+        remove_path(self.unfinished_path(asset, partition))
         return Materialised(manifest, is_reused=False)
 
     def materialise_folder(
@@ -356,6 +362,7 @@ class ShardStore:
             remove_path(draft)
             raise
         self._swap_link(link, version)
+        remove_path(self.unfinished_path(asset))
         return Materialised(manifest, is_reused=False)
 
     @staticmethod

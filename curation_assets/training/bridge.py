@@ -15,6 +15,7 @@ import numpy as np
 
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
+from curation_assets.settings import Profile
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 
 IGNORED = -100  # label of a position without loss
@@ -62,6 +63,26 @@ class BridgeCard:
     first_loss: float  # mean cross-entropy in nats per token over the first tenth of the steps
     last_loss: float  # and over the last tenth
     weights_sha256: str
+
+
+def steps_of(captions: Sequence[str], recipe: BridgeRecipe) -> int:
+    """Steps of the optimiser over all epochs; blank captions are not trained on."""
+    used = sum(bool(text.strip()) for text in captions)
+    return recipe.epochs * -(-used // (recipe.batch_size * recipe.accumulation))
+
+
+def frozen_models(profile: Profile) -> tuple[str, str]:
+    """Addresses of the language model and of the CLIP text encoder that a profile's semantic_decoder is made of.
+
+    Raises ValueError where the profile names no text encoder.
+    """
+    text_encoder = profile.generation.get("semantic_decoder", {}).get("text_encoder")
+    if text_encoder is None:
+        raise ValueError(
+            f"profile {profile.name!r} names no text encoder; add "
+            "generation: {semantic_decoder: {text_encoder: ADDRESS}}"
+        )
+    return profile.address("semantic_decoder"), text_encoder
 
 
 def learning_rate_at(step: int, steps: int, recipe: BridgeRecipe) -> float:

@@ -1,0 +1,149 @@
+"""A teacher killed inside a shard goes on from its last save, with the same numbers."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.methods import get_method
+from curation_assets.pools import add_pool
+from curation_assets.scoring import BrokenEngineError, score_samples
+from curation_assets.settings import load_settings
+from curation_assets.stores.saved_rows import SavedRows
+
+CAPTIONS = [f"a {colour} {thing}" for colour in ("red", "blue", "green", "old") for thing in ("kite", "boat", "tree")]
+SHARD = "mine-000000"
+
+
+class KilledError(BaseException):
+    """As a signal would: nothing on the way catches it."""
+
+
+class CountingDecoder:
+    """Gives back the caption without its first letter; refuses what it is told to."""
+
+    def __init__(self, dies_at: int | None = None, refuses: str = "\0") -> None:
+        self.asked: list[str] = []
+        self.dies_at = dies_at
+        self.refuses = refuses
+
+    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+        if self.dies_at is not None and len(self.asked) + len(captions) > self.dies_at:
+            raise KilledError
+        if any(self.refuses in text for text in captions):
+            raise RuntimeError(self.refuses)
+        self.asked += captions
+        return [[text[1:], text] if "red" in text else [text[1:]] for text in captions]
+
+
+def samples(captions: Sequence[str | None]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"sample_id": [f"{i:032x}" for i in range(len(captions))], "caption": captions},
+        schema_overrides={"caption": pl.String},
+    )
+
+
+def run(decoder: CountingDecoder, folder: Path, captions: Sequence[str | None], batch_size: int = 3) -> pl.DataFrame:
+    return score_samples(
+        get_method("sba"),
+        samples(captions),
+        {"semantic_decoder": decoder},
+        batch_size=batch_size,
+        saved=SavedRows(folder, every_seconds=0),
+    )
+
+
+def test_a_killed_run_asks_only_for_the_rest(tmp_path: Path) -> None:
+    captions = [*CAPTIONS[:2], None, "", *CAPTIONS[2:]]
+    whole = run(CountingDecoder(), tmp_path / "whole", captions)
+    with pytest.raises(KilledError):
+        run(CountingDecoder(dies_at=7), tmp_path / "killed", captions)
+    rest = CountingDecoder()
+    resumed = run(rest, tmp_path / "killed", captions, batch_size=4)
+    assert resumed.equals(whole)
+    assert resumed.schema == whole.schema
+    saved_before = 7  # rows 0–8 hold seven captions, one null and one blank; the next batch would have been ten
+    assert len(rest.asked) == len(CAPTIONS) - saved_before
+    again = CountingDecoder()
+    assert run(again, tmp_path / "killed", captions).equals(whole)
+    assert again.asked == []
+
+
+def test_failures_are_kept_with_their_reason_and_do_not_look_like_a_broken_engine(tmp_path: Path) -> None:
+    captions = [*CAPTIONS, "a bad kite", "a bad boat"]
+    with pytest.raises(KilledError):
+        run(CountingDecoder(dies_at=9), tmp_path, captions)
+    resumed = run(CountingDecoder(refuses="bad"), tmp_path, captions, batch_size=2)
+    assert resumed["reason"].to_list() == [None] * 12 + ["engine_error:RuntimeError"] * 2
+    assert resumed["value"].null_count() == 2
+    with pytest.raises(BrokenEngineError):
+        run(CountingDecoder(refuses="a"), tmp_path / "other", captions)
+
+
+def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
+    whole = run(CountingDecoder(), tmp_path, CAPTIONS)
+    parts = sorted(tmp_path.glob("part-*.parquet"))
+    assert len(parts) == 4
+    parts[1].write_bytes(b"cut")
+    decoder = CountingDecoder()
+    assert run(decoder, tmp_path, CAPTIONS).equals(whole)
+    assert decoder.asked == CAPTIONS[3:6]
+
+
+def test_nothing_is_written_before_its_time(tmp_path: Path) -> None:
+    saved = SavedRows(tmp_path / "quick")
+    score_samples(get_method("sba"), samples(CAPTIONS), {"semantic_decoder": CountingDecoder()}, saved=saved)
+    assert not (tmp_path / "quick").exists()
+
+
+class KillingProgress:
+    """A reporter that ends the run after so many rows."""
+
+    def __init__(self, after: int | None) -> None:
+        self.left = after
+        self.rows = 0
+
+    @contextlib.contextmanager
+    def task(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        def advance(count: int) -> None:
+            self.rows += count
+            if self.left is not None and self.rows >= self.left:
+                raise KilledError
+
+        yield advance
+
+
+def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path) -> None:
+    """The shipped models through the flow: killed after two batches, resumed, equal to an uninterrupted run."""
+    profile = tmp_path / "small.yaml"
+    shipped = (Path(__file__).parents[1] / "curation_assets" / "profiles" / "embedded.yaml").read_text()
+    profile.write_text(shipped.replace("semantic_decoder: 64", "semantic_decoder: 4"))
+    pl.DataFrame({"caption": CAPTIONS}).write_csv(tmp_path / "captions.csv")
+
+    def shard_after(home: Path, kill_after: int | None, every: float) -> PoolContext:
+        settings = load_settings(home, str(profile))
+        if not (home / "pools").exists():
+            add_pool(settings, "mine", tmp_path / "captions.csv", options={"distil": True, "save_every_seconds": every})
+        ctx = PoolContext.open(settings, "mine", progress=KillingProgress(kill_after))  # type: ignore[arg-type]
+        tables = tables_of(ctx)
+        raw = [name for name in tables if name.startswith("raw/")]
+        for name in (*raw, "teachers/distillation_sample", "teachers/sba"):
+            materialise_table(ctx, tables[name], SHARD, tables=tables)
+        return ctx
+
+    whole = shard_after(tmp_path / "a", None, 60.0)
+    with pytest.raises(KilledError):
+        shard_after(tmp_path / "b", 8, 0.0)
+    unfinished = whole.store.__class__(tmp_path / "b" / "work" / "mine").unfinished_path("teachers/sba", SHARD)
+    saved = SavedRows(next(unfinished.iterdir())).read()
+    assert saved is not None
+    assert saved.height == 8
+    resumed = shard_after(tmp_path / "b", None, 0.0)
+    first, second = (ctx.store.manifest("teachers/sba", SHARD) for ctx in (whole, resumed))
+    assert first is not None
+    assert second is not None
+    assert first.content_sha256 == second.content_sha256
+    assert not unfinished.exists(), "nothing is left beside a finished table"
