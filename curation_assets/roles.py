@@ -144,6 +144,24 @@ class WordVectors(Engine, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Detection:
+    """One object found in an image."""
+
+    label: str  # as the detector's vocabulary writes it; "stop sign,stopsign" lists synonyms
+    score: float  # in [0, 1]
+    box: tuple[float, float, float, float] | None = None  # left, top, right, bottom in pixels; None: no place known
+
+
+@runtime_checkable
+class ObjectDetector(Engine, Protocol):
+    """Which objects an image shows."""
+
+    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+        """(N,) RGB images → N lists, best first, above the threshold of the engine's settings."""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -157,4 +175,8 @@ ROLES: dict[str, type] = {
     "language_identifier": LanguageIdentifier,
     "lexicon": Lexicon,
     "word_vectors": WordVectors,
+    "object_detector": ObjectDetector,
 }
+
+#: Columns that a role can write for samples that come without them: column → role.
+DERIVED_COLUMNS: dict[str, str] = {"generated_captions": "captioner", "detected_objects": "object_detector"}

@@ -1,6 +1,7 @@
 """Scoring: run a method over a table of samples, or over a file. One row out per row in, a reason for every gap."""
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from PIL import Image
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
 from curation_assets.ratings import read_table
-from curation_assets.roles import Captioner
+from curation_assets.roles import DERIVED_COLUMNS, Captioner, ObjectDetector
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 
@@ -91,15 +92,13 @@ def score_samples(
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
     OutOfBoundsError for a value beyond the method's bounds.
     """
-    if "generated_captions" in method.columns and "generated_captions" not in samples.columns:
-        if "captioner" not in roles:
-            raise ValueError(
-                f"method {method.name!r} reads generated_captions: give samples that column, or the role captioner"
-            )
-        generated = generate_captions(samples, roles["captioner"], load_image=load_image, batch_size=batch_size)
-        samples = samples.with_columns(
-            generated["generated_captions"], generated["reason"].alias("generated_captions_reason")
-        )
+    for column, role in DERIVED_COLUMNS.items():
+        if column not in method.columns or column in samples.columns:
+            continue
+        if role not in roles:
+            raise ValueError(f"method {method.name!r} reads {column}: give samples that column, or the role {role}")
+        derived = _DERIVE[column](samples, roles[role], load_image=load_image, batch_size=batch_size)
+        samples = samples.with_columns(derived[column], derived["reason"].alias(f"{column}_reason"))
     missing = [role for role in method.roles if role not in roles]
     if missing:
         raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
@@ -164,6 +163,56 @@ def generate_captions(
         pl.Series("generated_captions", captions, dtype=pl.List(pl.String)),
         pl.Series("reason", values.reason, dtype=pl.String),
     )
+
+
+def detect_objects(
+    samples: pl.DataFrame,
+    object_detector: ObjectDetector,
+    *,
+    load_image: LoadImage | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Distinct labels of every image, best first: sample_id, detected_objects, detection_scores (lists), reason.
+
+    Both lists are null with a reason where there is no image; an image without a detection has empty ones. The score
+    of a label is that of its best detection. Rows as in `score_samples`; raises BrokenEngineError when the detector
+    fails on everything.
+    """
+
+    def detect_batch(columns: dict[str, list[Any]]) -> Values:
+        best: list[dict[str, float]] = []
+        for found in object_detector.detect_objects(columns["image"]):
+            ranked = sorted(found, key=lambda one: (-one.score, one.label))
+            best.append({one.label: one.score for one in reversed(ranked)})
+        ordered = [sorted(labels.items(), key=lambda pair: (-pair[1], pair[0])) for labels in best]
+        return Values.of(
+            np.zeros(len(ordered)),
+            detected_objects=[[label for label, _ in pairs] for pairs in ordered],
+            detection_scores=[[float(score) for _, score in pairs] for pairs in ordered],
+        )
+
+    values = _evaluate(
+        samples,
+        ("image",),
+        detect_batch,
+        load_image=load_image,
+        batch_size=batch_size,
+        progress=progress,
+        label="role 'object_detector'",
+    )
+    nothing = [None] * samples.height
+    return _row_identity(samples).with_columns(
+        pl.Series("detected_objects", values.details.get("detected_objects", nothing), dtype=pl.List(pl.String)),
+        pl.Series("detection_scores", values.details.get("detection_scores", nothing), dtype=pl.List(pl.Float64)),
+        pl.Series("reason", values.reason, dtype=pl.String),
+    )
+
+
+_DERIVE: dict[str, Callable[..., pl.DataFrame]] = {
+    "generated_captions": generate_captions,
+    "detected_objects": detect_objects,
+}
 
 
 class ContractError(RuntimeError):
@@ -442,7 +491,23 @@ def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
     ]
     # Status and reason of a file are its own business: every row is asked about.
     rest = table.drop("sample_id", "status", "reason", strict=False)
+    rest = rest.with_columns(
+        pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
+        for name in DERIVED_COLUMNS
+        if rest.schema.get(name) == pl.String
+    )
     return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
+
+
+def _as_list(cell: str | None) -> list[str] | None:
+    """A text file's cell of several texts: a JSON list, else one text; empty for none. Null where it is empty."""
+    if cell is None or not cell.strip():
+        return None
+    try:
+        parsed = json.loads(cell) if cell.lstrip().startswith("[") else [cell]
+    except json.JSONDecodeError:  # a caption that begins with a bracket
+        parsed = [cell]
+    return [text for text in parsed if isinstance(text, str)]
 
 
 def _load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:

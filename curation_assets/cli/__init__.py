@@ -2,7 +2,7 @@
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why
+from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why, word_weights
 
 app = typer.Typer(
     name="curate",
@@ -19,6 +19,7 @@ app.command("methods")(score.methods)
 app.command("agree")(agree.agree)
 app.command("explain-icc")(explain.explain_icc)
 app.command("train-sba")(train_sba.train_sba)
+app.command("word-weights")(word_weights.word_weights)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
 app.add_typer(label.app, name="label")

@@ -70,6 +70,8 @@ def companion_addresses(
         lists = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
         named = {part: settings.get(part, own) for part, own in lists.items()}
         return {part: resolve_address(text, pool_models) for part, text in named.items() if text is not None}
+    if role == "object_detector":
+        return _detector_companions(address, settings, pool_models)
     if role not in ("text_to_image", "semantic_decoder"):
         return {}
     folder = local_folder(address)
@@ -91,6 +93,23 @@ def companion_addresses(
             f"name it in the profile: generation: {{{role}: {{text_encoder: 'hub:org/name@revision'}}}}"
         )
     return found
+
+
+def _detector_companions(
+    address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None
+) -> dict[str, ModelAddress]:
+    """The image tower beside a folder of patch labels; for a list of labels, the encoder that its settings name."""
+    place = local_folder(address)
+    if place.is_file():
+        if "image_text_encoder" not in settings:
+            raise ValueError(
+                f"{address.text} is a list of labels: name the model that finds them in the profile, "
+                "generation: {object_detector: {image_text_encoder: 'embedded:clip'}}"
+            )
+        return {"image_text_encoder": resolve_address(settings["image_text_encoder"], pool_models)}
+    config_path = place / "config.json"
+    tower = json.loads(config_path.read_text()).get("tower") if config_path.is_file() else None
+    return {} if tower is None else {"tower": resolve_address(f"path:{place / tower}", pool_models)}
 
 
 def identity_of(

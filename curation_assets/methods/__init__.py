@@ -48,6 +48,7 @@ class FileSetting:
 
     parameter: str  # keyword of the function that receives what `parse` returns
     parse: Callable[[dict[str, list[Any]]], Any]  # columns of the file → value; raises ValueError for a wrong file
+    table: str | None = None  # table of statistics that a pool computes and the method reads there, "stage/name"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Method:
     """A method and the facts that a reader needs to use its numbers.
 
     `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
-    "sample_id", "generated_captions" (list of strings per sample). `roles` name the models it takes as keywords.
+    "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample). `roles` name the models
+    that it takes as keywords.
     The function is called as `function(**columns, **roles)` and returns `Values`; a sample's value depends on
     that sample alone.
     """

@@ -20,6 +20,7 @@ MADE_BY = {
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
     "icc_student": ("icc_student",),
     "parser": ("parser",),
+    "object_detector": ("object_detector",),
 }
 
 
