@@ -34,6 +34,9 @@ BOUNDS_TOLERANCE = 1e-6  # float32 dot products of unit vectors overshoot 1 by a
 #: Columns that tell two rows of one sample_id apart; carried through so that tables can be joined row by row.
 ROW_COLUMNS = ("source_row",)
 
+#: Columns of whole numbers, which text files bring as text.
+NUMBER_COLUMNS = ("original_width", "original_height")
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
@@ -61,13 +64,18 @@ def with_parameters(method: Method, **parameters: Any) -> Method:
             path = Path(str(parameters.pop(setting))).expanduser()
             stat = path.stat() if path.is_file() else None
             stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
-            parameters[file.parameter] = _parsed_file(path, stamp, file.parse)
+            parameters[file.parameter] = _parsed_file(path, stamp, file.parse, file.is_list)
     return replace(method, function=partial(method.function, **parameters))
 
 
 @lru_cache(maxsize=8)
-def _parsed_file(path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any]) -> Any:
-    """What `parse` makes of a table file; `stamp` (size, modification time) tells its versions apart."""
+def _parsed_file(
+    path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
+) -> Any:
+    """What `parse` makes of a file; `stamp` (size, modification time) tells its versions apart."""
+    if is_list:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return parse({"line": [line.strip() for line in lines if line.strip()]})
     return parse(read_table(path).to_dict(as_series=False))
 
 
@@ -412,12 +420,12 @@ def score_file(
             f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
             f"webdataset tar; it has {table.columns}"
         )
-    samples = _as_samples(table)
+    samples = as_samples(table)
     scored = score_samples(
         method,
         samples,
         roles,
-        load_image=partial(_load_row_image, input_path),
+        load_image=partial(load_row_image, input_path),
         batch_size=batch_size,
         progress=progress,
     )
@@ -479,7 +487,7 @@ def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
         yield {"key": key, "caption": caption, "tar": str(tar), "member": image}
 
 
-def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
+def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
     own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
     place = next((name for name in ("url", "image", "key") if name in table.columns), None)
@@ -491,6 +499,9 @@ def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
     ]
     # Status and reason of a file are its own business: every row is asked about.
     rest = table.drop("sample_id", "status", "reason", strict=False)
+    rest = rest.with_columns(
+        pl.col(name).cast(pl.Int64, strict=False) for name in NUMBER_COLUMNS if rest.schema.get(name) == pl.String
+    )
     rest = rest.with_columns(
         pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
         for name in DERIVED_COLUMNS
@@ -510,7 +521,7 @@ def _as_list(cell: str | None) -> list[str] | None:
     return [text for text in parsed if isinstance(text, str)]
 
 
-def _load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
+def load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
     if row.get("member") is not None:
         return decode_image(tar_index(Path(row["tar"])).read(row["member"]))
     if not row.get("image"):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.engines import load_engine
+from curation_assets.evaluations.data_set_score import data_set_scores, foretelling
 from curation_assets.methods import get_method
 from curation_assets.numeric.object_word_quality import label_names, object_word_cosines, top_pair_sum, words_of
 from curation_assets.numeric.relatedness import (
@@ -228,3 +229,20 @@ def test_labels_of_a_list_by_clip(tmp_path: Path) -> None:
     assert np.mean(right) > 0.8
     with pytest.raises(ValueError, match="image_text_encoder"):
         load_engine("object_detector", replace(profile, generation={}))
+
+
+def test_score_column_by_hand() -> None:
+    """METHODS §13.11: min–max per column over the rows, then the plain mean."""
+    table = np.array([[10.0, 0.2, 5.0, 7.0], [20.0, 0.4, 5.0, 5.0], [15.0, 0.8, 5.0, 9.0]])
+    # columns: 0, 1, .5 · 0, 1/3, 1 · constant, .5 each · .5, 0, 1
+    expected = [(0 + 0 + 0.5 + 0.5) / 4, (1 + 1 / 3 + 0.5 + 0) / 4, (0.5 + 1 + 0.5 + 1) / 4]
+    assert data_set_scores(table) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="without gaps"):
+        data_set_scores(np.array([[1.0, np.nan], [1.0, 2.0]]))
+
+
+def test_foretelling_is_reported_with_and_without_adversarial_sets() -> None:
+    found = foretelling([1.0, 2.0, 3.0, 9.0], [0.1, 0.2, 0.3, 0.0], [False, False, False, True])
+    assert found["without_adversarial"] == pytest.approx(1.0)
+    assert found["all_sets"] == pytest.approx(-0.2)  # ranks 1 2 3 4 and 2 3 4 1: 1 − 6·12/60
+    assert foretelling([1.0, 1.0], [0.1, 0.2], [False, False])["all_sets"] is None

@@ -2,7 +2,20 @@
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why, word_weights
+from curation_assets.cli import (
+    agree,
+    bench,
+    diff,
+    explain,
+    label,
+    pool,
+    reward,
+    run,
+    score,
+    train_sba,
+    why,
+    word_weights,
+)
 
 app = typer.Typer(
     name="curate",
@@ -24,4 +37,5 @@ app.command("why")(why.why)
 app.command("diff")(diff.diff)
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
+app.add_typer(reward.app, name="reward")
 app.add_typer(bench.app, name="bench")

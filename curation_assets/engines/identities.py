@@ -70,6 +70,12 @@ def companion_addresses(
         lists = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
         named = {part: settings.get(part, own) for part, own in lists.items()}
         return {part: resolve_address(text, pool_models) for part, text in named.items() if text is not None}
+    if role == "reward_model":
+        config = json.loads((local_folder(address) / "config.json").read_text())
+        text = str(config["pair_encoder"])
+        if text.startswith("../"):  # shipped beside it
+            text = f"path:{local_folder(address) / text}"
+        return {"pair_encoder": resolve_address(text, pool_models)}
     if role == "object_detector":
         return _detector_companions(address, settings, pool_models)
     if role not in ("text_to_image", "semantic_decoder"):

@@ -44,10 +44,11 @@ class Example:
 
 @dataclass(frozen=True)
 class FileSetting:
-    """A setting that names a table file: whoever runs the method reads it, so that the method stays pure."""
+    """A setting that names a file: whoever runs the method reads it, so that the method stays pure."""
 
     parameter: str  # keyword of the function that receives what `parse` returns
     parse: Callable[[dict[str, list[Any]]], Any]  # columns of the file → value; raises ValueError for a wrong file
+    is_list: bool = False  # a text file without header, read as one column `line`, blank lines left out
     table: str | None = None  # table of statistics that a pool computes and the method reads there, "stage/name"
 
 

@@ -21,6 +21,7 @@ MADE_BY = {
     "icc_student": ("icc_student",),
     "parser": ("parser",),
     "object_detector": ("object_detector",),
+    "reward_model": ("reward_model",),
 }
 
 
