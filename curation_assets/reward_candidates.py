@@ -1,5 +1,6 @@
 """Candidate captions of each image for ranking: references, what captioners write, and rewrites by people."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ def gather_candidates(
     source: Path,
     captioners: Mapping[str, Captioner],
     *,
+    beside: Path,
     count: int = 3,
     rewrites: Path | None = None,
     limit: int | None = None,
@@ -24,12 +26,12 @@ def gather_candidates(
     """Columns image, caption, source ('reference', a captioner's address, or 'rewrite'); grouped by image.
 
     A caption that an image has already is left out, as are texts that a ranking file cannot hold. Images are named as
-    `rankings.load_ranked_image` reads them from the folder of `source`. Compress & Align §3.1: 8 to 10 per image.
+    `rankings.load_ranked_image` reads them from the folder `beside`. Compress & Align §3.1: 8 to 10 per image.
     """
     table = read_captions(source)
     if "member" in table.columns:
-        names = [f"{Path(row['tar']).name}:{row['member']}" for row in table.iter_rows(named=True)]
-        table = table.with_columns(pl.Series("image", names))
+        places = [f"{_relative(Path(row['tar']), beside)}:{row['member']}" for row in table.iter_rows(named=True)]
+        table = table.with_columns(pl.Series("image", places))
     if "image" not in table.columns:
         raise ValueError(f"{source}: expected a webdataset or a column image, got {table.columns}")
     images = table["image"].unique(maintain_order=True).to_list()[:limit]
@@ -46,9 +48,17 @@ def gather_candidates(
     if rewrites is not None:
         parts.append(read_table(rewrites).select("image", "caption", pl.lit("rewrite").alias("source")))
     one_line = ~pl.col("caption").str.contains(r"[\t\n\r]") & (pl.col("caption").str.strip_chars() != "")
-    return (
+    found = (
         pl.concat([part.cast(SCHEMA) for part in parts])  # type: ignore[arg-type]
         .filter(pl.col("image").is_in(images) & one_line)
         .unique(["image", "caption"], keep="first", maintain_order=True)
         .sort("image", maintain_order=True)
     )
+    if "member" in table.columns:
+        return found
+    named = {image: _relative(source.parent / image, beside) for image in images}
+    return found.with_columns(pl.col("image").replace_strict(named, return_dtype=pl.String))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()

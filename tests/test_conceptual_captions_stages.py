@@ -1,6 +1,7 @@
 """Conceptual Captions beyond its text filter: overlap, transformation, the count of concepts, the funnel."""
 
 import io
+import json
 import tarfile
 from collections import Counter
 from dataclasses import replace
@@ -219,7 +220,9 @@ def scene_tar(path: Path, size: int) -> None:
         for number, sample in enumerate(plant_pool(size, 11)):
             buffer = io.BytesIO()
             render(sample).save(buffer, format="PNG")
-            for suffix, data in (("png", buffer.getvalue()), ("txt", sample.caption.encode())):
+            sizes = json.dumps({"original_width": sample.scene.width_px, "original_height": sample.scene.height_px})
+            parts = (("png", buffer.getvalue()), ("txt", sample.caption.encode()), ("json", sizes.encode()))
+            for suffix, data in parts:
                 info = tarfile.TarInfo(f"{number:09d}.{suffix}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))

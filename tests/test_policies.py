@@ -260,7 +260,7 @@ def test_with_fraction_widens_prefilters_only_where_needed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank_by": "signals.icc"}, "fraction or threshold, one of them"),
+        ({"rank_by": "signals.icc"}, "fraction, threshold or count, one of them"),
         ({"rank_by": "signals.icc", "fraction": 0.5, "threshold": 0.5}, "one of them"),
         ({"rank_by": "signals.icc", "fraction": 0}, "fraction must be in"),
         ({"rank_by": "icc", "fraction": 0.5}, "stage.table or random"),

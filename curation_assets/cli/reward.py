@@ -44,7 +44,7 @@ def candidates(
     captioners: dict[str, Any] = {
         address: load_engine("captioner", chosen.with_roles(captioner=address)) for address in addresses
     }
-    table = gather_candidates(source, captioners, count=count, rewrites=rewrites, limit=limit)
+    table = gather_candidates(source, captioners, beside=out.parent, count=count, rewrites=rewrites, limit=limit)
     table.write_csv(out, separator="\t", quote_style="never")
     per_image = table.height / max(1, table["image"].n_unique())
     said = f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}"

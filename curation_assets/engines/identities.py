@@ -127,14 +127,14 @@ def identity_of(
     file counts, because editing a tokenizer changes answers too.
     """
     if address.scheme == "open_clip":
-        from curation_assets.engines.open_clip_weights import open_clip_weights
-
-        files = {"open_clip": open_clip_weights(address)}
-        return ModelIdentity(address.text, address.revision, digest_files(files))
-    files = {}
+        return ModelIdentity(address.text, address.revision, digest_files(_open_clip_files("open_clip", address)))
+    files: dict[str, Path | str] = {}
     folder = local_folder(address)
     parts = {"": address, **companion_addresses(role, address, settings, pool_models)}
     for part, part_address in parts.items():
+        if part_address.scheme == "open_clip":
+            files |= _open_clip_files(part, part_address)
+            continue
         is_hub = part_address.scheme == "hub"
         for name, path in folder_files(local_folder(part_address), only_weights=is_hub).items():
             files[f"{part}/{name}" if part else name] = path
@@ -143,6 +143,12 @@ def identity_of(
     # the hub cache keeps each snapshot in a folder named by its commit
     revision = folder.name if address.scheme == "hub" else address.revision
     return ModelIdentity(address.text, revision, digest_files(files))
+
+
+def _open_clip_files(part: str, address: ModelAddress) -> dict[str, Path | str]:
+    from curation_assets.engines.open_clip_weights import open_clip_weights
+
+    return {part: open_clip_weights(address)}
 
 
 def digest_files(files: Mapping[str, Path | str]) -> str:

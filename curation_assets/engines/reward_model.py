@@ -23,6 +23,8 @@ ACTIVATIONS: dict[str, type[nn.Module] | None] = {"none": None, "relu": nn.ReLU}
 def build_mlp(width: int, activation: str = "none") -> nn.Sequential:
     """width → 1024 → 128 → 64 → 16 → 1. 'none' is faithful: the architecture that the paper cites has no activation.
 
+    Weights begin as the library draws them. ImageReward's tiny ones (sd 1/769 in each of five layers) are not copied:
+    on a frozen encoder the first gradients would lie far below AdamW's epsilon.
     Raises ValueError for an unknown activation.
     """
     if activation not in ACTIVATIONS:

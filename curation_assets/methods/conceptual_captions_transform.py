@@ -43,6 +43,7 @@ def conceptual_captions_transform(
             is_common=lambda word: _is_common(word, known, wordnet),
             is_proper_adjective=lambda word: _is_proper_adjective(word, wordnet),
             noun_lemma=lambda word: _noun_lemma(word, wordnet),
+            is_listed=lambda text: text.lower() in known,
             min_words=min_words,
         )
         value[i] = float(done.drop is None)

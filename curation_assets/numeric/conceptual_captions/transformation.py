@@ -16,6 +16,7 @@ Kind = Literal["place", "time", "thing"]
 MODIFIER_LABELS = ("compound", "amod", "nmod", "flat", "poss")
 #: Prepositions whose phrase goes where the name in it is a place, a time, or unknown: where, when and by whom.
 REMOVABLE = ("in", "at", "near", "from", "on", "by", "to", "through", "outside", "inside", "during", "since", "around")
+LONGEST_NAME = 6  # words
 IRREGULAR_PLURALS = {"man": "men", "woman": "women", "person": "people", "child": "children", "foot": "feet"}
 
 
@@ -47,9 +48,12 @@ def transform(
     is_common: Callable[[str], bool],
     is_proper_adjective: Callable[[str], bool],
     noun_lemma: Callable[[str], str],
+    is_listed: Callable[[str], bool] = lambda text: False,
     min_words: int = 3,
 ) -> Transformed:
     """Transform one parsed caption. METHODS §7.4.
+
+    `is_listed`: words that are a name whatever the tagger says.
 
     `is_common`: a proper noun that is a common one in a dictionary, so it is left alone. `is_proper_adjective`:
     "Italian". `noun_lemma`: "dogs" → "dog". Dropped: `unknown_name` (value: how many), `too_short_after` (value: words
@@ -57,7 +61,7 @@ def transform(
     """
     work = _Work(tokens)
     unknown: list[str] = []
-    for run in _names(tokens, is_common):
+    for run in _names(tokens, is_common, is_listed):
         text = " ".join(tokens[i].text for i in run)
         if not any(work.kept[i] for i in run):
             continue  # gone with a phrase around it
@@ -163,17 +167,24 @@ class _Work:
         return words, sorted(concepts)
 
 
-def _names(tokens: list[Token], is_common: Callable[[str], bool]) -> list[list[int]]:
-    """Runs of neighbouring proper nouns; a single one that the dictionary knows as a common noun is no name."""
+def _names(tokens: list[Token], is_common: Callable[[str], bool], is_listed: Callable[[str], bool]) -> list[list[int]]:
+    """Listed names, longest first, and runs of neighbouring proper nouns.
+
+    A single proper noun that the dictionary knows as a common noun is no name.
+    """
     runs: list[list[int]] = []
-    for i, token in enumerate(tokens):
-        if token.pos != "PROPN":
-            continue
-        if runs and runs[-1][-1] == i - 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    return [run for run in runs if len(run) > 1 or not is_common(tokens[run[0]].text)]
+    start = 0
+    while start < len(tokens):
+        ends = range(min(len(tokens), start + LONGEST_NAME), start, -1)
+        end = next((e for e in ends if is_listed(" ".join(token.text for token in tokens[start:e]))), None)
+        if end is None and tokens[start].pos == "PROPN":
+            end = next((e for e in range(start + 1, len(tokens)) if tokens[e].pos != "PROPN"), len(tokens))
+            if end == start + 1 and is_common(tokens[start].text):
+                end = None
+        if end is not None:
+            runs.append(list(range(start, end)))
+        start = end if end is not None else start + 1
+    return runs
 
 
 def _head(tokens: list[Token], run: list[int]) -> int:
