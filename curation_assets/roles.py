@@ -144,6 +144,70 @@ class WordVectors(Engine, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Detection:
+    """One object found in an image."""
+
+    label: str  # as the detector's vocabulary writes it; "stop sign,stopsign" lists synonyms
+    score: float  # in [0, 1]
+    box: tuple[float, float, float, float] | None = None  # left, top, right, bottom in pixels; None: no place known
+
+
+@runtime_checkable
+class ObjectDetector(Engine, Protocol):
+    """Which objects an image shows."""
+
+    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+        """(N,) RGB images → N lists, best first, above the threshold of the engine's settings."""
+        ...
+
+
+@runtime_checkable
+class PairEncoder(Engine, Protocol):
+    """One vector of an image and a caption together: what a reward model reads."""
+
+    def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """(N,) RGB images, (N,) strings → (N, D) float32, not normalised."""
+        ...
+
+
+@runtime_checkable
+class RewardModel(Engine, Protocol):
+    """How much people would like this caption for this image, learned from their rankings."""
+
+    def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """(N,), (N,) → (N,) float64, unbounded; comparable within one trained model only."""
+        ...
+
+
+@dataclass(frozen=True)
+class Synset:
+    """One sense: a set of words that mean the same."""
+
+    offset: int  # byte offset in the data file; with the part of speech it names the sense (n02084071)
+    pos: str  # n, v, a or r
+    words: tuple[str, ...]  # underscores for blanks
+    topic: int  # number of the lexicographer's file: 15 places, 18 people, 28 times
+    hypernyms: tuple[int, ...]  # offsets of what this is a kind of
+    instance_of: tuple[int, ...]  # offsets of what this single thing is one of: a city, an actor
+
+
+@runtime_checkable
+class WordNet(Engine, Protocol):
+    """Princeton's WordNet: senses of English words."""
+
+    def synsets(self, word: str, pos: str = "nvar") -> list[Synset]:
+        """Senses of a word, also of what it is an inflection of, most frequent first, one part of speech after another.
+
+        Case is ignored, blanks are underscores. An unknown word has none.
+        """
+        ...
+
+    def synset(self, offset: int, pos: str = "n") -> Synset:
+        """The sense at an offset. Raises ValueError where there is none."""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -157,4 +221,11 @@ ROLES: dict[str, type] = {
     "language_identifier": LanguageIdentifier,
     "lexicon": Lexicon,
     "word_vectors": WordVectors,
+    "object_detector": ObjectDetector,
+    "pair_encoder": PairEncoder,
+    "reward_model": RewardModel,
+    "wordnet": WordNet,
 }
+
+#: Columns that a role can write for samples that come without them: column → role.
+DERIVED_COLUMNS: dict[str, str] = {"generated_captions": "captioner", "detected_objects": "object_detector"}

@@ -1,6 +1,7 @@
 """Scoring: run a method over a table of samples, or over a file. One row out per row in, a reason for every gap."""
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from PIL import Image
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
 from curation_assets.ratings import read_table
-from curation_assets.roles import Captioner
+from curation_assets.roles import DERIVED_COLUMNS, Captioner, ObjectDetector
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.saved_rows import SavedRows
@@ -33,6 +34,9 @@ BOUNDS_TOLERANCE = 1e-6  # float32 dot products of unit vectors overshoot 1 by a
 
 #: Columns that tell two rows of one sample_id apart; carried through so that tables can be joined row by row.
 ROW_COLUMNS = ("source_row",)
+
+#: Columns of whole numbers, which text files bring as text.
+NUMBER_COLUMNS = ("original_width", "original_height")
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
@@ -61,13 +65,18 @@ def with_parameters(method: Method, **parameters: Any) -> Method:
             path = Path(str(parameters.pop(setting))).expanduser()
             stat = path.stat() if path.is_file() else None
             stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
-            parameters[file.parameter] = _parsed_file(path, stamp, file.parse)
+            parameters[file.parameter] = _parsed_file(path, stamp, file.parse, file.is_list)
     return replace(method, function=partial(method.function, **parameters))
 
 
 @lru_cache(maxsize=8)
-def _parsed_file(path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any]) -> Any:
-    """What `parse` makes of a table file; `stamp` (size, modification time) tells its versions apart."""
+def _parsed_file(
+    path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
+) -> Any:
+    """What `parse` makes of a file; `stamp` (size, modification time) tells its versions apart."""
+    if is_list:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return parse({"line": [line.strip() for line in lines if line.strip()]})
     return parse(read_table(path).to_dict(as_series=False))
 
 
@@ -94,15 +103,13 @@ def score_samples(
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
     OutOfBoundsError for a value beyond the method's bounds.
     """
-    if "generated_captions" in method.columns and "generated_captions" not in samples.columns:
-        if "captioner" not in roles:
-            raise ValueError(
-                f"method {method.name!r} reads generated_captions: give samples that column, or the role captioner"
-            )
-        generated = generate_captions(samples, roles["captioner"], load_image=load_image, batch_size=batch_size)
-        samples = samples.with_columns(
-            generated["generated_captions"], generated["reason"].alias("generated_captions_reason")
-        )
+    for column, role in DERIVED_COLUMNS.items():
+        if column not in method.columns or column in samples.columns:
+            continue
+        if role not in roles:
+            raise ValueError(f"method {method.name!r} reads {column}: give samples that column, or the role {role}")
+        derived = _DERIVE[column](samples, roles[role], load_image=load_image, batch_size=batch_size)
+        samples = samples.with_columns(derived[column], derived["reason"].alias(f"{column}_reason"))
     missing = [role for role in method.roles if role not in roles]
     if missing:
         raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
@@ -171,6 +178,56 @@ def generate_captions(
     )
 
 
+def detect_objects(
+    samples: pl.DataFrame,
+    object_detector: ObjectDetector,
+    *,
+    load_image: LoadImage | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Distinct labels of every image, best first: sample_id, detected_objects, detection_scores (lists), reason.
+
+    Both lists are null with a reason where there is no image; an image without a detection has empty ones. The score
+    of a label is that of its best detection. Rows as in `score_samples`; raises BrokenEngineError when the detector
+    fails on everything.
+    """
+
+    def detect_batch(columns: dict[str, list[Any]]) -> Values:
+        best: list[dict[str, float]] = []
+        for found in object_detector.detect_objects(columns["image"]):
+            ranked = sorted(found, key=lambda one: (-one.score, one.label))
+            best.append({one.label: one.score for one in reversed(ranked)})
+        ordered = [sorted(labels.items(), key=lambda pair: (-pair[1], pair[0])) for labels in best]
+        return Values.of(
+            np.zeros(len(ordered)),
+            detected_objects=[[label for label, _ in pairs] for pairs in ordered],
+            detection_scores=[[float(score) for _, score in pairs] for pairs in ordered],
+        )
+
+    values = _evaluate(
+        samples,
+        ("image",),
+        detect_batch,
+        load_image=load_image,
+        batch_size=batch_size,
+        progress=progress,
+        label="role 'object_detector'",
+    )
+    nothing = [None] * samples.height
+    return _row_identity(samples).with_columns(
+        pl.Series("detected_objects", values.details.get("detected_objects", nothing), dtype=pl.List(pl.String)),
+        pl.Series("detection_scores", values.details.get("detection_scores", nothing), dtype=pl.List(pl.Float64)),
+        pl.Series("reason", values.reason, dtype=pl.String),
+    )
+
+
+_DERIVE: dict[str, Callable[..., pl.DataFrame]] = {
+    "generated_captions": generate_captions,
+    "detected_objects": detect_objects,
+}
+
+
 class ContractError(RuntimeError):
     """A method or an engine broke its contract: a bug, never a sample's fault."""
 
@@ -204,7 +261,8 @@ def _row_identity(samples: pl.DataFrame) -> pl.DataFrame:
 
 def _detail_schema(method: Method) -> dict[str, pl.DataType]:
     """Column types of the method's details, read off its worked example: a shard full of nulls has the same schema."""
-    example = method.function(**method.example.columns, **method.example.roles)
+    worked = method.example
+    example = method.function(**worked.columns, **worked.roles, **worked.settings)
     return {name: pl.Series(column, strict=False).dtype for name, column in example.details.items()}
 
 
@@ -407,12 +465,12 @@ def score_file(
             f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
             f"webdataset tar; it has {table.columns}"
         )
-    samples = _as_samples(table)
+    samples = as_samples(table)
     scored = score_samples(
         method,
         samples,
         roles,
-        load_image=partial(_load_row_image, input_path),
+        load_image=partial(load_row_image, input_path),
         batch_size=batch_size,
         progress=progress,
     )
@@ -474,7 +532,7 @@ def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
         yield {"key": key, "caption": caption, "tar": str(tar), "member": image}
 
 
-def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
+def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
     own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
     place = next((name for name in ("url", "image", "key") if name in table.columns), None)
@@ -486,10 +544,29 @@ def _as_samples(table: pl.DataFrame) -> pl.DataFrame:
     ]
     # Status and reason of a file are its own business: every row is asked about.
     rest = table.drop("sample_id", "status", "reason", strict=False)
+    rest = rest.with_columns(
+        pl.col(name).cast(pl.Int64, strict=False) for name in NUMBER_COLUMNS if rest.schema.get(name) == pl.String
+    )
+    rest = rest.with_columns(
+        pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
+        for name in DERIVED_COLUMNS
+        if rest.schema.get(name) == pl.String
+    )
     return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
 
 
-def _load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
+def _as_list(cell: str | None) -> list[str] | None:
+    """A text file's cell of several texts: a JSON list, else one text; empty for none. Null where it is empty."""
+    if cell is None or not cell.strip():
+        return None
+    try:
+        parsed = json.loads(cell) if cell.lstrip().startswith("[") else [cell]
+    except json.JSONDecodeError:  # a caption that begins with a bracket
+        parsed = [cell]
+    return [text for text in parsed if isinstance(text, str)]
+
+
+def load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
     if row.get("member") is not None:
         return decode_image(tar_index(Path(row["tar"])).read(row["member"]))
     if not row.get("image"):

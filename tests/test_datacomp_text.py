@@ -11,7 +11,7 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.datacomp import broken_caption_rule, broken_image_based_caption_rule, broken_size_rule
 from curation_assets.numeric.selection import select_compat, select_threshold, select_top_fraction
 from curation_assets.roles import LanguageIdentifier
-from curation_assets.scoring import score_samples
+from curation_assets.scoring import score_file, score_samples
 from curation_assets.settings import load_profile
 
 SHARED = Path(__file__).parents[2] / "shared/data"
@@ -142,3 +142,14 @@ def test_other_identifier_folders(tmp_path):
     profile = load_profile("embedded").with_roles(language_identifier=f"path:{tmp_path}")
     with pytest.raises(ValueError, match=r"expected one \.bin or \.ftz model"):
         load_engine("language_identifier", profile)
+
+
+def test_sizes_in_a_text_file_are_numbers(tmp_path):
+    rows = ["caption,original_width,original_height", "a red kite over the sea,640,480", "a red kite over the sea,640,100",
+            "a red kite over the sea,wide,480"]  # fmt: skip
+    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    method = get_method("datacomp_basic")
+    roles = {role: load_engine(role, load_profile("embedded")) for role in method.roles}
+    scored = score_file(method, tmp_path / "pairs.csv", tmp_path / "out.csv", roles)
+    assert scored["datacomp_basic"].to_list() == [1.0, 0.0, None]
+    assert scored["datacomp_basic_reason"].to_list() == [None, None, "no_original_width"]

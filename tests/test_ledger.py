@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -214,7 +215,11 @@ def pools(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
 def policies(draw: st.DrawFn) -> Policy:
     rank_by = draw(st.sampled_from((*REFERENCES, "random")))
     if draw(st.booleans()):
-        return Policy("p", rank_by, threshold=draw(st.sampled_from((0.0, 0.25, 0.7))))
+        cut: dict[str, Any] = draw(
+            st.sampled_from(({"threshold": 0.0}, {"threshold": 0.25}, {"threshold": 0.7}, {"count": 1}, {"count": 4}))
+        )
+        before = [Prefilter(draw(st.sampled_from(REFERENCES)), threshold=0.25)] if draw(st.booleans()) else []
+        return Policy("p", rank_by, prefilters=tuple(before), **cut)
     fraction = draw(st.sampled_from((0.01, 0.2, 0.5, 0.9, 1.0)))
     if fraction < 1 and draw(st.booleans()):
         return Policy("p", rank_by, fraction=fraction, semantics="compat")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curation_assets.methods import all_methods
 from curation_assets.numeric.selection import share_count
 from curation_assets.policies import (
     VERDICT_SCHEMA,
@@ -55,10 +56,43 @@ def pool(values: dict[str, list[float | None]], status: list[str] | None = None,
 
 def test_shipped_policies() -> None:
     assert {"random", "clip", "icc", "icc_after_clip", "sieve", "sieve_clip"} <= set(POLICIES)
-    assert len({policy.fraction for policy in POLICIES.values()}) == 1, "policies of one size can be compared"
+    default = {f"signals.{name}" for name, method in all_methods().items() if method.default}
+    rankings = [one for one in POLICIES.values() if {r for r in one.references if r.startswith("signals.")} <= default]
+    sizes = {policy.fraction for policy in rankings if policy.name != "conceptual_captions"}
+    assert len(sizes) == 1, "policies of one size can be compared"
     assert POLICIES["random"].references == ()
     assert POLICIES["icc_after_clip"].references == ("signals.clip_score", "signals.icc")
     assert all(policy.description for policy in POLICIES.values())
+
+
+def test_prefilters_by_threshold_intersect_with_predicates() -> None:
+    """DataComp: the best by CLIPScore first, then whatever passes every predicate (METHODS §3.2)."""
+    samples, tables = pool({"signals.clip_score": TENTHS, "signals.a": [1, 0] * 5, "signals.b": [1.0] * 8 + [0, 1]})
+    policy = Policy(
+        "p",
+        "signals.a",
+        threshold=1,
+        prefilters=(Prefilter("signals.clip_score", 0.6), Prefilter("signals.b", threshold=1)),
+    )
+    verdicts = apply_policy(policy, samples, tables).verdicts
+    # best six are positions 4–9; b drops 8; a keeps the even ones
+    assert [i for i, verdict in enumerate(verdicts["verdict"]) if verdict == "kept"] == [4, 6]
+    assert verdicts["reason"].to_list()[7:] == ["below_cut:signals.a", "prefilter:signals.b", "below_cut:signals.a"]
+    for wrong in ({}, {"fraction": 0.5, "threshold": 1.0}):
+        with pytest.raises(ValueError, match="needs fraction or threshold"):
+            Prefilter("signals.a", **wrong)
+
+
+def test_a_count_keeps_so_many_or_all() -> None:
+    """Rao et al.'s amalgams are the best so many pairs of a union."""
+    samples, tables = pool({"signals.icc": TENTHS})
+    for count, kept in ((3, 3), (99, 10)):
+        result = apply_policy(Policy("p", "signals.icc", count=count), samples, tables)
+        assert (result.verdicts["verdict"] == "kept").sum() == kept
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        Policy("p", "signals.icc", count=0)
+    with pytest.raises(ValueError, match="one of them"):
+        Policy("p", "signals.icc", count=3, fraction=0.5)
 
 
 TENTHS: list[float | None] = [i / 10 for i in range(1, 11)]
@@ -226,7 +260,7 @@ def test_with_fraction_widens_prefilters_only_where_needed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank_by": "signals.icc"}, "fraction or threshold, one of them"),
+        ({"rank_by": "signals.icc"}, "fraction, threshold or count, one of them"),
         ({"rank_by": "signals.icc", "fraction": 0.5, "threshold": 0.5}, "one of them"),
         ({"rank_by": "signals.icc", "fraction": 0}, "fraction must be in"),
         ({"rank_by": "icc", "fraction": 0.5}, "stage.table or random"),

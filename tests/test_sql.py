@@ -24,6 +24,10 @@ SAMPLES = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "
 SIGNAL = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "value": "DOUBLE", "reason": "VARCHAR"}
 SCHEMAS = {"raw.samples": SAMPLES, **{f"signals.{name}": SIGNAL for name in ("clip_score", "icc", "sieve")}}
 
+CC = "conceptual_captions"
+SCHEMAS |= {f"signals.{name}": SIGNAL for name in (CC, f"{CC}_image", f"{CC}_overlap")}
+SCHEMAS[f"signals.{CC}_transform"] = {**SIGNAL, "text": "VARCHAR", "concepts": "VARCHAR[]"}
+
 TEXT = """-- Grain: one row per sample.
 -- test: unique sample_id
 -- test: not_null quality

@@ -6,7 +6,20 @@ import sys
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why
+from curation_assets.cli import (
+    agree,
+    bench,
+    diff,
+    explain,
+    label,
+    pool,
+    reward,
+    run,
+    score,
+    train_sba,
+    why,
+    word_weights,
+)
 
 
 def _mute_standard_error() -> None:
@@ -35,8 +48,10 @@ app.command("methods")(score.methods)
 app.command("agree")(agree.agree)
 app.command("explain-icc")(explain.explain_icc)
 app.command("train-sba")(train_sba.train_sba)
+app.command("word-weights")(word_weights.word_weights)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
+app.add_typer(reward.app, name="reward")
 app.add_typer(bench.app, name="bench")

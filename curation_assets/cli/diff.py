@@ -11,8 +11,9 @@ from rich.table import Table
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_folder, policies_of
-from curation_assets.lineage.diff import Difference, compare, find_policy, save_policy, what_if
+from curation_assets.lineage.diff import Difference, compare, find_policy, iou_at, save_policy, what_if
 from curation_assets.lineage.rows import PoolRows
+from curation_assets.numeric.selection import check_fraction
 from curation_assets.pools import list_pools
 from curation_assets.settings import Settings
 from curation_assets.stores.shard_store import ShardStore
@@ -27,6 +28,7 @@ def diff(
     pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
     fraction: Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")] = None,
     threshold: Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")] = None,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
     home: HomeOption = None,
@@ -36,6 +38,13 @@ def diff(
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
     one = find_policy(known, left)
+    if at is not None:
+        table = iou_at(PoolRows.read(ctx.store), one, find_policy(known, right or left), _shares(at))
+        if json:
+            typer.echo(json_format.dumps(table.to_dicts(), indent=1))
+        else:
+            _print_table(f"IoU of {left} and {right or left}", table)
+        return
     other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold)
     if one == other:
         raise ValueError(
@@ -49,6 +58,17 @@ def diff(
     _show(found)
     if path is not None:
         console.print(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.", highlight=False, soft_wrap=True)
+
+
+def _shares(text: str) -> list[float]:
+    """Numbers between commas. Raises ValueError for anything else, or a share outside (0, 1]."""
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"--at takes shares such as .1,.2,.3, got {text!r}") from error
+    for share in shares:
+        check_fraction(share)
+    return shares
 
 
 def the_pool(settings: Settings, name: str | None) -> str:

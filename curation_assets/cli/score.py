@@ -5,13 +5,14 @@ from typing import Annotated
 
 import polars as pl
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
 from curation_assets.progress import reporter_for
-from curation_assets.roles import ROLES
+from curation_assets.roles import DERIVED_COLUMNS, ROLES
 from curation_assets.scoring import read_captions, score_file, with_parameters
 from curation_assets.settings import Profile
 
@@ -87,29 +88,38 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
 
 
 def roles_asked(method: Method, source: Path) -> list[str]:
-    """Roles to load: the method's, and the captioner where it reads generated captions that the file does not bring."""
-    roles = list(method.roles)
-    if "generated_captions" in method.columns and "generated_captions" not in read_captions(source).columns:
-        roles.append("captioner")
-    return roles
+    """Roles to load: the method's, and the captioner or detector where it reads what the file does not bring."""
+    derived = [column for column in DERIVED_COLUMNS if column in method.columns]
+    given = read_captions(source).columns if derived else []
+    return [*method.roles, *(DERIVED_COLUMNS[column] for column in derived if column not in given)]
 
 
-def methods() -> None:
-    """List every scoring method with its unit, direction and source; pools run those marked default, score runs any."""
+@errors_as_sentences
+def methods(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the README's table.")] = False,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
+    ] = None,
+) -> None:
+    """List every scoring method with unit, direction, source and profiles; pools run those marked default."""
+    from curation_assets.reporting.method_table import markdown_table, method_rows, write_table
+
+    if into is not None:
+        console.print(f"{into}: {'written' if write_table(into) else 'up to date'}", highlight=False, soft_wrap=True)
+        return
+    if markdown:
+        typer.echo(markdown_table())
+        return
     table = Table(box=None, pad_edge=False)
-    for heading in ("method", "stage", "runs", "unit", "bounds", "better", "needs", "version", "source"):
-        table.add_column(heading)
-    for method in all_methods().values():
-        low, high = method.bounds
+    for heading in ("method", "stage", "runs", "unit", "better", "reads", "profiles", "version", "source"):
+        table.add_column(heading, overflow="fold")
+    for method, row in zip(all_methods().values(), method_rows(), strict=True):
         table.add_row(
             method.name,
             method.stage,
             "default" if method.default else "if named",
-            method.unit,
-            f"{low:g} … {high:g}",
-            method.direction,
-            ", ".join(method.columns),
+            *(escape(row[name]) for name in ("unit", "better", "reads", "profiles")),
             method.version,
-            method.source,
+            escape(row["source"]),
         )
     console.print(table)

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 DEFAULT_BATCH_SIZE = 64
+OPEN_CLIP_ROLES = ("image_text_encoder", "pair_encoder")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def load_engine(role: str, profile: Profile, *, pool_models: Path | None = None)
     ModelUnavailableError when weights are missing.
     """
     address, settings = _parse(role, profile, pool_models)
-    if address.scheme == "open_clip" and role != "image_text_encoder":
+    if address.scheme == "open_clip" and role not in OPEN_CLIP_ROLES:
         raise ValueError(
-            f"role {role!r} cannot be filled by {address.text!r}; open_clip: serves image_text_encoder only"
+            f"role {role!r} cannot be filled by {address.text!r}; open_clip: serves {', '.join(OPEN_CLIP_ROLES)} only"
         )
     device = resolve_device(profile.device)
     identity = identity_of(role, address, settings, pool_models)

@@ -19,7 +19,9 @@ PACKAGE_MODELS = {
     "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
     "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
 }
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy")
+#: Data that a Debian package brings: package → (folder, a file in it).
+DEBIAN_DATA = {"wordnet-base": ("/usr/share/wordnet", "data.noun")}
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian")
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
@@ -53,8 +55,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
 
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
-    `teachers/`, what it trained for them), `spacy:NAME`
-    (an installed spaCy pipeline package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
+    `teachers/`, what it trained for them), `spacy:NAME` (an installed spaCy pipeline package), `debian:wordnet-base`
+    (data of an installed Debian package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -87,6 +89,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return ModelAddress(text, scheme, rest, "pool", folder)
     if scheme == "spacy":
         return _spacy_package(text, rest)
+    if scheme == "debian":
+        return _debian_data(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -136,6 +140,18 @@ def _spacy_package(text: str, name: str) -> ModelAddress:
             f"address {text!r}: package {name!r} holds {len(found)} spaCy pipelines (config.cfg), expected one"
         )
     return ModelAddress(text, "spacy", name, found[0].name, found[0])
+
+
+def _debian_data(text: str, package: str) -> ModelAddress:
+    if package not in DEBIAN_DATA:
+        raise ValueError(f"address {text!r}: known packages are {', '.join(DEBIAN_DATA)}; or use path:/folder")
+    place, file = DEBIAN_DATA[package]
+    if not (Path(place) / file).is_file():
+        raise ModelUnavailableError(
+            f"{text}: no {place}/{file}; install the Debian package {package} (apt-get install {package}), or name a "
+            "folder with the same files in the profile (path:/folder)"
+        )
+    return ModelAddress(text, "debian", package, "installed", Path(place))
 
 
 def local_folder(address: ModelAddress) -> Path:

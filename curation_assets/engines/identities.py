@@ -70,6 +70,14 @@ def companion_addresses(
         lists = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
         named = {part: settings.get(part, own) for part, own in lists.items()}
         return {part: resolve_address(text, pool_models) for part, text in named.items() if text is not None}
+    if role == "reward_model":
+        config = json.loads((local_folder(address) / "config.json").read_text())
+        text = str(config["pair_encoder"])
+        if text.startswith("../"):  # shipped beside it
+            text = f"path:{local_folder(address) / text}"
+        return {"pair_encoder": resolve_address(text, pool_models)}
+    if role == "object_detector":
+        return _detector_companions(address, settings, pool_models)
     if role not in ("text_to_image", "semantic_decoder"):
         return {}
     folder = local_folder(address)
@@ -94,6 +102,23 @@ def companion_addresses(
     return found
 
 
+def _detector_companions(
+    address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None
+) -> dict[str, ModelAddress]:
+    """The image tower beside a folder of patch labels; for a list of labels, the encoder that its settings name."""
+    place = local_folder(address)
+    if place.is_file():
+        if "image_text_encoder" not in settings:
+            raise ValueError(
+                f"{address.text} is a list of labels: name the model that finds them in the profile, "
+                "generation: {object_detector: {image_text_encoder: 'embedded:clip'}}"
+            )
+        return {"image_text_encoder": resolve_address(settings["image_text_encoder"], pool_models)}
+    config_path = place / "config.json"
+    tower = json.loads(config_path.read_text()).get("tower") if config_path.is_file() else None
+    return {} if tower is None else {"tower": resolve_address(f"path:{place / tower}", pool_models)}
+
+
 def identity_of(
     role: str, address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None = None
 ) -> ModelIdentity:
@@ -103,14 +128,14 @@ def identity_of(
     file counts, because editing a tokenizer changes answers too.
     """
     if address.scheme == "open_clip":
-        from curation_assets.engines.open_clip_weights import open_clip_weights
-
-        files = {"open_clip": open_clip_weights(address)}
-        return ModelIdentity(address.text, address.revision, digest_files(files))
-    files = {}
+        return ModelIdentity(address.text, address.revision, digest_files(_open_clip_files("open_clip", address)))
+    files: dict[str, Path | str] = {}
     folder = local_folder(address)
     parts = {"": address, **companion_addresses(role, address, settings, pool_models)}
     for part, part_address in parts.items():
+        if part_address.scheme == "open_clip":
+            files |= _open_clip_files(part, part_address)
+            continue
         is_hub = part_address.scheme == "hub"
         for name, path in folder_files(local_folder(part_address), only_weights=is_hub).items():
             files[f"{part}/{name}" if part else name] = path
@@ -119,6 +144,12 @@ def identity_of(
     # the hub cache keeps each snapshot in a folder named by its commit
     revision = folder.name if address.scheme == "hub" else address.revision
     return ModelIdentity(address.text, revision, digest_files(files))
+
+
+def _open_clip_files(part: str, address: ModelAddress) -> dict[str, Path | str]:
+    from curation_assets.engines.open_clip_weights import open_clip_weights
+
+    return {part: open_clip_weights(address)}
 
 
 def digest_files(files: Mapping[str, Path | str]) -> str:

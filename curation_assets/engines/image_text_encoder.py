@@ -22,6 +22,7 @@ from curation_assets.engines.addresses import (
     unavailable_message,
 )
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length, unique_texts
+from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
 from curation_assets.engines.open_clip_weights import check_open_clip_name
 from curation_assets.roles import ModelIdentity
 
@@ -115,14 +116,17 @@ class ClipTextFeature:
         return run_by_length(list(texts), self.batch_size, encode)
 
 
-def load(request: EngineRequest) -> OpenClipEncoder:
+def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval:
     """The encoder behind embedded:, path:, hub: or open_clip: addresses.
 
     A folder holds open_clip_config.json and either open_clip_model.safetensors or transformers weights of a
-    CLIPModel (model.safetensors), which are renamed in memory. Raises ValueError for any other folder.
+    CLIPModel (model.safetensors), which are renamed in memory; or it holds a BlipForImageTextRetrieval, whose
+    contrastive (ITC) vectors then answer. Raises ValueError for any other folder.
     """
     quiet_loading()
     address = request.address
+    if address.scheme != "open_clip" and is_blip_retrieval(local_folder(address)):
+        return BlipRetrieval(request.identity, local_folder(address), request.batch_size, request.device)
     loader = _from_catalogue if address.scheme == "open_clip" else _from_folder
     model, preprocess, tokenize = loader(address)
     return OpenClipEncoder(request.identity, model, preprocess, tokenize, request.batch_size, request.device)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table
+from curation_assets.flow import PoolContext, Table, text_tables
 from curation_assets.flow.filtered import policies_of
 from curation_assets.flow.subset_training import budget_of, captioning_of, metrics_by_policy_and_seed, retrieval_of
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage. Training downstream models needs an evaluation set, which only the world pool brings."""
+    yield from text_tables.tables(ctx)
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
     downstream: tuple[str, ...] = ()
     if ctx.option("downstream", ctx.pool.kind == "world"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
-from curation_assets.flow.fused import recipes
+from curation_assets.flow.fused import missing_signals, recipes
 from curation_assets.lineage.ledger import (
     LEDGER,
     check_against_verdicts,
@@ -85,8 +85,13 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
                 f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
             )
         policies = {name: policies[name] for name in wanted if name in policies}
+    else:  # a shipped policy waits until the pool runs its signals
+        policies = {name: one for name, one in policies.items() if not missing_signals(ctx, one.references)}
     fraction = ctx.option("fraction", None)
-    shipped = [policy if fraction is None else policy.with_fraction(fraction) for policy in policies.values()]
+    shipped = [  # a policy that cuts by value keeps its value
+        policy if fraction is None or policy.fraction is None else policy.with_fraction(fraction)
+        for policy in policies.values()
+    ]
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
 

@@ -1,11 +1,12 @@
 """fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.methods import all_methods
 from curation_assets.sql import SqlModel, check_tests, load_models, run_model
 from curation_assets.stores.catalog import open_pool
 
@@ -15,9 +16,20 @@ class SqlTestFailedError(ValueError):
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table per SQL model of the stage."""
+    """One table per SQL model of the stage whose signals the pool runs."""
     for model in recipes().values():
-        yield _model_table(model)
+        if not missing_signals(ctx, model.references):
+            yield _model_table(model)
+
+
+def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
+    """Methods behind 'signals.name' references that this pool does not run, those of recipes included."""
+    run = {method.name for method in ctx.methods("signals")}
+    reached = set(references)
+    for reference in references:
+        reached |= set(recipes()[reference].references) if reference in recipes() else set()
+    names = {one.removeprefix("signals.") for one in reached if one.startswith("signals.")}
+    return sorted((names & set(all_methods())) - run)
 
 
 @functools.cache

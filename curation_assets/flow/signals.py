@@ -1,12 +1,15 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
 from curation_assets.methods import Method
-from curation_assets.scoring import DEFAULT_CAPTION_COUNT, generate_captions, score_samples
+from curation_assets.roles import DERIVED_COLUMNS
+from curation_assets.scoring import DEFAULT_CAPTION_COUNT, detect_objects, generate_captions, score_samples
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -23,27 +26,49 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row per sample: captions sampled from its image (nucleus), kept for every method that asks.",
         kinds=("torch", "polars"),
     )
-    for method in ctx.methods("signals"):
+    methods = ctx.methods("signals")
+    if any("detected_objects" in method.columns for method in methods):
+        yield Table(
+            name="signals/detected_objects",
+            grain="shard",
+            inputs=("raw/samples",),
+            version="1",
+            compute=_detected_objects,
+            roles=("object_detector",),
+            continues="raw/samples",
+            description="One row per sample: labels of the objects in its image, best first, with their scores.",
+            kinds=("torch", "polars"),
+        )
+    for method in methods:
         yield _signal_table(ctx, method)
 
 
 def _signal_table(ctx: PoolContext, method: Method) -> Table:
-    inputs = ["raw/samples"]
-    if "generated_captions" in method.columns:
-        inputs.append("signals/generated_captions")
+    derived = [column for column in DERIVED_COLUMNS if column in method.columns]
+    inputs = ["raw/samples", *(f"signals/{column}" for column in derived)]
+    given = ctx.profile.methods.get(method.name, {})
+    fitted = {
+        file.table: file
+        for setting, file in method.file_settings.items()
+        if file.table is not None and setting not in given
+    }
+    inputs += fitted
     if "student" in method.roles and ctx.profile.address("student").startswith("pool:"):
         inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         samples = ctx.store.read("raw/samples", shard)
-        if "generated_captions" in method.columns:
-            generated = ctx.store.read("signals/generated_captions", shard)
+        for column in derived:
+            written = ctx.store.read(f"signals/{column}", shard)
             samples = samples.with_columns(
-                generated["generated_captions"], generated["reason"].alias("generated_captions_reason")
+                written[column], written["reason"].alias(f"{column}_reason")
             )  # row for row: both carry on raw/samples
+        statistics = {
+            file.parameter: file.parse(ctx.store.read(table).to_dict(as_series=False)) for table, file in fitted.items()
+        }
         with ctx.progress.task(f"{method.name} {shard}", samples.height) as advance:
             return score_samples(
-                method,
+                replace(method, function=partial(method.function, **statistics)) if statistics else method,
                 samples,
                 ctx.engines(method.roles),
                 load_image=ctx.image_loader(),
@@ -65,6 +90,18 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         ),
         kinds=("torch", "polars"),
     )
+
+
+def _detected_objects(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    samples = ctx.store.read("raw/samples", shard)
+    with ctx.progress.task(f"objects {shard}", samples.height) as advance:
+        return detect_objects(
+            samples,
+            ctx.engines(["object_detector"])["object_detector"],
+            load_image=ctx.image_loader(),
+            batch_size=ctx.batch_size(["object_detector"]),
+            progress=advance,
+        )
 
 
 def _generated_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.word_weights import tables as word_weight_tables
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import held_out_fusion
 from curation_assets.numeric.standardise import (
@@ -31,7 +32,9 @@ TEACHERS = ("vba", "sba")
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Tables of this stage; none where the pool distils no student of its own."""
+    """Tables of this stage: word weights where relatedness runs, the rest where the pool distils its own student."""
+    if any(method.name == "relatedness" for method in ctx.methods("signals")):
+        yield from word_weight_tables(ctx)
     if not ctx.distils:
         return
     teachers = tuple(f"teachers/{name}" for name in TEACHERS)

@@ -1,6 +1,6 @@
 """The difference between two policies on one pool: overlap, shifts, what each signal decides, nearest misses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,30 @@ def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEARE
         pl.concat([_leave_one_out(rows, one) for one in judged[: 1 if left == right else 2]]),
         pl.concat([_nearest(rows, facts, judged[i], judged[1 - i], nearest) for i in (0, 1)]),
     )
+
+
+def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
+    """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; METHODS §2.5.
+
+    chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
+    """
+    told = []
+    judged = int(rows.is_kept.sum())
+    for fraction in fractions:
+        kept = [judge(policy.with_fraction(fraction), rows).is_kept for policy in (left, right)]
+        overlap = Overlap.of(*kept)
+        told.append(
+            {
+                "fraction": fraction,
+                "left": overlap.left,
+                "right": overlap.right,
+                "both": overlap.both,
+                "iou": overlap.iou,
+                "chance_iou": overlap.chance_iou(judged),
+            }
+        )
+    schema = {"fraction": pl.Float64, "left": pl.Int64, "right": pl.Int64, "both": pl.Int64}
+    return pl.DataFrame(told, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
 
 
 def overlap_of_ledgers(left: Path, right: Path) -> Overlap:
@@ -283,7 +307,7 @@ def what_if(policy: Policy, *, fraction: float | None = None, threshold: float |
         return replace(policy.with_fraction(fraction), name=f"{policy.name}_{fraction:g}".replace(".", "_"))
     if threshold is not None:
         name = f"{policy.name}_from_{threshold:g}".replace(".", "_").replace("-", "minus_")
-        return replace(policy, name=name, fraction=None, threshold=threshold, semantics="exact")
+        return replace(policy, name=name, fraction=None, count=None, threshold=threshold, semantics="exact")
     return policy
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from curation_assets.lineage.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
-from curation_assets.numeric.selection import share_count
-from curation_assets.policies import Cut, Policy, PolicyCut
+from curation_assets.policies import Cut, Policy, PolicyCut, Step, kept_count
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,15 @@ def judge(policy: Policy, rows: PoolRows) -> Judged:
     at_stake = np.flatnonzero(rows.is_kept)  # ascending, and so by sample_id: a stable sort breaks ties as we want
     reason[at_stake] = -1
     pool_size = len(at_stake)
-    steps = [(one.rank_by, one.fraction) for one in policy.prefilters] + [(policy.rank_by, policy.fraction)]
+    steps = policy.steps
     cuts = []
-    for number, (rank_by, fraction) in enumerate(steps):
+    for number, one in enumerate(steps):
+        rank_by = one.rank_by
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]
         is_valued = ~np.isnan(values)
         order = np.argsort(-values, kind="stable")[: int(is_valued.sum())]  # positions in at_stake, best first
-        count, threshold, boundary = _cut(policy, values[order], pool_size, fraction)
+        count, threshold, boundary = _cut(policy, values[order], pool_size, one)
         last = at_stake[order[count - 1]] if boundary else None
         step[at_stake], rank[at_stake] = number, 0
         rank[at_stake[order]] = np.arange(1, len(order) + 1)
@@ -85,17 +85,17 @@ def judge(policy: Policy, rows: PoolRows) -> Judged:
     )
 
 
-def _cut(policy: Policy, ordered: np.ndarray, pool_size: int, fraction: float | None) -> tuple[int, float, bool]:
+def _cut(policy: Policy, ordered: np.ndarray, pool_size: int, step: Step) -> tuple[int, float, bool]:
     """(how many pass, the smallest passing value, whether ties at it go by sample_id). `ordered` (M,) best first."""
-    if fraction is None:
-        assert policy.threshold is not None, policy
-        return int((ordered >= policy.threshold).sum()), float(policy.threshold), False
+    if step.threshold is not None:
+        return int((ordered >= step.threshold).sum()), float(step.threshold), False
     if policy.semantics == "compat":
+        assert step.fraction is not None, policy
         if not len(ordered):
             raise ValueError(f"policy {policy.name!r}: no sample has a value of {policy.rank_by}; nothing to cut")
-        threshold = float(ordered[int(len(ordered) * fraction)])
+        threshold = float(ordered[int(len(ordered) * step.fraction)])
         return int((ordered >= threshold).sum()), threshold, False
-    count = min(share_count(pool_size, fraction), len(ordered))
+    count = min(kept_count(step, pool_size), len(ordered))
     return (count, float(ordered[count - 1]), True) if count else (0, np.inf, False)
 
 

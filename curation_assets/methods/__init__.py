@@ -44,10 +44,12 @@ class Example:
 
 @dataclass(frozen=True)
 class FileSetting:
-    """A setting that names a table file: whoever runs the method reads it, so that the method stays pure."""
+    """A setting that names a file: whoever runs the method reads it, so that the method stays pure."""
 
     parameter: str  # keyword of the function that receives what `parse` returns
     parse: Callable[[dict[str, list[Any]]], Any]  # columns of the file → value; raises ValueError for a wrong file
+    is_list: bool = False  # a text file without header, read as one column `line`, blank lines left out
+    table: str | None = None  # table of statistics that a pool computes and the method reads there, "stage/name"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Method:
     """A method and the facts that a reader needs to use its numbers.
 
     `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
-    "sample_id", "generated_captions" (list of strings per sample). `roles` name the models it takes as keywords.
+    "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample). `roles` name the models
+    that it takes as keywords.
     The function is called as `function(**columns, **roles)` and returns `Values`; a sample's value depends on
     that sample alone.
     """

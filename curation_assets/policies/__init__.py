@@ -35,10 +35,32 @@ Semantics = Literal["exact", "compat"]
 
 @dataclass(frozen=True)
 class Prefilter:
-    """A first cut: only the best `fraction` of the pool by `rank_by` go on."""
+    """A first cut: only the best `fraction` of the pool by `rank_by`, or values from `threshold` on, go further.
+
+    A filter that says 1 or 0 is a threshold of 1. Subsets are intersected (DataComp, SIEVE §4.3) by prefilters with
+    thresholds, or a fraction first and thresholds after it. Raises ValueError unless exactly one of both is given.
+    """
 
     rank_by: str
-    fraction: float  # of the kept samples of the pool, (0, 1]
+    fraction: float | None = None  # of the kept samples of the pool, (0, 1]
+    threshold: float | None = None  # in the unit of rank_by; keeps values ≥ it
+
+    def __post_init__(self) -> None:
+        if (self.fraction is None) == (self.threshold is None):
+            raise ValueError(
+                f"prefilter {self.rank_by} needs fraction or threshold, one of them; got {self.fraction}, "
+                f"{self.threshold}"
+            )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One cut of a policy in the order in which they are made: exactly one of the three says how much passes."""
+
+    rank_by: str
+    fraction: float | None
+    threshold: float | None
+    count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,13 +69,14 @@ class Policy:
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
     many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
-    ties; METHODS §2.4). Raises ValueError unless exactly one of `fraction` and `threshold` is given.
+    ties; METHODS §2.4). Raises ValueError unless exactly one of `fraction`, `threshold` and `count` is given.
     """
 
     name: str
     rank_by: str  # "stage.table" whose value (or quality) ranks, or "random"
     fraction: float | None = None
     threshold: float | None = None  # in the unit of rank_by; keeps values ≥ it
+    count: int | None = None  # so many samples, such as Rao et al.'s amalgams of 2,015,000
     prefilters: tuple[Prefilter, ...] = ()
     seed: int = 0  # for rank_by random
     semantics: Semantics = "exact"
@@ -61,8 +84,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         where = f"policy {self.name!r}"
-        if (self.fraction is None) == (self.threshold is None):
-            raise ValueError(f"{where} needs fraction or threshold, one of them; got {self.fraction}, {self.threshold}")
+        given = [one for one in (self.fraction, self.threshold, self.count) if one is not None]
+        if len(given) != 1:
+            raise ValueError(f"{where} needs fraction, threshold or count, one of them; got {given or 'none'}")
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"{where}: count must be at least 1, got {self.count}")
         if self.semantics not in ("exact", "compat"):
             raise ValueError(f"{where}: semantics must be 'exact' or 'compat', got {self.semantics!r}")
         if self.semantics == "compat" and (self.prefilters or self.fraction is None or self.fraction >= 1):
@@ -71,7 +97,7 @@ class Policy:
             if share is not None:
                 check_fraction(share)
         for prefilter in self.prefilters:
-            if self.fraction is not None and prefilter.fraction < self.fraction:
+            if self.fraction is not None and prefilter.fraction is not None and prefilter.fraction < self.fraction:
                 raise ValueError(
                     f"{where}: prefilter {prefilter.rank_by} keeps {prefilter.fraction} of the pool, less than the "
                     f"final {self.fraction}; both are fractions of the whole pool"
@@ -92,13 +118,22 @@ class Policy:
         content = {**asdict(self), "description": None, "code_version": CODE_VERSION}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The prefilters in order, then the cut itself."""
+        first = (Step(one.rank_by, one.fraction, one.threshold) for one in self.prefilters)
+        return (*first, Step(self.rank_by, self.fraction, self.threshold, self.count))
+
     def with_fraction(self, fraction: float) -> "Policy":
         """The same policy with another fraction (in place of its threshold); wider prefilters stay as they are.
 
         A prefilter that would keep less than `fraction` keeps just as much, and so decides nothing.
         """
-        prefilters = tuple(replace(one, fraction=max(one.fraction, fraction)) for one in self.prefilters)
-        return replace(self, fraction=fraction, threshold=None, prefilters=prefilters)
+        prefilters = tuple(
+            one if one.fraction is None else replace(one, fraction=max(one.fraction, fraction))
+            for one in self.prefilters
+        )
+        return replace(self, fraction=fraction, threshold=None, count=None, prefilters=prefilters)
 
 
 @dataclass(frozen=True)
@@ -208,8 +243,14 @@ def policy_content(policy: Policy) -> dict[str, Any]:
     for one in fields(Policy):
         value = getattr(policy, one.name)
         if one.name in ("name", "rank_by") or value != one.default:
-            content[one.name] = [asdict(prefilter) for prefilter in value] if one.name == "prefilters" else value
+            content[one.name] = (
+                [_without_nones(prefilter) for prefilter in value] if one.name == "prefilters" else value
+            )
     return content
+
+
+def _without_nones(prefilter: Prefilter) -> dict[str, Any]:
+    return {name: value for name, value in asdict(prefilter).items() if value is not None}
 
 
 def apply_policy(policy: Policy, samples: pl.DataFrame, values: Mapping[str, pl.DataFrame]) -> PolicyResult:
@@ -314,26 +355,32 @@ def _fit_cut(policy: Policy, pool: _Pool) -> PolicyCut:
     n = len(pool.ids)
     at_stake = np.arange(n)  # positions that reached the cut
     cuts = []
-    for rank_by, fraction in _steps(policy):
-        values, ids = pool.values[rank_by][at_stake], pool.ids[at_stake].tolist()
-        selection = _select(policy, values, ids, n, fraction)
+    for step in policy.steps:
+        values, ids = pool.values[step.rank_by][at_stake], pool.ids[at_stake].tolist()
+        selection = _select(policy, values, ids, n, step)
         valued = int((~np.isnan(values)).sum())
-        cuts.append(Cut(rank_by, len(ids), valued, selection.kept_count, selection.threshold, selection.boundary_id))
+        cuts.append(
+            Cut(step.rank_by, len(ids), valued, selection.kept_count, selection.threshold, selection.boundary_id)
+        )
         at_stake = at_stake[selection.is_kept]
     return PolicyCut(policy.name, policy.version, n, _fingerprint(pool), tuple(cuts))
 
 
-def _steps(policy: Policy) -> list[tuple[str, float | None]]:
-    return [(one.rank_by, one.fraction) for one in policy.prefilters] + [(policy.rank_by, policy.fraction)]
-
-
-def _select(policy: Policy, values: np.ndarray, ids: list[str], pool_size: int, fraction: float | None) -> Selection:
-    if fraction is None:
-        assert policy.threshold is not None, policy
-        return select_threshold(values, ids, policy.threshold)
+def _select(policy: Policy, values: np.ndarray, ids: list[str], pool_size: int, step: Step) -> Selection:
+    if step.threshold is not None:
+        return select_threshold(values, ids, step.threshold)
     if policy.semantics == "compat":
-        return select_compat(values, ids, fraction)
-    return select_top_count(values, ids, share_count(pool_size, fraction))
+        assert step.fraction is not None, policy
+        return select_compat(values, ids, step.fraction)
+    return select_top_count(values, ids, kept_count(step, pool_size))
+
+
+def kept_count(step: Step, pool_size: int) -> int:
+    """How many samples a step by fraction or count keeps of a pool, if so many have a value."""
+    if step.count is not None:
+        return step.count
+    assert step.fraction is not None, step
+    return share_count(pool_size, step.fraction)
 
 
 def _fingerprint(pool: _Pool) -> str:

@@ -20,6 +20,8 @@ MADE_BY = {
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
     "icc_student": ("icc_student",),
     "parser": ("parser",),
+    "object_detector": ("object_detector",),
+    "reward_model": ("reward_model",),
 }
 
 

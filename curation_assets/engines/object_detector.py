@@ -1,0 +1,220 @@
+"""The role object_detector: a transformers detector, dense labels of an image tower, or zero-shot labels of a list."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from scipy import ndimage
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForObjectDetection,
+    CLIPVisionModel,
+    VisionEncoderDecoderModel,
+)
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.batches import chunks, quiet_loading
+from curation_assets.roles import Detection, ImageTextEncoder, ModelIdentity
+
+#: What the detector behind Visual Genome features keeps (METHODS §8.2): boxes from .2 on, at most 100.
+THRESHOLD, MAX_BOXES = 0.2, 100
+ZERO_SHOT_LABELS = 10  # METHODS §7, stage 3
+ZERO_SHOT_PROMPT = "a photo of {}"
+
+
+class TransformersDetector:
+    """Any model of `AutoModelForObjectDetection` with the image processor that belongs to its weights."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        model: Any,
+        processor: Any,
+        settings: Mapping[str, Any],
+        batch_size: int,
+        device: str,
+    ) -> None:
+        """Settings: threshold (.2), min_boxes (0), max_boxes (100)."""
+        self.identity = identity
+        self.model = model
+        self.processor = processor
+        self.threshold = float(settings.get("threshold", THRESHOLD))
+        self.min_boxes = int(settings.get("min_boxes", 0))
+        self.max_boxes = int(settings.get("max_boxes", MAX_BOXES))
+        self.batch_size = batch_size
+        self.device = device
+
+    @torch.inference_mode()
+    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+        """(N,) images → N lists, best first: those from the threshold on, at least min_boxes, at most max_boxes."""
+        found: list[list[Detection]] = []
+        for batch in chunks(images, self.batch_size):
+            inputs = self.processor([image.convert("RGB") for image in batch], return_tensors="pt").to(self.device)
+            outputs = self.model(**inputs)
+            sizes = [(image.height, image.width) for image in batch]
+            found += [
+                self._kept(raw)
+                for raw in self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
+            ]
+        return found
+
+    def _kept(self, raw: Mapping[str, torch.Tensor]) -> list[Detection]:
+        names = self.model.config.id2label
+        order = torch.argsort(raw["scores"], descending=True, stable=True).tolist()
+        ranked = [
+            Detection(names[int(raw["labels"][i])], float(raw["scores"][i]), _box(raw["boxes"][i].tolist()))
+            for i in order[: self.max_boxes]
+        ]
+        return [one for place, one in enumerate(ranked) if one.score >= self.threshold or place < self.min_boxes]
+
+
+class PatchLabels:
+    """A linear reading of each patch of an image tower; touching patches of one label are one object."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        tower: CLIPVisionModel,
+        processor: Any,
+        folder: Path,
+        settings: Mapping[str, Any],
+        batch_size: int,
+    ) -> None:
+        """`folder`: config.json with labels (the first is null: no object) and threshold, model.safetensors."""
+        config = json.loads((folder / "config.json").read_text())
+        state = load_file(folder / "model.safetensors")
+        self.identity = identity
+        self.tower = tower
+        self.processor = processor
+        self.labels: list[str | None] = config["labels"]
+        self.threshold = float(settings.get("threshold", config["threshold"]))
+        self.weight, self.bias = state["weight"].float(), state["bias"].float()  # (C, D), (C,)
+        self.batch_size = batch_size
+
+    @torch.inference_mode()
+    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+        """(N,) images → N lists, best first; the score of an object is that of its surest patch."""
+        found: list[list[Detection]] = []
+        for batch in chunks(images, self.batch_size):
+            pixels = self.processor([image.convert("RGB") for image in batch], return_tensors="pt").pixel_values
+            logits = patch_features(self.tower, pixels) @ self.weight.T + self.bias  # (B, P, C)
+            shares = logits.softmax(-1).numpy()
+            found += [self._objects(one, image.size) for one, image in zip(shares, batch, strict=True)]
+        return found
+
+    def _objects(self, shares: np.ndarray, size: tuple[int, int]) -> list[Detection]:
+        side = round(len(shares) ** 0.5)
+        shares = shares.reshape(side, side, -1)
+        label = shares.argmax(-1)  # (side, side)
+        patch_px = min(size) / side  # the tower sees the central square
+        left, top = (size[0] - min(size)) / 2, (size[1] - min(size)) / 2
+        found = []
+        for number in np.unique(label[label > 0]).tolist():
+            regions, count = ndimage.label(label == number)
+            for region, (rows, columns) in zip(range(1, count + 1), ndimage.find_objects(regions), strict=True):
+                score = float(shares[..., number][regions == region].max())
+                if score >= self.threshold:
+                    box = (columns.start, rows.start, columns.stop, rows.stop)
+                    placed = [edge * patch_px + offset for edge, offset in zip(box, (left, top) * 2, strict=True)]
+                    found.append(Detection(str(self.labels[number]), score, _box(placed)))
+        return sorted(found, key=lambda one: (-one.score, one.label, one.box))
+
+
+class ZeroShotLabels:
+    """The nouns of a list that CLIP finds nearest to the image: labels without places."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        encoder: ImageTextEncoder,
+        labels: Sequence[str],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Settings: count (10 labels per image), prompt ('a photo of {}'). Raises ValueError without labels."""
+        if not labels:
+            raise ValueError(f"{identity.address}: expected one label a line, found none")
+        self.identity = identity
+        self.encoder = encoder
+        self.labels = list(labels)
+        self.count = int(settings.get("count", ZERO_SHOT_LABELS))
+        prompt = str(settings.get("prompt", ZERO_SHOT_PROMPT))
+        names = [prompt.format(label.partition(",")[0]) for label in self.labels]
+        self.vectors = encoder.embed_texts(names)  # (L, D)
+
+    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+        """(N,) images → N lists of `count` labels, nearest first; the score is (1 + cosine) / 2, in [0, 1]."""
+        cosines = self.encoder.embed_images(images) @ self.vectors.T if images else np.zeros((0, len(self.labels)))
+        found = []
+        for row in cosines:  # (L,)
+            nearest = np.argsort(-row, kind="stable")[: self.count]
+            scores = np.clip((1 + row[nearest]) / 2, 0, 1)
+            found.append([Detection(self.labels[i], float(s)) for i, s in zip(nearest, scores, strict=True)])
+        return found
+
+
+def _box(edges: Sequence[float]) -> tuple[float, float, float, float]:
+    left, top, right, bottom = (float(edge) for edge in edges)
+    return left, top, right, bottom
+
+
+def patch_features(tower: CLIPVisionModel, pixels: torch.Tensor) -> torch.Tensor:
+    """(B, 3, H, W) → (B, P, D): what the tower says of each patch, to mean 0 and variance 1 per patch."""
+    hidden = tower(pixels).last_hidden_state[:, 1:]
+    return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:])
+
+
+def read_tower(folder: Path) -> Any:
+    """The image tower of a captioner's folder."""
+    quiet_loading()
+    model = VisionEncoderDecoderModel.from_pretrained(
+        folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
+    )
+    return model.get_encoder().eval()
+
+
+def load(request: EngineRequest) -> TransformersDetector | PatchLabels | ZeroShotLabels:
+    """embedded:object_detector; a folder or hub repository of a transformers detector; a text file of labels.
+
+    A text file asks the model that its setting `image_text_encoder` names.
+    """
+    place = local_folder(request.address)
+    if place.is_file():
+        from curation_assets.engines import image_text_encoder
+
+        companion = request.companions["image_text_encoder"]
+        encoder = image_text_encoder.load(
+            EngineRequest(
+                "image_text_encoder",
+                companion,
+                {},
+                {},
+                request.batch_size,
+                request.device,
+                request.identity,
+            )
+        )
+        lines = [line.strip() for line in place.read_text(encoding="utf-8").splitlines()]
+        return ZeroShotLabels(request.identity, encoder, [line for line in lines if line], request.settings)
+    quiet_loading()
+    if "tower" in request.companions:
+        tower = local_folder(request.companions["tower"])
+        processor = AutoImageProcessor.from_pretrained(tower, local_files_only=True)
+        return PatchLabels(request.identity, read_tower(tower), processor, place, request.settings, request.batch_size)
+    model: Any = AutoModelForObjectDetection.from_pretrained(
+        place, local_files_only=True, use_safetensors=True, dtype=torch.float32
+    )
+    processor = AutoImageProcessor.from_pretrained(place, local_files_only=True)
+    return TransformersDetector(
+        request.identity,
+        model.to(request.device).eval(),
+        processor,
+        request.settings,
+        request.batch_size,
+        request.device,
+    )

@@ -1,0 +1,33 @@
+"""The role pair_encoder: BLIP's multimodal encoder, or CLIP's two vectors side by side with their product."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.engines import EngineRequest, image_text_encoder
+from curation_assets.engines.blip_retrieval import BlipRetrieval
+from curation_assets.roles import ImageTextEncoder, ModelIdentity
+
+
+class TwoTowerPairs:
+    """Vectors u, v of a two-tower model as (u, v, √D · u ∘ v): the product lets a linear layer weigh the cosine."""
+
+    def __init__(self, identity: ModelIdentity, encoder: ImageTextEncoder) -> None:
+        self.identity = identity
+        self.encoder = encoder
+
+    def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """(N,), (N,) → (N, 3 D) float32; an image that comes again is encoded once."""
+        distinct: dict[int, int] = {}
+        places = [distinct.setdefault(id(image), len(distinct)) for image in images]
+        first = {place: image for image, place in zip(images, places, strict=True)}
+        seen = self.encoder.embed_images([first[place] for place in range(len(first))])[places]  # (N, D)
+        read = self.encoder.embed_texts(captions)
+        return np.concatenate([seen, read, seen * read * np.sqrt(seen.shape[1])], axis=1).astype(np.float32)
+
+
+def load(request: EngineRequest) -> BlipRetrieval | TwoTowerPairs:
+    """Any address that image_text_encoder takes. A BlipForImageTextRetrieval answers with its multimodal state."""
+    encoder = image_text_encoder.load(request)
+    return encoder if isinstance(encoder, BlipRetrieval) else TwoTowerPairs(request.identity, encoder)

@@ -1,0 +1,82 @@
+"""The role reward_model: an MLP on frozen vectors of image and caption, trained by `curate reward train`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import nn
+
+from curation_assets.engines import EngineRequest, pair_encoder
+from curation_assets.engines.addresses import local_folder
+from curation_assets.roles import ModelIdentity, PairEncoder
+
+HIDDEN = (1024, 128, 64, 16)  # Compress & Align, supplement: five linear layers in all
+DROPOUT = (0.2, 0.2, 0.1)  # after the first three
+ACTIVATIONS: dict[str, type[nn.Module] | None] = {"none": None, "relu": nn.ReLU}
+
+
+def build_mlp(width: int, activation: str = "none") -> nn.Sequential:
+    """width → 1024 → 128 → 64 → 16 → 1. 'none' is faithful: the architecture that the paper cites has no activation.
+
+    Weights begin as the library draws them. ImageReward's tiny ones (sd 1/769 in each of five layers) are not copied:
+    on a frozen encoder the first gradients would lie far below AdamW's epsilon.
+    Raises ValueError for an unknown activation.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    chosen = ACTIVATIONS[activation]
+    layers: list[nn.Module] = []
+    for number, (before, after) in enumerate(zip((width, *HIDDEN), (*HIDDEN, 1), strict=True)):
+        layers.append(nn.Linear(before, after))
+        if number < len(HIDDEN) and chosen is not None:
+            layers.append(chosen())
+        if number < len(DROPOUT):
+            layers.append(nn.Dropout(DROPOUT[number]))
+    return nn.Sequential(*layers)
+
+
+class RewardEngine:
+    """Rewards of pairs: their vector, standardised as in training, through the MLP."""
+
+    def __init__(
+        self, identity: ModelIdentity, encoder: PairEncoder, folder: Path, batch_size: int, device: str
+    ) -> None:
+        """`folder`: config.json (width, activation) and model.safetensors, as `save_reward_model` writes them."""
+        config = json.loads((folder / "config.json").read_text())
+        state = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+        self.identity = identity
+        self.encoder = encoder
+        self.mean, self.scale = state.pop("mean"), state.pop("scale")
+        mlp = build_mlp(int(config["width"]), str(config["activation"]))
+        mlp.load_state_dict(state)
+        self.mlp = mlp.eval().to(device)
+        self.batch_size = batch_size
+        self.device = device
+
+    @torch.inference_mode()
+    def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """(N,), (N,) → (N,) float64, unbounded."""
+        if not captions:
+            return np.zeros(0)
+        features = torch.from_numpy(self.encoder.embed_pairs(images, captions)).float()
+        if features.shape[1] != len(self.mean):
+            raise ValueError(
+                f"{self.identity.address}: trained on {len(self.mean)} numbers per pair, its pair encoder now gives "
+                f"{features.shape[1]}; train it anew (curate reward train)"
+            )
+        standard = ((features - self.mean) / self.scale).to(self.device)
+        # one row at a time costs little and makes a reward independent of the rows beside it
+        return np.array([float(self.mlp(row[None])[0, 0]) for row in standard], dtype=np.float64)
+
+
+def load(request: EngineRequest) -> RewardEngine:
+    """A folder that `curate reward train` wrote, or embedded:reward_model. Its config names the pair encoder."""
+    folder = local_folder(request.address)
+    companion = request.companions["pair_encoder"]
+    asked: Any = EngineRequest("pair_encoder", companion, {}, {}, request.batch_size, request.device, request.identity)
+    return RewardEngine(request.identity, pair_encoder.load(asked), folder, request.batch_size, request.device)

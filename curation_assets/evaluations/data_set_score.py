@@ -1,0 +1,39 @@
+"""One score per training set from many downstream metrics, and how well a data-set metric foretells it (Rao et al.)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import spearmanr
+
+
+def data_set_scores(metrics: np.ndarray) -> np.ndarray:
+    """(S training sets, M metrics, higher is better) → (S,) in [0, 1]: the mean of each column's min–max values.
+
+    Each column is scaled over all rows, the set without pre-training included; averaging per task first would be wrong
+    (METHODS §8.4). A constant column tells nothing and counts .5. Raises ValueError for gaps or fewer than two sets.
+    """
+    table = np.asarray(metrics, dtype=np.float64)
+    if table.ndim != 2 or len(table) < 2 or not np.isfinite(table).all():
+        raise ValueError(f"expected a table of at least two training sets without gaps, got shape {table.shape}")
+    low, span = table.min(axis=0), np.ptp(table, axis=0)
+    scaled = np.divide(table - low, span, out=np.full_like(table, 0.5), where=span > 0)
+    return scaled.mean(axis=1)
+
+
+def foretelling(
+    averages: Sequence[float], scores: Sequence[float], adversarial: Sequence[bool]
+) -> dict[str, float | None]:
+    """Spearman correlation of a metric's average per training set with the sets' scores, ties averaged.
+
+    `all_sets`, and `without_adversarial`, which leaves out sets such as RandomCaptions (METHODS §8.5: report both).
+    None where one side is constant or fewer than two sets are left.
+    """
+    keep = ~np.asarray(adversarial, dtype=bool)
+    values, wanted = np.asarray(averages, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    return {"all_sets": _spearman(values, wanted), "without_adversarial": _spearman(values[keep], wanted[keep])}
+
+
+def _spearman(left: np.ndarray, right: np.ndarray) -> float | None:
+    if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
+        return None
+    return float(spearmanr(left, right).statistic)

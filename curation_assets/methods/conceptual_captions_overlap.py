@@ -1,0 +1,41 @@
+"""Conceptual Captions, image and text together: does the caption name something that the image shows?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.conceptual_captions.overlap import overlapping_words
+
+
+def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequence[Sequence[str]]) -> Values:
+    """How many words of the caption name a label of the image; the paper keeps 1 or more. METHODS §7, stage 3.
+
+    A blank caption has no value (reason `empty_caption`). Details: words (those that overlap).
+    """
+    found = [overlapping_words(text, labels) for text, labels in zip(caption, detected_objects, strict=True)]
+    is_blank = [not text.strip() for text in caption]
+    value = np.array([np.nan if blank else len(words) for blank, words in zip(is_blank, found, strict=True)])
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank], {"words": found})
+
+
+METHOD = Method(
+    name="conceptual_captions_overlap",
+    function=conceptual_captions_overlap,
+    columns=("caption", "detected_objects"),
+    roles=(),
+    unit="words",
+    bounds=(0.0, float("inf")),
+    direction="higher",
+    source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; METHODS §7, stage 3",
+    version="1",
+    summary="How many of the caption's words name something in the image?",
+    default=False,
+    example=Example(
+        columns={
+            "caption": ["two red kites over a beach", "a moment to remember", "Kite"],
+            "detected_objects": [["kite", "sandy beach"], ["kite"], ["kite"]],
+        },
+        value=[2.0, 0.0, 1.0],
+    ),
+)

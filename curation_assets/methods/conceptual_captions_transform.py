@@ -1,0 +1,164 @@
+"""Conceptual Captions, text transformation: names become what they name; what is left must still say something."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerplate
+from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
+from curation_assets.numeric.dependency import Token
+from curation_assets.roles import Parser, Synset, WordNet
+
+PLACES, TIMES = 15, 28  # lexicographer files of WordNet
+
+
+def conceptual_captions_transform(
+    caption: Sequence[str],
+    parser: Parser,
+    wordnet: WordNet,
+    entities: Mapping[str, str] | None = None,
+    min_words: int = 3,
+) -> Values:
+    """1 where a caption can be told without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
+
+    What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
+    then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
+    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or tells where,
+    when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
+    rule, rule_value, rule_about. A blank caption has no value (reason `empty_caption`).
+    """
+    known = {name.lower(): noun for name, noun in (entities or {}).items()}
+    asked = [i for i, text in enumerate(caption) if text.strip()]
+    parsed = parser.parse_texts([crop_boilerplate(caption[i]) for i in asked]) if asked else []
+    value = np.full(len(caption), np.nan)
+    details: dict[str, list[Any]] = {
+        name: [None] * len(caption) for name in ("text", "concepts", "rule", "rule_value", "rule_about")
+    }
+    for i, tokens in zip(asked, parsed, strict=True):
+        done = transform(
+            tokens,
+            lambda name: _meaning(name, known, wordnet),
+            is_common=lambda word: _is_common(word, known, wordnet),
+            is_proper_adjective=lambda word: _is_proper_adjective(word, wordnet),
+            noun_lemma=lambda word: _noun_lemma(word, wordnet),
+            is_listed=lambda text: text.lower() in known,
+            min_words=min_words,
+        )
+        value[i] = float(done.drop is None)
+        details["text"][i], details["concepts"][i] = done.text, done.concepts
+        if done.drop is not None:
+            told = (done.drop.rule, float(done.drop.value), done.drop.about)
+            for name, what in zip(("rule", "rule_value", "rule_about"), told, strict=True):
+                details[name][i] = what
+    return Values(value, [None if text.strip() else "empty_caption" for text in caption], details)
+
+
+def _meaning(name: str, entities: Mapping[str, str], wordnet: WordNet) -> Meaning | None:
+    words = name.split()
+    for start in range(len(words)):
+        rest = " ".join(words[start:])
+        if rest.lower() in entities:
+            return Meaning(entities[rest.lower()], _kind_of_noun(entities[rest.lower()], wordnet))
+        for sense in wordnet.synsets(rest, "n"):
+            if sense.topic == TIMES:
+                return Meaning(_shown(sense), "time")
+            if sense.instance_of:
+                return Meaning(
+                    _shown(wordnet.synset(sense.instance_of[0])), "place" if sense.topic == PLACES else "thing"
+                )
+    return None
+
+
+def _kind_of_noun(noun: str, wordnet: WordNet) -> Kind:
+    senses = wordnet.synsets(noun, "n")
+    topic = senses[0].topic if senses else None
+    return "place" if topic == PLACES else "time" if topic == TIMES else "thing"
+
+
+def _shown(sense: Synset) -> str:
+    return sense.words[0].replace("_", " ")
+
+
+def _is_common(word: str, entities: Mapping[str, str], wordnet: WordNet) -> bool:
+    """Whether the word's first sense as a noun is no single thing and no date ("Kite" in a title)."""
+    senses = [] if word.lower() in entities else wordnet.synsets(word, "n")
+    return bool(senses) and not senses[0].instance_of and senses[0].topic != TIMES and senses[0].words[0].islower()
+
+
+def _is_proper_adjective(word: str, wordnet: WordNet) -> bool:
+    senses = wordnet.synsets(word, "a")
+    return bool(senses) and senses[0].words[0][:1].isupper()
+
+
+def _noun_lemma(word: str, wordnet: WordNet) -> str:
+    senses = wordnet.synsets(word, "n")
+    forms = {one.lower().replace("_", " ") for sense in senses for one in sense.words}
+    return word if not senses or word in forms else min(forms, key=lambda form: (-_shared(form, word), form))
+
+
+def _shared(form: str, word: str) -> int:
+    """Letters with which both begin."""
+    return next((i for i, (a, b) in enumerate(zip(form, word, strict=False)) if a != b), min(len(form), len(word)))
+
+
+def parse_entities(columns: dict[str, list[Any]]) -> dict[str, str]:
+    """Name → what it is. Raises ValueError for other columns."""
+    if not {"name", "hypernym"} <= set(columns):
+        raise ValueError(f"entities need the columns name and hypernym, got {sorted(columns)}")
+    return dict(zip(columns["name"], columns["hypernym"], strict=True))
+
+
+class _ExampleParser:
+    """Every word hangs on the last one; capitals are names; 'in' makes a phrase with its noun."""
+
+    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+        return [self._parse(text.split()) for text in texts]
+
+    def _parse(self, words: list[str]) -> list[Token]:
+        heads = {"crowd at a concert in Paris": [0, 3, 3, 0, 5, 3], "Zyx Zyxel waves her red hat": [2, 0, 2, 5, 5, 2]}
+        found = heads.get(" ".join(words), [len(words) - 1] * len(words))
+        tags = {"a": ("DET", "det"), "in": ("ADP", "case"), "at": ("ADP", "case"), "waves": ("VERB", "ROOT")}
+        return [
+            Token(word, *_tagged(tags.get(word, ("PROPN" if word[0].isupper() else "NOUN", "nmod"))), head)
+            for word, head in zip(words, found, strict=True)
+        ]
+
+
+def _tagged(pair: tuple[str, str]) -> tuple[str, str, str]:
+    return pair[0], "NN", pair[1]
+
+
+class _ExampleWordNet:
+    """Paris is a city."""
+
+    def synsets(self, word: str, pos: str = "nvar") -> list[Synset]:
+        if "n" not in pos or word.lower() not in ("paris", "concert", "crowd", "hat", "car"):
+            return []
+        is_paris = word.lower() == "paris"
+        return [Synset(1, "n", (word,), PLACES if is_paris else 6, (), (2,) if is_paris else ())]
+
+    def synset(self, offset: int, pos: str = "n") -> Synset:
+        return Synset(offset, "n", ("city",), PLACES, (), ())
+
+
+METHOD = Method(
+    name="conceptual_captions_transform",
+    function=conceptual_captions_transform,
+    columns=("caption",),
+    roles=("parser", "wordnet"),
+    unit="1 passes, 0 does not",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="Conceptual Captions (Sharma et al. 2018) §3, text transformation with hypernymization; METHODS §7.4",
+    version="1",
+    summary="Does the caption still say something once names, dates and places are gone?",
+    default=False,
+    file_settings={"entities_file": FileSetting("entities", parse_entities)},
+    example=Example(
+        columns={"caption": ["crowd at a concert in Paris", "Zyx Zyxel waves her red hat", "Paris car"]},
+        value=[1.0, 0.0, 0.0],  # "crowd at a concert"; nobody knows Zyx Zyxel; "car" alone is too short
+        roles={"parser": _ExampleParser(), "wordnet": _ExampleWordNet()},
+    ),
+)

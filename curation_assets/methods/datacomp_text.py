@@ -1,0 +1,94 @@
+"""DataComp's text-based filter: an English caption with a word whose first sense is in a list of WordNet ids."""
+
+import re
+from collections.abc import Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods.datacomp_caption import ExampleIdentifier
+from curation_assets.numeric.datacomp import ENGLISH
+from curation_assets.roles import LanguageIdentifier, Synset, WordNet
+
+WORDNET_ID = re.compile(r"^n?(\d{8})$")
+
+
+def datacomp_text(
+    caption: Sequence[str],
+    language_identifier: LanguageIdentifier,
+    wordnet: WordNet,
+    wordnet_offsets: Set[int] | None = None,
+) -> Values:
+    """1 where the likeliest language is English and a word's first sense is listed, else 0. METHODS §3.2.
+
+    Words are what stands between blanks, punctuation included ("dog," has no sense), and only the first sense counts,
+    whatever its part of speech; offsets are compared without it. All three as in the reference. The setting
+    `wordnet_ids` names the list (ImageNet-21k's: one n######## a line).
+    Details: rule (`not_english`, `no_listed_word` or null), word (the first that is listed), language.
+    Reason: `no_wordnet_ids` where no list is given.
+    """
+    if wordnet_offsets is None:
+        n = len(caption)
+        nothing: list[str | None] = [None] * n
+        return Values(np.full(n, np.nan), ["no_wordnet_ids"] * n, dict.fromkeys(("rule", "word", "language"), nothing))
+    languages, _ = language_identifier.identify_languages(caption)
+    rules: list[str | None] = []
+    words: list[str | None] = []
+    for text, language in zip(caption, languages, strict=True):
+        found = None
+        if language == ENGLISH:
+            found = next((word for word in text.split() if _first_offset(word, wordnet) in wordnet_offsets), None)
+        rules.append("not_english" if language != ENGLISH else "no_listed_word" if found is None else None)
+        words.append(found)
+    return Values.of(np.array([float(rule is None) for rule in rules]), rule=rules, word=words, language=languages)
+
+
+def _first_offset(word: str, wordnet: WordNet) -> int | None:
+    senses = wordnet.synsets(word)
+    return senses[0].offset if senses else None
+
+
+def parse_wordnet_ids(columns: dict[str, list[Any]]) -> frozenset[int]:
+    """Offsets of ids such as n02084071. Raises ValueError for a line of another form, or an empty list."""
+    matches = [(line, WORDNET_ID.match(line)) for line in columns["line"]]
+    wrong = [line for line, match in matches if match is None]
+    if wrong or not matches:
+        raise ValueError(f"expected WordNet ids such as n02084071, one a line, got {wrong[0] if wrong else 'none'!r}")
+    return frozenset(int(match.group(1)) for _, match in matches if match is not None)
+
+
+class _ExampleWordNet:
+    """Dogs and running; only the dog is an animal."""
+
+    def synsets(self, word: str, pos: str = "nvar") -> list[Synset]:
+        offsets = {"dog": (2084071, "n"), "dogs": (2084071, "n"), "running": (7451463, "n")}
+        if word not in offsets:
+            return []
+        offset, one = offsets[word]
+        return [Synset(offset, one, (word,), 5, (), ())]
+
+    def synset(self, offset: int, pos: str = "n") -> Synset:
+        raise ValueError(f"no sense at offset {offset}")
+
+
+METHOD = Method(
+    name="datacomp_text",
+    function=datacomp_text,
+    columns=("caption",),
+    roles=("language_identifier", "wordnet"),
+    unit="1 passes, 0 does not",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="DataComp (Gadre et al. 2023) §3.2, text-based filtering; METHODS §3.2",
+    version="1",
+    summary="Is the caption English, and is one of its words an object of ImageNet-21k?",
+    default=False,
+    file_settings={"wordnet_ids": FileSetting("wordnet_offsets", parse_wordnet_ids, is_list=True)},
+    example=Example(
+        columns={"caption": ["two dogs", "a dog, running", "der dog", "nothing"]},
+        value=[1.0, 0.0, 0.0, 0.0],  # listed; "dog," has no sense, running is not listed; German; no word known
+        roles={"language_identifier": ExampleIdentifier(), "wordnet": _ExampleWordNet()},
+        settings={"wordnet_offsets": frozenset({2084071})},
+    ),
+)

@@ -1,0 +1,48 @@
+"""Reward (Compress & Align): would people prefer this caption for this image? A model of their rankings says."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import RewardModel
+
+
+def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: RewardModel) -> Values:
+    """The model's reward of each pair. Compress & Align §3; METHODS §9. Values of two trained models do not compare.
+
+    A blank caption has no value (reason `empty_caption`).
+    """
+    asked = [i for i, text in enumerate(caption) if text.strip()]
+    value = np.full(len(caption), np.nan)
+    if asked:
+        value[asked] = reward_model.reward_pairs([image[i] for i in asked], [caption[i] for i in asked])
+    return Values(value, [None if text.strip() else "empty_caption" for text in caption])
+
+
+class _ExampleRewardModel:
+    """Likes words."""
+
+    def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        return np.array([float(len(text.split()) - 2) for text in captions])
+
+
+METHOD = Method(
+    name="reward",
+    function=reward,
+    columns=("image", "caption"),
+    roles=("reward_model",),
+    unit="reward, comparable within one trained model",
+    bounds=(float("-inf"), float("inf")),
+    direction="higher",
+    source="Compress & Align (supplement: architecture; METHODS §9)",
+    version="1",
+    summary="Would people prefer this caption for this image?",
+    default=False,
+    example=Example(
+        columns={"image": [Image.new("RGB", (1, 1))] * 2, "caption": ["a red kite", "kite"]},
+        value=[1.0, -1.0],
+        roles={"reward_model": _ExampleRewardModel()},
+    ),
+)
