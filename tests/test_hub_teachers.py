@@ -417,9 +417,9 @@ def with_bridge_of_its_own(home: Path, hub: Path, **options: Any) -> PoolContext
     generation = {role: dict(settings) for role, settings in profile.generation.items()}
     del generation["semantic_decoder"]["bridge"]
     home.mkdir(exist_ok=True)
-    (home / "tiny.yaml").write_text(
-        yaml.safe_dump({"name": "tiny", "device": "cpu", "roles": dict(profile.roles), "generation": generation})
-    )
+    roles = {**profile.roles, "student": "pool:icc_student"}
+    content = {"name": "tiny", "device": "cpu", "roles": roles, "generation": generation}
+    (home / "tiny.yaml").write_text(yaml.safe_dump(content))
     captions = [*TRAINING_CAPTIONS, TRAINING_CAPTIONS[0]]  # one comes twice
     pl.DataFrame({"caption": captions, "uid": [f"{i:032x}" for i in range(len(captions))]}).write_csv(home / "c.csv")
     settings = load_settings(home, str(home / "tiny.yaml"))

@@ -100,7 +100,7 @@ def test_nothing_is_written_before_its_time(tmp_path: Path) -> None:
 
 
 class KillingProgress:
-    """A reporter that ends the run after so many rows."""
+    """A reporter that ends the run after so many rows of the teacher."""
 
     def __init__(self, after: int | None) -> None:
         self.left = after
@@ -109,7 +109,7 @@ class KillingProgress:
     @contextlib.contextmanager
     def task(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
         def advance(count: int) -> None:
-            self.rows += count
+            self.rows += count if name.startswith("sba") else 0
             if self.left is not None and self.rows >= self.left:
                 raise KilledError
 
