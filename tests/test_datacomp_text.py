@@ -144,9 +144,11 @@ def test_other_identifier_folders(tmp_path):
         load_engine("language_identifier", profile)
 
 
+SIZES = (("640", "480"), ("640", "100"), ("wide", "480"))
+
+
 def test_sizes_in_a_text_file_are_numbers(tmp_path):
-    rows = ["caption,original_width,original_height", "a red kite over the sea,640,480", "a red kite over the sea,640,100",
-            "a red kite over the sea,wide,480"]  # fmt: skip
+    rows = ["caption,original_width,original_height", *(f"a red kite over the sea,{w},{h}" for w, h in SIZES)]
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
     method = get_method("datacomp_basic")
     roles = {role: load_engine(role, load_profile("embedded")) for role in method.roles}

@@ -57,7 +57,11 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = ctx.store.read("raw/samples", shard)
+        samples = ctx.store.read("raw/samples", shard).with_columns(
+            # where the size before any scaling is unknown (tars of one's own), that of the stored image counts
+            pl.coalesce("original_width", "width").alias("original_width"),
+            pl.coalesce("original_height", "height").alias("original_height"),
+        )
         for column in derived:
             written = ctx.store.read(f"signals/{column}", shard)
             samples = samples.with_columns(

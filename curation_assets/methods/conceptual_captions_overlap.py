@@ -15,7 +15,8 @@ def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequen
     """
     found = [overlapping_words(text, labels) for text, labels in zip(caption, detected_objects, strict=True)]
     is_blank = [not text.strip() for text in caption]
-    value = np.array([np.nan if blank else len(words) for blank, words in zip(is_blank, found, strict=True)])
+    counts = [float("nan") if blank else float(len(words)) for blank, words in zip(is_blank, found, strict=True)]
+    value = np.array(counts, dtype=np.float64)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank], {"words": found})
 
 
