@@ -19,7 +19,7 @@ PACKAGE_MODELS = {
     "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
     "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
 }
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy")
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "bank")
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
@@ -53,7 +53,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
 
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled), `spacy:NAME`
-    (an installed spaCy pipeline package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
+    (an installed spaCy pipeline package), `bank:embedded` or `bank:/captions.txt` (a scene bank).
+    `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -83,6 +84,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return ModelAddress(text, scheme, rest, "pool", folder)
     if scheme == "spacy":
         return _spacy_package(text, rest)
+    if scheme == "bank":
+        return _bank(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -132,6 +135,18 @@ def _spacy_package(text: str, name: str) -> ModelAddress:
             f"address {text!r}: package {name!r} holds {len(found)} spaCy pipelines (config.cfg), expected one"
         )
     return ModelAddress(text, "spacy", name, found[0].name, found[0])
+
+
+def _bank(text: str, rest: str) -> ModelAddress:
+    """`folder` is the file of captions, None for the bank that our grammar writes."""
+    if rest == "embedded":
+        return ModelAddress(text, "bank", rest, "shipped", None)
+    file = Path(rest).expanduser()
+    if not file.is_file():
+        raise ModelUnavailableError(
+            f"address {text!r}: no file {file}; give bank:/captions.txt (one caption a line) or bank:embedded"
+        )
+    return ModelAddress(text, "bank", file.name, "local", file)
 
 
 def local_folder(address: ModelAddress) -> Path:

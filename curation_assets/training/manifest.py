@@ -18,7 +18,8 @@ MADE_BY = {
     "captioner": ("tokenizer", "vision", "captioner"),
     "text_to_image": ("text_to_image",),
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
-    "icc_student": ("icc_student",),
+    "icc_student": ("real_student",),
+    "sentence_bottleneck": ("real_student",),
     "parser": ("parser",),
 }
 
