@@ -55,7 +55,7 @@ def read_rankings(path: Path) -> list[RankedImage]:
             # ratings are turned into ranks: 1 + how many captions are rated higher
             ranks.append(values if value == "rank" else 1.0 + (values[None, :] > values[:, None]).sum(axis=1))
         if len(captions) > 1:
-            found.append(RankedImage(str(image), tuple(captions), tuple(mean_ranks(ranks))))
+            found.append(RankedImage(str(image), tuple(captions), tuple(mean_ranks([one.tolist() for one in ranks]))))
     if not found:
         raise ValueError(f"{path}: no image has two captions; there is nothing to rank")
     return found

@@ -208,6 +208,27 @@ class WordNet(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class SceneBank(Engine, Protocol):
+    """Captions of drawable scenes that a caption is compared with: a visual bottleneck without parameters."""
+
+    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+        """(N,) captions → N lists of the k nearest scenes, nearest first, and (N, k) cosines in [-1, 1].
+
+        A bank with fewer than k scenes gives all it has.
+        """
+        ...
+
+
+@runtime_checkable
+class SentenceBottleneck(Engine, Protocol):
+    """Caption → embedding → a narrow code → embedding: a semantic bottleneck that writes no text."""
+
+    def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) captions → (N, D) embeddings and (N, D) their reconstructions, neither the zero vector."""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -225,6 +246,8 @@ ROLES: dict[str, type] = {
     "pair_encoder": PairEncoder,
     "reward_model": RewardModel,
     "wordnet": WordNet,
+    "scene_bank": SceneBank,
+    "sentence_bottleneck": SentenceBottleneck,
 }
 
 #: Columns that a role can write for samples that come without them: column → role.

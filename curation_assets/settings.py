@@ -96,6 +96,14 @@ def load_profile(name_or_path: str) -> Profile:
     return Profile(name=content.pop("name", path.stem), **content)
 
 
+def cache_root() -> Path:
+    """Where things lie that can be made again at any time: CURATION_CACHE, else the user's cache folder."""
+    own = os.environ.get("CURATION_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
+
+
 @dataclass(frozen=True)
 class Settings:
     """Where things live and how the machine is used."""

@@ -57,6 +57,10 @@ def load_engine(role: str, profile: Profile, *, pool_models: Path | None = None)
         raise ValueError(
             f"role {role!r} cannot be filled by {address.text!r}; open_clip: serves {', '.join(OPEN_CLIP_ROLES)} only"
         )
+    if (address.scheme == "bank") != (role == "scene_bank"):
+        raise ValueError(
+            f"role {role!r} cannot be filled by {address.text!r}; scene_bank takes bank: addresses, no other role does"
+        )
     device = resolve_device(profile.device)
     identity = identity_of(role, address, settings, pool_models)
     batch_size = profile.batch_size.get(role, DEFAULT_BATCH_SIZE)

@@ -21,7 +21,7 @@ PACKAGE_MODELS = {
 }
 #: Data that a Debian package brings: package → (folder, a file in it).
 DEBIAN_DATA = {"wordnet-base": ("/usr/share/wordnet", "data.noun")}
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian")
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank")
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
@@ -56,7 +56,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
     `teachers/`, what it trained for them), `spacy:NAME` (an installed spaCy pipeline package), `debian:wordnet-base`
-    (data of an installed Debian package). `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
+    (data of an installed Debian package), `bank:embedded` or `bank:/captions.txt` (a scene bank). `path:` may also
+    name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -91,6 +92,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return _spacy_package(text, rest)
     if scheme == "debian":
         return _debian_data(text, rest)
+    if scheme == "bank":
+        return _bank(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -152,6 +155,18 @@ def _debian_data(text: str, package: str) -> ModelAddress:
             "folder with the same files in the profile (path:/folder)"
         )
     return ModelAddress(text, "debian", package, "installed", Path(place))
+
+
+def _bank(text: str, rest: str) -> ModelAddress:
+    """`folder` is the file of captions, None for the bank that our grammar writes."""
+    if rest == "embedded":
+        return ModelAddress(text, "bank", rest, "shipped", None)
+    file = Path(rest).expanduser()
+    if not file.is_file():
+        raise ModelUnavailableError(
+            f"address {text!r}: no file {file}; give bank:/captions.txt (one caption a line) or bank:embedded"
+        )
+    return ModelAddress(text, "bank", file.name, "local", file)
 
 
 def local_folder(address: ModelAddress) -> Path:

@@ -56,16 +56,20 @@ def companion_addresses(
     """Further models that a role needs beside its own folder, by part name.
 
     text_to_image: `text_encoder`, unless the folder has its own. semantic_decoder: `text_encoder` and
-    `bridge`. student on frozen embeddings: `sentence_encoder`, as its card says. An address in the role's
+    `bridge`. student on frozen embeddings and sentence_bottleneck: `sentence_encoder`, as the card says;
+    scene_bank: `sentence_encoder`, embedded:minilm by default. An address in the role's
     generation settings (`text_encoder:`, `bridge:`) wins; else the sibling folder `../clip`, else the
     folder itself (bridge). Raises ValueError that names the missing setting.
     """
     if role == "student":
-        card_path = local_folder(address) / "card.json"
-        card = json.loads(card_path.read_text()) if card_path.is_file() else {}
+        card = _card_of(address)
         if card.get("sentence_encoder"):
             return {"sentence_encoder": resolve_address(card["sentence_encoder"], pool_models)}
         return {}
+    if role in ("scene_bank", "sentence_bottleneck"):
+        card = _card_of(address) if role == "sentence_bottleneck" else {}
+        named = settings.get("sentence_encoder") or card.get("sentence_encoder") or "embedded:minilm"
+        return {"sentence_encoder": resolve_address(named, pool_models)}
     if role == "lexicon":
         lists = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
         named = {part: settings.get(part, own) for part, own in lists.items()}
@@ -119,6 +123,12 @@ def _detector_companions(
     return {} if tower is None else {"tower": resolve_address(f"path:{place / tower}", pool_models)}
 
 
+def _card_of(address: ModelAddress) -> dict[str, Any]:
+    """card.json of a model folder, {} where there is none."""
+    path = local_folder(address) / "card.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
 def identity_of(
     role: str, address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None = None
 ) -> ModelIdentity:
@@ -129,6 +139,8 @@ def identity_of(
     """
     if address.scheme == "open_clip":
         return ModelIdentity(address.text, address.revision, digest_files(_open_clip_files("open_clip", address)))
+    if address.scheme == "bank":
+        return _bank_identity(address, companion_addresses(role, address, settings, pool_models)["sentence_encoder"])
     files: dict[str, Path | str] = {}
     folder = local_folder(address)
     parts = {"": address, **companion_addresses(role, address, settings, pool_models)}
@@ -150,6 +162,15 @@ def _open_clip_files(part: str, address: ModelAddress) -> dict[str, Path | str]:
     from curation_assets.engines.open_clip_weights import open_clip_weights
 
     return {part: open_clip_weights(address)}
+
+
+def _bank_identity(address: ModelAddress, encoder: ModelAddress) -> ModelIdentity:
+    """A bank is its captions and the encoder that compares them."""
+    from curation_assets.bank.captions import bank_captions, captions_sha256
+
+    encoder_sha256 = identity_of("sentence_encoder", encoder, {}).weights_sha256
+    lines = f"captions\t{captions_sha256(bank_captions(address.folder))}\nsentence_encoder\t{encoder_sha256}"
+    return ModelIdentity(address.text, address.revision, hashlib.sha256(lines.encode()).hexdigest())
 
 
 def digest_files(files: Mapping[str, Path | str]) -> str:

@@ -1,4 +1,8 @@
-"""The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote."""
+"""The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
+
+A card with `layers` and `pooling` (the shipped student: training/real_student.py) reads those layers of the encoder
+instead of its sentence embedding.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -163,7 +167,10 @@ def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:
 
 
 def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> SentenceEncoder:
-    """The encoder that the student was fitted on. Raises ValueError where its weights are others."""
+    """The encoder that the student was fitted on: its sentence embeddings, or the layers that the card lists.
+
+    Raises ValueError where its weights are others.
+    """
     from curation_assets.engines import sentence_encoder as sentence_encoders
     from curation_assets.engines.identities import identity_of
 
@@ -174,6 +181,17 @@ def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> Senten
             f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
             f"{card['sentence_encoder_sha256'][:12]}, found {encoder_identity.weights_sha256[:12]}; "
             "train the student again"
+        )
+    if card.get("layers"):
+        from curation_assets.engines.sentence_layers import load_layers
+
+        return load_layers(
+            encoder_identity,
+            address,
+            card["layers"],
+            card.get("pooling", ["mean"]),
+            request.batch_size,
+            request.device,
         )
     return sentence_encoders.load(
         EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, encoder_identity)

@@ -1,0 +1,121 @@
+"""The role scene_bank: captions of scenes and their embeddings, searched exhaustively. No training, no GPU.
+
+The bank stands where the text-to-image model stands in VBA: a caption is "drawn" by the scenes nearest to it and
+"described" by their captions. The embeddings of a bank are computed once and kept in the user's cache folder.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from safetensors.numpy import load_file, save_file
+
+from curation_assets.bank.captions import bank_captions, captions_sha256
+from curation_assets.engines import EngineRequest, sentence_encoder
+from curation_assets.engines.batches import chunks, unique_texts
+from curation_assets.engines.identities import identity_of
+from curation_assets.progress import reporter_for
+from curation_assets.roles import ModelIdentity, SentenceEncoder
+from curation_assets.settings import cache_root
+from curation_assets.stores.atomic import replacing
+
+CAPTIONS_AT_ONCE = 256  # 256 × 24,000 scenes × 4 B = 25 MB of cosines
+EMBEDDED_AT_ONCE = 512
+
+
+class SceneBankEngine:
+    """Nearest scenes by cosine of sentence embeddings. The scenes are embedded when first asked for."""
+
+    def __init__(
+        self, identity: ModelIdentity, scenes: Sequence[str], encoder: SentenceEncoder, cache_folder: Path
+    ) -> None:
+        """`scenes`: distinct captions."""
+        self.identity = identity
+        self.scenes = list(scenes)
+        self.encoder = encoder
+        made_of = captions_sha256(tuple(scenes)) + encoder.identity.weights_sha256
+        self.cache_file = cache_folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.safetensors"
+        self._embeddings: np.ndarray | None = None
+
+    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+        """(N,) captions → N lists of the k nearest scenes, nearest first, and (N, k) cosines in [-1, 1].
+
+        A bank with fewer than k scenes gives all it has. Raises ValueError for k below 1.
+        """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        k = min(k, len(self.scenes))
+        distinct, inverse = unique_texts(captions)
+        if not distinct:
+            return [], np.zeros((0, k))
+        bank = self.embeddings()  # (M, D)
+        rows, cosines = [], []
+        for texts in chunks(distinct, CAPTIONS_AT_ONCE):
+            all_cosines = self.encoder.embed_sentences(texts) @ bank.T  # (B, M)
+            nearest = np.argpartition(-all_cosines, k - 1, axis=1)[:, :k]  # (B, k)
+            nearest = np.sort(nearest, axis=1)  # so that equal cosines come in the order of the bank
+            found = np.take_along_axis(all_cosines, nearest, axis=1)
+            order = np.argsort(-found, axis=1, kind="stable")
+            rows.append(np.take_along_axis(nearest, order, axis=1))
+            cosines.append(np.take_along_axis(found, order, axis=1))
+        places, values = np.concatenate(rows)[inverse], np.concatenate(cosines)[inverse]  # (N, k)
+        return [[self.scenes[i] for i in row] for row in places], np.clip(values.astype(np.float64), -1.0, 1.0)
+
+    def embeddings(self) -> np.ndarray:
+        """(M, D) float32, about unit length: read from the cache, or computed and written there.
+
+        They are held as float16 either way, so that a fresh bank and a cached one answer alike.
+        """
+        if self._embeddings is None:
+            stored = self._read_cache()
+            self._embeddings = (self._compute() if stored is None else stored).astype(np.float32)
+        return self._embeddings
+
+    def _read_cache(self) -> np.ndarray | None:
+        if not self.cache_file.is_file():
+            return None
+        try:
+            stored = load_file(self.cache_file)["embeddings"]
+        except Exception as error:  # a torn or foreign file: safetensors has no common error class
+            warnings.warn(f"{self.cache_file} cannot be read ({error}); the bank is embedded anew", stacklevel=2)
+            return None
+        return stored if stored.shape[0] == len(self.scenes) else None
+
+    def _compute(self) -> np.ndarray:
+        parts = []
+        with reporter_for(Console(stderr=True)).task("embedding the scene bank, once", len(self.scenes)) as advance:
+            for texts in chunks(self.scenes, EMBEDDED_AT_ONCE):
+                parts.append(self.encoder.embed_sentences(texts).astype(np.float16))
+                advance(len(texts))
+        made = np.concatenate(parts)  # (M, D)
+        try:
+            with replacing(self.cache_file) as temporary:
+                save_file({"embeddings": made}, temporary)
+        except OSError as error:
+            warnings.warn(f"the bank's embeddings cannot be kept in {self.cache_file} ({error})", stacklevel=2)
+        return made
+
+
+def load(request: EngineRequest) -> SceneBankEngine:
+    """bank:embedded (our grammar's scenes) or bank:/captions.txt (one caption a line).
+
+    Setting `sentence_encoder`: address of the encoder that compares (default embedded:minilm).
+    """
+    address = request.companions["sentence_encoder"]
+    encoder = sentence_encoder.load(
+        EngineRequest(
+            "sentence_encoder",
+            address,
+            {},
+            {},
+            request.batch_size,
+            request.device,
+            identity_of("sentence_encoder", address, {}),
+        )
+    )
+    return SceneBankEngine(
+        request.identity, bank_captions(request.address.folder), encoder, cache_root() / "scene_bank"
+    )

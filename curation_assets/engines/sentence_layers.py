@@ -1,0 +1,101 @@
+"""A sentence encoder's inner layers: pooled token vectors of chosen ones, for heads that do not read the last."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
+from curation_assets.roles import ModelIdentity
+
+MAX_TOKENS = 128  # as the students (METHODS §1.8)
+POOLINGS = ("mean", "max")
+
+
+class LayerEncoder:
+    """Per layer and pooling one unit vector, side by side. Layers above the highest asked for are not run."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        model: Any,
+        tokenizer: Any,
+        layers: Sequence[int],
+        pooling: Sequence[str],
+        batch_size: int,
+        device: str,
+    ) -> None:
+        """`layers`: numbers from 1 (the first block's output). `pooling`: over all tokens, special ones included."""
+        self.identity = identity
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layers = tuple(layers)
+        self.pooling = tuple(pooling)
+        self.batch_size = batch_size
+        self.device = device
+
+    @property
+    def width(self) -> int:
+        """Columns of an embedding: layers × poolings × hidden size."""
+        return len(self.layers) * len(self.pooling) * int(self.model.config.hidden_size)
+
+    @torch.inference_mode()
+    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens."""
+        if not len(sentences):
+            return np.zeros((0, self.width), dtype=np.float32)
+        return run_by_length(list(sentences), self.batch_size, self._encode).numpy()
+
+    def _encode(self, batch: list[str]) -> torch.Tensor:
+        tokens = self.tokenizer(batch, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(
+            self.device
+        )
+        with autocast(self.device):
+            states = self.model(
+                input_ids=tokens.input_ids, attention_mask=tokens.attention_mask, output_hidden_states=True
+            ).hidden_states
+        is_real = tokens.attention_mask[:, :, None].bool()  # (B, T, 1)
+        pooled = [pool(states[layer].float(), is_real, how) for layer in self.layers for how in self.pooling]
+        return torch.cat([torch.nn.functional.normalize(vectors, dim=-1) for vectors in pooled], dim=1).cpu()
+
+
+def pool(states: torch.Tensor, is_real: torch.Tensor, how: str) -> torch.Tensor:
+    """(B, T, D), (B, T, 1) → (B, D): mean or maximum over the real tokens."""
+    if how == "max":
+        return states.masked_fill(~is_real, -torch.inf).amax(dim=1)
+    return states.masked_fill(~is_real, 0.0).sum(dim=1) / is_real.sum(dim=1)
+
+
+def load_layers(
+    identity: ModelIdentity,
+    address: ModelAddress,
+    layers: Sequence[int],
+    pooling: Sequence[str],
+    batch_size: int,
+    device: str,
+) -> LayerEncoder:
+    """`layers` of the encoder at `address` (BERT layout, such as embedded:minilm).
+
+    Raises ValueError for no layers, a layer that the model does not have, or an unknown pooling.
+    """
+    quiet_loading()
+    folder = local_folder(address)
+    model = AutoModel.from_pretrained(
+        folder,
+        local_files_only=True,
+        use_safetensors=True,
+        dtype=torch.float32,
+        add_pooling_layer=False,
+        attn_implementation="sdpa",
+    )
+    depth = len(model.encoder.layer)
+    if not layers or not all(1 <= layer <= depth for layer in layers):
+        raise ValueError(f"{address.text}: expected layers in [1, {depth}], got {list(layers)}")
+    if not pooling or not set(pooling) <= set(POOLINGS):
+        raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
+    model.encoder.layer = model.encoder.layer[: max(layers)]
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return LayerEncoder(identity, model.to(device).eval(), tokenizer, layers, pooling, batch_size, device)

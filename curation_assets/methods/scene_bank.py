@@ -1,0 +1,67 @@
+"""Scene bank: how near is a caption to scenes that can be drawn? A teacher of concreteness without any training."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import SceneBank
+
+SCENES_SHOWN = 3
+
+
+def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> Values:
+    """Mean cosine of a caption with its k nearest scenes (all, where the bank has fewer).
+
+    A visual bottleneck without parameters, in the place of VBA's text-to-image model and captioner: text → nearest
+    scenes → their captions → similarity. Blank caption: reason `empty_caption`. Details: nearest_scenes (the first
+    three) and nearest_cosine. Raises ValueError for k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
+    value = np.full(len(caption), np.nan)
+    details: dict[str, list] = {"nearest_scenes": [None] * len(caption), "nearest_cosine": [None] * len(caption)}
+    asked = [i for i, blank in enumerate(is_blank) if not blank]
+    if asked:
+        scenes, cosines = scene_bank.nearest_scenes([caption[i] for i in asked], k)
+        value[asked] = cosines.mean(axis=1)
+        for i, names, row in zip(asked, scenes, cosines, strict=True):
+            details["nearest_scenes"][i] = names[:SCENES_SHOWN]
+            details["nearest_cosine"][i] = float(row[0])
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank], details)
+
+
+class _ExampleBank:
+    """Two scenes; the cosine is the share of the caption's words that the scene has."""
+
+    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+        scenes, cosines = [], []
+        for text in captions:
+            words = text.split()
+            found = [(sum(w in s.split() for w in words) / len(words), s) for s in ("a red kite", "a red mug")]
+            found.sort(key=lambda pair: -pair[0])
+            scenes.append([scene for _, scene in found[:k]])
+            cosines.append([cosine for cosine, _ in found[:k]])
+        return scenes, np.array(cosines)
+
+
+METHOD = Method(
+    name="scene_bank",
+    function=scene_bank,
+    columns=("caption",),
+    roles=("scene_bank",),
+    unit="mean cosine with the nearest scenes",
+    bounds=(-1.0, 1.0),
+    direction="higher",
+    source="in place of VBA (ICC: Image Caption Concreteness, 2024, §4.1); non-parametric, our own",
+    version="1",
+    summary="How near is the caption to captions of scenes that can be drawn?",
+    default=False,
+    example=Example(
+        columns={"caption": ["red kite", "red idea", "idea"]},
+        # (1 + ½) / 2, (½ + ½) / 2, 0
+        value=[0.75, 0.5, 0.0],
+        roles={"scene_bank": _ExampleBank()},
+    ),
+)

@@ -1,0 +1,54 @@
+"""Sentence bottleneck: does a caption's embedding pass through a code fitted on captions? SBA without a decoder."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import SentenceBottleneck
+
+
+def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:
+    """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
+
+    The code holds the directions along which captions of pictures differ; what a caption says beyond them is lost.
+    Blank caption: reason `empty_caption`.
+    """
+    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
+    value = np.full(len(caption), np.nan)
+    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    if asked:
+        before, after = sentence_bottleneck.reconstruct_embeddings(asked)  # (N, D) each
+        norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+        value[~is_blank] = np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0)
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+
+
+class _ExampleBottleneck:
+    """Counts (kite, red, idea, 1) and loses the idea."""
+
+    def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        words = ("kite", "red", "idea")
+        before = np.array([[text.split().count(word) for word in words] + [1] for text in captions], dtype=np.float64)
+        return before, before * [1, 1, 0, 1]
+
+
+METHOD = Method(
+    name="sentence_bottleneck",
+    function=sentence_bottleneck,
+    columns=("caption",),
+    roles=("sentence_bottleneck",),
+    unit="cosine of embedding and reconstruction",
+    bounds=(-1.0, 1.0),
+    direction="higher",
+    source="in place of SBA (ICC: Image Caption Concreteness, 2024, §4.2); a linear autoencoder, our own",
+    version="1",
+    summary="Does the caption's meaning fit into the few directions in which captions of pictures differ?",
+    default=False,
+    example=Example(
+        columns={"caption": ["red kite", "red idea", "idea idea"]},
+        # 1; √(2/3) of (0,1,1,1) against (0,1,0,1); 1/√5 of (0,0,2,1) against (0,0,0,1)
+        value=[1.0, 0.81649658, 0.4472136],
+        roles={"sentence_bottleneck": _ExampleBottleneck()},
+    ),
+)
