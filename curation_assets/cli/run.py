@@ -96,9 +96,9 @@ def _show_policies(ctx: PoolContext) -> None:
     for heading in ("policy", "kept", "dropped", "failed", "threshold"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for policy in policies_of(ctx):
-        if ctx.store.manifest(f"filtered/{policy.name}") is None:
+        if not ctx.store.partitions(f"filtered/{policy.name}"):
             continue
-        verdicts = ctx.store.read(f"filtered/{policy.name}")
+        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         counts = dict(verdicts["verdict"].value_counts().iter_rows())
         threshold = verdicts.filter(pl.col("verdict") == "kept")["threshold"].drop_nulls()
         table.add_row(

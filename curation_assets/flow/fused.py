@@ -1,4 +1,8 @@
-"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there."""
+"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there.
+
+A recipe that says `-- applied: per shard` may read `fused.<signal>_range`: smallest and largest value of a signal,
+frozen, so that a shard that comes late or goes moves no other sample's score.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -9,6 +13,8 @@ from curation_assets.flow import PoolContext, Table
 from curation_assets.sql import SqlModel, check_tests, load_models, run_model
 from curation_assets.stores.catalog import open_pool
 
+RANGE = "_range"
+
 
 class SqlTestFailedError(ValueError):
     """A SQL model's result breaks a test of its own header."""
@@ -16,8 +22,29 @@ class SqlTestFailedError(ValueError):
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table per SQL model of the stage."""
+    references = {reference for model in recipes().values() for reference in model.references}
+    for reference in sorted(references - set(recipes())):
+        if reference.startswith("fused.") and reference.endswith(RANGE):
+            yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
     for model in recipes().values():
         yield _model_table(model)
+
+
+def _range_table(signal: str) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        value = pl.col("value").cast(pl.Float64).fill_nan(None)
+        values = ctx.store.scan(f"signals/{signal}").select(value)
+        return values.select(low=value.min(), high=value.max(), valued_count=value.count()).collect()
+
+    return Table(
+        name=f"fused/{signal}{RANGE}",
+        grain="pool",
+        inputs=(f"signals/{signal}",),
+        version="1",
+        compute=compute,
+        is_frozen=True,
+        description=f"One row: smallest and largest value of {signal} in the pool, as of the last `curate recut`.",
+    )
 
 
 @functools.cache
@@ -30,7 +57,7 @@ def _model_table(model: SqlModel) -> Table:
     inputs = tuple(reference.replace(".", "/") for reference in model.references)
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with open_pool(ctx.store, inputs) as connection:
+        with open_pool(ctx.store, inputs, shard=shard) as connection:
             frame = run_model(model, connection)
         failed = [result for result in check_tests(model, frame) if not result.passed]
         if failed:
@@ -39,7 +66,7 @@ def _model_table(model: SqlModel) -> Table:
 
     return Table(
         name=f"{model.stage}/{model.name}",
-        grain="pool",
+        grain="shard" if model.is_per_shard else "pool",
         inputs=inputs,
         version=model.code_version,
         compute=compute,
