@@ -193,7 +193,8 @@ def output_schema(model: SqlModel, inputs: Mapping[str, Mapping[str, str]]) -> d
 def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool]:
     """Grain sentence, tests and whether it is applied per shard, from the comment lines before the statement."""
     grain: str | None = None
-    tests, is_per_shard = [], False
+    tests: list[SqlTest] = []
+    is_per_shard = False
     for line in text.splitlines():
         if not line.strip():
             continue

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from curation_assets.cli.run import frozen_notes
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.filtered import cut_of, policies_of
 from curation_assets.lineage.ledger import ledger_path, read_ledger, replay
@@ -65,12 +66,14 @@ def test_a_late_shard_changes_no_other_verdict_until_recut(tmp_path: Path) -> No
         counts = read_ledger(ledger_path(ctx.store, name)).counts
         assert counts[0][0] == cut.pool_size + 30
 
+    assert len(frozen_notes(ctx)) == len(cuts)
     tables = tables_of(ctx)
     begun = begin_recut(ctx, tables)
     assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]
     summarise(ctx)
     report = finish_recut(ctx, begun)
     assert unfinished(ctx) is None
+    assert frozen_notes(ctx) == []
     flipped = pl.read_parquet(begun.folder / "flips.parquet")
     again = verdicts(ctx)
     slow = {

@@ -2,7 +2,21 @@
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, label, pool, recut, run, score, train_sba, why
+from curation_assets.cli import (
+    agree,
+    bench,
+    diff,
+    explain,
+    label,
+    plan,
+    pool,
+    recut,
+    run,
+    score,
+    takedown,
+    train_sba,
+    why,
+)
 
 app = typer.Typer(
     name="curate",
@@ -22,6 +36,8 @@ app.command("train-sba")(train_sba.train_sba)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
 app.command("recut")(recut.recut)
+app.command("plan")(plan.plan)
+app.add_typer(takedown.app, name="takedown")
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(bench.app, name="bench")

@@ -241,7 +241,7 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
             inputs.append((name, shard))
         else:
             inputs.extend((name, key) for key in ctx.store.partitions(name))
-    config = _config_of(ctx, table, shard)
+    config = config_of(ctx, table, shard)
     if table.is_frozen:
         config["behind"] = _code_behind(ctx, table)
     return {
@@ -253,7 +253,8 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
     }
 
 
-def _config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
+def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
+    """Settings that decide a table's content, as its manifest hashes them."""
     return {
         "table": table.config(ctx, shard) if table.config else None,
         "method": ctx.method_config(table.name.split("/")[1]),
@@ -275,4 +276,10 @@ def _code_behind(ctx: PoolContext, table: Table) -> str:
                 for one in book.manifests(asset).values()
             }
             behind[asset] = sorted(made)
-    return config_sha256(behind)
+    return code_behind_digest(behind)
+
+
+def code_behind_digest(behind: Mapping[str, Iterable[str]]) -> str:
+    """`behind`: table → the different (code version, settings, models) of its partitions, as JSON."""
+    told = {name: sorted(made) for name, made in behind.items() if name != "raw/registered_shards"}
+    return config_sha256(told)

@@ -16,7 +16,7 @@ from curation_assets.lineage.ledger import (
     write_ledger,
     write_versions,
 )
-from curation_assets.lineage.rows import DUPLICATES, PoolRows
+from curation_assets.lineage.rows import DUPLICATES, PoolRows, uid_columns
 from curation_assets.lineage.versions import VersionBook
 from curation_assets.policies import (
     RANDOM,
@@ -28,6 +28,7 @@ from curation_assets.policies import (
     cut_of_frame,
     load_policies,
 )
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 
 
@@ -54,6 +55,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("raw/samples", DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
         version="1",
         compute_folder=_subsets,
+        config=lambda ctx, shard: _denylist_config(ctx),
         description=(
             "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
             "(tar and key of every kept sample, to train on the tars as they are)."
@@ -169,18 +171,23 @@ def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
 
 def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     """Repeats found before stay, as long as their shard is unchanged; rows of new and changed shards give way."""
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id", *ROW_KEY).collect()
+    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
     before = ctx.store.manifest(DUPLICATES)
     told = {} if before is None else {one.partition: one.content_sha256 for one in before.inputs}
-    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
     settled = [key for key in now if key is not None and told.get(key) == now[key]]
-    known = samples.clear().select("sample_id", *ROW_KEY)
+    schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
+    known = pl.DataFrame(schema=schema)
     if settled and before is not None:
-        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(known.columns)
-    is_settled = pl.col("shard").is_in(settled)
-    counting = samples.join(known, on=ROW_KEY, how="anti").sort(~is_settled, *ROW_KEY)
-    repeated = counting.filter(~pl.col("sample_id").is_first_distinct())
-    return pl.concat([known, repeated.select(known.columns)]).sort(*ROW_KEY)
+        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(*schema)
+    halves = samples.select(uid_columns()[0], pl.col("shard").cast(pl.Enum(sorted(map(str, now)))), "source_row")
+    shared = halves.collect().filter(pl.col("uid_high").is_duplicated())  # few: the rest need no look at whole ids
+    if shared.is_empty():
+        return known
+    places = shared.select(pl.col("shard").cast(pl.String), "source_row").join(known, on=ROW_KEY, how="anti")
+    counting = samples.filter(pl.col("shard").is_in(places["shard"].unique().implode())).collect()
+    counting = counting.join(places, on=ROW_KEY, how="semi").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
 
 
 def unique_samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -205,12 +212,19 @@ def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
     return kept.select(pl.col("sample_id").sort()).collect()["sample_id"].to_list()
 
 
+def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
+    version = Denylist.load(ctx.settings.home).version
+    return {"denylist": version} if version else None
+
+
 def _subsets(ctx: PoolContext, folder: Path) -> None:
+    denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
     samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
     samples = samples.join(ctx.store.read(DUPLICATES), on=ROW_KEY, how="anti").unique("sample_id")
+    samples = samples.filter(~denylist.denied(samples))
     places = {row["sample_id"]: (row["tar"], row["member"]) for row in samples.iter_rows(named=True)}
     for policy in policies_of(ctx):
-        kept = kept_ids(ctx, policy.name)
+        kept = [sample_id for sample_id in kept_ids(ctx, policy.name) if sample_id in places]
         write_subset_npy(folder / f"{policy.name}.npy", kept)
         write_subset_parquet(folder / f"{policy.name}.parquet", kept)
         keys_by_tar: dict[str, list[str]] = defaultdict(list)

@@ -57,7 +57,7 @@ def _model_table(model: SqlModel) -> Table:
     inputs = tuple(reference.replace(".", "/") for reference in model.references)
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with open_pool(ctx.store, inputs, shard=shard) as connection:
+        with open_pool(ctx.store, inputs, shard=shard, threads=1 if shard else None) as connection:
             frame = run_model(model, connection)
         failed = [result for result in check_tests(model, frame) if not result.passed]
         if failed:

@@ -61,7 +61,8 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     reason[at_stake] = -1
     pool_size = len(at_stake)
     steps = [(one.rank_by, one.fraction) for one in policy.prefilters] + [(policy.rank_by, policy.fraction)]
-    cuts, counts = [], []
+    cuts: list[Cut] = []
+    counts: list[tuple[int, int, int]] = []
     for number, (rank_by, fraction) in enumerate(steps):
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]

@@ -181,7 +181,8 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
     content = json.loads(footer[FOOTER_KEY])
     prefilters = tuple(Prefilter(**one) for one in content["policy"].pop("prefilters"))
     policy = Policy(prefilters=prefilters, **content["policy"])
-    return policy, PolicyCut.from_dict(content["cut"]), content["profile"], tuple(map(tuple, content["counts"]))
+    counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])
+    return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:

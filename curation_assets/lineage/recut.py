@@ -72,7 +72,8 @@ def frozen_behind(tables: Mapping[str, Table], names: Sequence[str], *, with_fit
 
 def finish_recut(ctx: PoolContext, recut: Recut) -> dict[str, Any]:
     """Write `flips.parquet` and `flips.json` into the recut's folder, after a run; return what the JSON says."""
-    parts, told = [], []
+    parts: list[pl.DataFrame] = []
+    told: list[dict[str, Any]] = []
     for name in recut.policies:
         before = pl.read_parquet(recut.folder / "before" / f"{name}.parquet")
         after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()

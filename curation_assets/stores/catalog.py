@@ -81,7 +81,8 @@ def open_pool(
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
 
-    `assets`: None for all that are stored. `shard`: of assets with shards only this one. Raises MissingTableError for one that is not.
+    `assets`: None for all that are stored. `shard`: of assets with shards only this one. Raises MissingTableError for
+    one that is not.
     """
     connection = duckdb.connect(config={} if threads is None else {"threads": threads})
     for stage in STAGES:
