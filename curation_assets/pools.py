@@ -13,9 +13,10 @@ from curation_assets.roles import ROLES
 from curation_assets.settings import POOL_NAME, Settings
 from curation_assets.stores import url_tables, webdataset
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, MAX_ROWS, DownloadSettings, download_shard
 from curation_assets.stores.fingerprints import cached_sha256
-from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason
+from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
 
 KINDS = ("world", "webdataset", "url_table")
 PoolKind = Literal["world", "webdataset", "url_table"]
@@ -227,7 +228,12 @@ def _split(pool: Pool, settings: Settings) -> url_tables.Split:
         caption=str(pool.columns["caption"]), url=pool.columns.get("url"), uid=pool.columns.get("uid")
     )
     return url_tables.split_source(
-        pool.name, pool.source_path(settings), settings.work(pool.name), columns, pool.shard_size
+        pool.name,
+        pool.source_path(settings),
+        settings.work(pool.name),
+        columns,
+        pool.shard_size,
+        Denylist.load(settings.home),
     )
 
 
@@ -251,25 +257,33 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
         tar = _tar(pool, shard, settings)
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
         hashes = cached_sha256([tar, *webdataset.siblings(tar)], cache)
-        return {Path(path).name: sha256 for path, sha256 in hashes.items()}
+        found = {Path(path).name: sha256 for path, sha256 in hashes.items()}
+        taken_down = takedown_marker(pool, shard, settings)
+        return found | ({"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {})
     split = _split(pool, settings)
     if shard not in split.rows:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
     return {"rows": split.content_sha256[shard]}
 
 
+def takedown_marker(pool: Pool, shard: str, settings: Settings) -> Path:
+    """A file that a takedown writes: when it changes, a shard of delivered tars is registered again."""
+    return settings.work(pool.name) / "takedown" / f"{shard}.txt"
+
+
 def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
-    """Table raw/registered_shards of a shard. Grain: one row per input row, in source order (REGISTERED_SCHEMA)."""
+    """Table raw/registered_shards of a shard. Grain: one row per input row, in source order (REGISTERED_SCHEMA).
+
+    Rows on the denylist keep their id only.
+    """
     if pool.kind == "webdataset":
         tar = _tar(pool, shard, settings)
-        rows = webdataset.read_tar_rows(tar).with_columns(tar=pl.lit(str(tar)))
+        denylist = Denylist.load(settings.home)
+        rows = webdataset.read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        rows = without_denied(rows, denylist).with_columns(tar=pl.lit(str(tar)))
     else:
         rows = (
-            _split(pool, settings)
-            .part(shard)
-            .with_columns(
-                tar=pl.lit(None, pl.String), member=pl.lit(None, pl.String), source_reason=pl.lit(None, pl.String)
-            )
+            _split(pool, settings).part(shard).with_columns(tar=pl.lit(None, pl.String), member=pl.lit(None, pl.String))
         )
     return rows.with_columns(shard=pl.lit(shard)).select(REGISTERED_SCHEMA.names()).cast(REGISTERED_SCHEMA)
 
@@ -291,12 +305,7 @@ def download(
         if advance is not None:
             advance(registered.height)
         return _as_downloads(told.with_columns(status=pl.lit("kept")))
-    reasons = [
-        drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
-        for row in registered.iter_rows(named=True)
-    ]
-    marked = registered.with_columns(reason=pl.Series(reasons, dtype=pl.String))
-    wanted, unwanted = marked.filter(pl.col("reason").is_null()), marked.filter(pl.col("reason").is_not_null())
+    wanted, unwanted = wanted_rows(registered)
     if advance is not None:
         advance(unwanted.height)
     fetched = _fetch(pool, shard, wanted, settings, advance)
@@ -305,6 +314,16 @@ def download(
     return told.join(both, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
         DOWNLOADS_SCHEMA.names()
     )
+
+
+def wanted_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows whose images are asked for, and the others, each with `reason`."""
+    reasons = [
+        drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
+        for row in registered.iter_rows(named=True)
+    ]
+    marked = registered.with_columns(reason=pl.Series(reasons, dtype=pl.String))
+    return marked.filter(pl.col("reason").is_null()), marked.filter(pl.col("reason").is_not_null())
 
 
 def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:
@@ -316,9 +335,16 @@ def _fetch(
     pool: Pool, shard: str, wanted: pl.DataFrame, settings: Settings, advance: Callable[[int], None] | None
 ) -> pl.DataFrame:
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
+    denylist = Denylist.load(settings.home)
     if pool.kind != "world":
         return download_shard(
-            wanted, folder, shard, settings=pool.download, allow_hosts=pool.allow_hosts, advance=advance
+            wanted,
+            folder,
+            shard,
+            settings=pool.download,
+            allow_hosts=pool.allow_hosts,
+            denylist=denylist,
+            advance=advance,
         )
     from curation_assets.world import server
 
@@ -326,7 +352,7 @@ def _fetch(
     samples = server.planted(int(pool.options["size"]), seed)
     with server.WorldServer(samples, seed) as running:
         served = replace(pool.download, connect_to=running.connect_to)
-        return download_shard(wanted, folder, shard, settings=served, advance=advance)
+        return download_shard(wanted, folder, shard, settings=served, denylist=denylist, advance=advance)
 
 
 def build_samples(

@@ -82,6 +82,7 @@ class SqlModel:
     references: tuple[str, ...]  # "stage.name" of the tables it reads, sorted
     columns: tuple[str, ...]  # output columns in order
     column_lineage: Mapping[str, list[tuple[str, str]]]  # output column → [("stage/name", column)]
+    is_per_shard: bool  # '-- applied: per shard': row by row, so one shard needs no other
     code_version: str  # sha256 of the normalised syntax tree: comments, case of keywords, white space do not count
 
     @property
@@ -123,7 +124,7 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         raise SqlModelError(f"{path}: the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
-    grain, tests = _header(text, path)
+    grain, tests, is_per_shard = _header(text, path)
     statement = _one_select(text, path)
     references = _references(statement, path)
     for reference in references:
@@ -148,6 +149,7 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         references=references,
         columns=tuple(column_lineage),
         column_lineage=column_lineage,
+        is_per_shard=is_per_shard,
         code_version=hashlib.sha256(canonical.encode()).hexdigest(),
     )
 
@@ -188,10 +190,11 @@ def output_schema(model: SqlModel, inputs: Mapping[str, Mapping[str, str]]) -> d
         return {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
 
 
-def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...]]:
-    """Grain sentence and tests from the comment lines before the statement."""
+def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool]:
+    """Grain sentence, tests and whether it is applied per shard, from the comment lines before the statement."""
     grain: str | None = None
-    tests = []
+    tests: list[SqlTest] = []
+    is_per_shard = False
     for line in text.splitlines():
         if not line.strip():
             continue
@@ -204,9 +207,15 @@ def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...]]:
             grain = comment.removeprefix("Grain:").strip()
         elif comment.startswith("test:"):
             tests.append(_parse_test(comment.removeprefix("test:").split(), path))
+        elif comment.startswith("applied:"):
+            if comment != "applied: per shard":
+                raise SqlModelError(
+                    f"{path}: the only word on how it is applied is 'applied: per shard', got {comment!r}"
+                )
+            is_per_shard = True
     if not grain:
         raise SqlModelError(f"{path}: the file must begin with a comment '-- Grain: one row per …'")
-    return grain, tuple(tests)
+    return grain, tuple(tests), is_per_shard
 
 
 def _parse_test(words: list[str], path: Path) -> SqlTest:

@@ -12,7 +12,6 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.flow import PoolContext, materialise_table, tables_of
-from curation_assets.flow.filtered import policies_of
 from curation_assets.pools import add_pool
 from curation_assets.settings import Settings, load_settings
 
@@ -47,7 +46,9 @@ def caption_of(number: int) -> str:
     return " ".join(["a photo of thing", str(number), *["very"] * (number % 5), "small"])
 
 
-def webdataset_pool(home: Path, *, name: str = "photos", shards: int = 3, per_shard: int = 8) -> Settings:
+def webdataset_pool(
+    home: Path, *, name: str = "photos", shards: int = 3, per_shard: int = 8, first: int = 0
+) -> Settings:
     """Declare a pool of tars under `home`/tars. Sample 1 has an empty caption (dropped), sample 2 a broken image."""
     for shard in range(shards):
         rows = []
@@ -56,7 +57,7 @@ def webdataset_pool(home: Path, *, name: str = "photos", shards: int = 3, per_sh
             caption = " " if number == 1 else caption_of(number)
             image = b"no jpeg" if number == 2 else jpeg(number)
             rows.append((f"{number:06d}", f"http://host{number % 3}.example/{number}.jpg", caption, image))
-        write_tar(home / "tars" / f"{shard:06d}.tar", rows)
+        write_tar(home / "tars" / f"{first + shard:06d}.tar", rows)
     settings = load_settings(home, "embedded")
     add_pool(settings, name, home / "tars", options=OPTIONS)
     return settings
@@ -99,7 +100,15 @@ def bring_up_to_date(settings: Settings, name: str = "photos", run_id: str = "ru
         for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
             materialise_table(ctx, tables[table], shard, tables=tables)
         score_by_hand(ctx, shard)
-    wanted = ["fused/sieve_clip", *(f"filtered/{one.name}" for one in policies_of(ctx))]
-    for table in (*wanted, "filtered/subsets", "filtered/overlaps", "filtered/ledger"):
-        materialise_table(ctx, tables[table], tables=tables)
+    summarise(ctx)
     return ctx
+
+
+def summarise(ctx: PoolContext) -> None:
+    """Fused and filtered, in the order of the flow."""
+    tables = tables_of(ctx)
+    recipe = ("fused/sieve_range", "fused/clip_score_range", "fused/sieve_clip")
+    for name, table in tables.items():
+        if name in recipe or name.startswith("filtered/"):
+            for shard in ctx.store.partitions("raw/samples") if table.grain == "shard" else [None]:
+                materialise_table(ctx, table, shard, tables=tables)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_folder, policies_of
 from curation_assets.lineage.diff import (
     Overlap,
@@ -27,7 +27,7 @@ from curation_assets.lineage.rows import PoolRows
 from curation_assets.policies import Policy, Prefilter, apply_policy, load_policy, policy_content
 from curation_assets.stores.shard_store import ShardStore
 
-from .lineage_pools import bring_up_to_date, webdataset_pool
+from .lineage_pools import bring_up_to_date, summarise, webdataset_pool
 from .test_ledger import drop_repeats, policies, pools, store_pool
 
 
@@ -84,7 +84,7 @@ def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
     found = compare(rows, known["icc"], known["sieve_clip"])
     samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
     kept = {
-        name: set(ctx.store.read(f"filtered/{name}").filter(pl.col("verdict") == "kept")["sample_id"])
+        name: set(ctx.store.scan(f"filtered/{name}").collect().filter(pl.col("verdict") == "kept")["sample_id"])
         for name in ("icc", "sieve_clip")
     }
     domains = {row["group"]: row for row in found.shifts.filter(pl.col("dimension") == "domain").to_dicts()}
@@ -94,7 +94,7 @@ def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
         assert (domains[host]["left"], domains[host]["right"]) == (
             len(mine & kept["icc"]), len(mine & kept["sieve_clip"]),
         )  # fmt: skip
-    verdicts = ctx.store.read("filtered/icc").filter(pl.col("reason") == "below_cut:signals.icc")
+    verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("reason") == "below_cut:signals.icc")
     expected = verdicts.sort("value", "sample_id", descending=[True, False]).head(10)
     nearest = found.nearest.filter(pl.col("policy") == "icc")
     assert nearest["sample_id"].to_list() == expected["sample_id"].to_list()
@@ -186,10 +186,8 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
         assert expected in run.output, expected
     ctx = PoolContext.open(found, "photos")
     assert (policies_folder(ctx) / "icc_half.yaml").is_file()
-    tables = tables_of(ctx)
-    for name in ("filtered/icc_half", "filtered/subsets", "filtered/ledger"):
-        materialise_table(ctx, tables[name], tables=tables)
-    kept = ctx.store.read("filtered/icc_half").filter(pl.col("verdict") == "kept").height
+    summarise(ctx)
+    kept = ctx.store.scan("filtered/icc_half").collect().filter(pl.col("verdict") == "kept").height
     judged = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
     assert kept == round(judged / 2)
     told = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)

@@ -7,10 +7,13 @@ import pytest
 
 from curation_assets.defs.launch import phases
 from curation_assets.flow import PoolContext, Table, _sorted_by_inputs, materialise_table, tables_of
-from curation_assets.flow.conservation import violations
+from curation_assets.flow.conservation import min_success_rate, success_rate, success_violations, violations
+from curation_assets.lineage.ledger import ledger_path
 from curation_assets.pools import add_world_pool
 from curation_assets.settings import Settings, load_settings
 from curation_assets.stages import BackwardsReadError, check_reads_forward
+
+from .lineage_pools import bring_up_to_date, webdataset_pool
 
 
 def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Table:
@@ -127,3 +130,45 @@ def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
         if "planted.parquet" in path.read_text() or "read_truth(" in path.read_text()
     }
     assert readers == {"flow/downstream.py", "pools.py"}  # pools.py writes it
+
+
+def test_too_few_successes_are_a_violation_and_rows_not_at_stake_do_not_count(ctx: PoolContext) -> None:
+    def signal(values: list[float | None], reasons: list[str | None]) -> pl.DataFrame:
+        schema = {"value": pl.Float64, "reason": pl.String}
+        return pl.DataFrame({"value": values, "reason": reasons}, schema=schema)
+
+    upstream = "upstream_failed:download_http_404"
+    assert success_rate(signal([1.0, None, None, None], [None, upstream, "no_image", "image_truncated"])) == 0.5
+    assert success_rate(signal([None], [upstream])) is None
+    assert success_rate(pl.DataFrame({"x": [1]})) is None
+    downloads = pl.DataFrame({"status": ["kept", "failed", "dropped", "failed"], "reason": [None, "a", "b", "c"]})
+    assert success_rate(downloads) == pytest.approx(1 / 3)
+
+    table = _table("signals/icc", "raw/samples", grain="shard")
+    ctx.store.write("signals/icc", signal([0.5] + [None] * 19, [None] + ["x"] * 19), "tiny-000000", code_version="1")
+    (sentence,) = success_violations(ctx, table, "tiny-000000")
+    assert "5.0%" in sentence
+    assert "10.0%" in sentence
+    ctx.store.write(
+        "signals/icc", signal([0.5] * 2 + [None] * 18, [None] * 2 + ["x"] * 18), "tiny-000000", code_version="1"
+    )
+    assert success_violations(ctx, table, "tiny-000000") == []
+
+
+def test_the_floor_is_the_pools_own(settings: Settings) -> None:
+    for name, floor in (("low", 0), ("high", 0.9)):
+        add_world_pool(settings, name, size=20, seed=1, shard_size=10, options={"min_success_rate": floor})
+        assert min_success_rate(PoolContext.open(settings, name)) == floor
+    add_world_pool(settings, "odd", size=20, seed=1, shard_size=10, options={"min_success_rate": 90})
+    with pytest.raises(ValueError, match=r"share in \[0, 1\]"):
+        min_success_rate(PoolContext.open(settings, "odd"))
+
+
+def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
+    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    ledger = tables_of(ready)["filtered/ledger"]
+    assert violations(ready, ledger, None) == []
+    path = ledger_path(ready.store, "icc")
+    footer = pl.read_parquet_metadata(path)["curation_ledger"]
+    pl.read_parquet(path)[1:].write_parquet(path, metadata={"curation_ledger": footer})
+    assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")

@@ -75,7 +75,7 @@ def test_every_input_row_is_there_failed_ones_included(ctx: PoolContext) -> None
 
 def test_a_row_holds_signals_scores_and_versions(ctx: PoolContext) -> None:
     frame = read_ledger(ledger_path(ctx.store, "sieve_clip")).frame
-    fused = ctx.store.read("fused/sieve_clip")
+    fused = ctx.store.scan("fused/sieve_clip").collect()
     row = frame.filter(pl.col("verdict") == "kept").to_dicts()[0]
     told = fused.filter((pl.col("shard") == row["shard"]) & (pl.col("source_row") == row["source_row"])).to_dicts()[0]
     assert row["fused_sieve_clip"] == told["quality"]
@@ -120,7 +120,7 @@ def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path) -> N
 def test_a_verdict_table_that_says_otherwise_is_found(ctx: PoolContext) -> None:
     rows = PoolRows.read(ctx.store)
     policy = read_ledger(ledger_path(ctx.store, "icc")).policy
-    verdicts = ctx.store.read("filtered/icc")
+    verdicts = ctx.store.scan("filtered/icc").collect()
     check_against_verdicts(judge(policy, rows), rows, verdicts)
     is_first = pl.int_range(pl.len()) == 5
     with pytest.raises(LedgerError, match="disagree in 1 rows"):
@@ -135,7 +135,7 @@ def test_ledgers_open_in_duckdb_with_readable_ids(ctx: PoolContext) -> None:
     catalog = rebuild_catalog(ctx.settings.home)
     with duckdb.connect(str(catalog), read_only=True) as connection:
         found = connection.sql("select sample_id from photos.ledger_icc where verdict = 'kept' order by 1").fetchall()
-    verdicts = ctx.store.read("filtered/icc").filter(pl.col("verdict") == "kept")
+    verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept")
     assert [one for (one,) in found] == sorted(verdicts["sample_id"])
 
 

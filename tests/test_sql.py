@@ -22,7 +22,12 @@ from curation_assets.stages import BackwardsReadError
 MODELS = load_models()
 SAMPLES = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "status": "VARCHAR", "reason": "VARCHAR"}
 SIGNAL = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "value": "DOUBLE", "reason": "VARCHAR"}
-SCHEMAS = {"raw.samples": SAMPLES, **{f"signals.{name}": SIGNAL for name in ("clip_score", "icc", "sieve")}}
+NAMES = ("clip_score", "icc", "sieve")
+SCHEMAS = {
+    "raw.samples": SAMPLES,
+    **{f"signals.{name}": SIGNAL for name in NAMES},
+    **{f"fused.{name}_range": {"low": "DOUBLE", "high": "DOUBLE"} for name in NAMES},
+}
 
 CC = "conceptual_captions"
 SCHEMAS |= {f"signals.{name}": SIGNAL for name in (CC, f"{CC}_image", f"{CC}_overlap")}
@@ -44,8 +49,16 @@ def model_of(text: str = TEXT, stage: str = "fused", name: str = "m") -> SqlMode
 
 
 def connection_of(tables: dict[str, pl.DataFrame]) -> duckdb.DuckDBPyConnection:
+    """The tables, and the range of every signal among them."""
     connection = duckdb.connect()
-    for key, frame in tables.items():
+    ranges = {
+        f"fused.{key.removeprefix('signals.')}_range": frame.select(
+            low=pl.col("value").cast(pl.Float64).min(), high=pl.col("value").cast(pl.Float64).max()
+        )
+        for key, frame in tables.items()
+        if key.startswith("signals.")
+    }
+    for key, frame in (ranges | tables).items():
         connection.execute(f"create schema if not exists {key.split('.')[0]}")
         connection.register("frame", frame)
         connection.execute(f"create table {key} as select * from frame")
@@ -149,8 +162,9 @@ def test_rows_are_conserved_with_their_reasons() -> None:
 
 def test_lineage_reaches_the_sources() -> None:
     lineage = MODELS["fused.sieve_clip"].column_lineage
-    assert lineage["quality"] == [("signals/clip_score", "value"), ("signals/sieve", "value")]
-    assert lineage["sieve_score"] == [("signals/sieve", "value")]
+    ranges = [("fused/sieve_range", "high"), ("fused/sieve_range", "low")]
+    assert lineage["sieve_score"] == [*ranges, ("signals/sieve", "value")]
+    assert {table for table, _ in lineage["quality"]} >= {"signals/clip_score", "signals/sieve"}
     assert lineage["sample_id"] == [("raw/samples", "sample_id")]
     assert ("raw/samples", "reason") in lineage["reason"]
 
@@ -167,6 +181,13 @@ def test_references_columns_grain_and_tests_are_read() -> None:
         "accepted_values verdict kept dropped",
     ]
     assert model.column_lineage["verdict"] == []
+
+
+def test_a_recipe_applied_per_shard_says_so() -> None:
+    assert not model_of().is_per_shard
+    assert model_of(TEXT.replace("-- test: unique", "-- applied: per shard\n-- test: unique", 1)).is_per_shard
+    with pytest.raises(SqlModelError, match="applied: per shard"):
+        model_of(TEXT.replace("-- test: unique", "-- applied: daily\n-- test: unique", 1))
 
 
 def test_version_ignores_comments_and_white_space_only() -> None:

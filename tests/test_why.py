@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.flow import PoolContext
 from curation_assets.lineage.why import explain, kind_of, sentence
 from curation_assets.pools import load_pool, save_pool
 
-from .lineage_pools import bring_up_to_date, jpeg, webdataset_pool
+from .lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,10 @@ def test_three_names_of_one_sample_give_one_answer(ctx: PoolContext) -> None:
     assert [one["policy"] for one in told[0][0]["policies"]] == [
         "clip", "icc", "icc_after_clip", "random", "sieve", "sieve_clip",
     ]  # fmt: skip
-    verdicts = ctx.store.read("filtered/icc").filter(pl.col("sample_id") == row["sample_id"]).to_dicts()[0]
+    verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("sample_id") == row["sample_id"]).to_dicts()[0]
     icc = told[0][0]["policies"][1]
-    assert {name: icc[name] for name in ("verdict", "reason", "value", "rank", "threshold", "margin")} == {
-        name: verdicts[name] for name in ("verdict", "reason", "value", "rank", "threshold", "margin")
-    }
+    shared = ("verdict", "reason", "value", "threshold", "margin")
+    assert {name: icc[name] for name in shared} == {name: verdicts[name] for name in shared}
     made = {one["table"]: one for one in icc["made_by"]}
     assert made["signals/icc"]["models"][0]["address"] == "embedded:icc"
     manifest = ctx.store.manifest("signals/icc", str(row["shard"]))
@@ -81,14 +80,12 @@ def test_command_prints_words_or_json(ctx: PoolContext) -> None:
 def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
     ctx = bring_up_to_date(settings)
-    kept = ctx.store.read("filtered/icc").filter(pl.col("verdict") == "kept").sort("rank")
+    kept = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept").sort("value", descending=True)
     last = kept["sample_id"][-1]
     pool = load_pool(settings, "photos")
     save_pool(settings, type(pool)(pool.name, pool.kind, pool.source, options={**pool.options, "fraction": 0.05}))
     narrower = PoolContext.open(settings, "photos", run_id="run-8")
-    tables = tables_of(narrower)
-    for name in [name for name in tables if name.startswith("filtered/")]:
-        materialise_table(narrower, tables[name], tables=tables)
+    summarise(narrower)
     policies = [one for one in explain(settings, last)[0]["policies"] if one["policy"] == "icc"]
     assert [(one["verdict"], one["in_force"], one["run_id"]) for one in policies] == [
         ("dropped", True, "run-8"),

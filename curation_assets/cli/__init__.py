@@ -12,10 +12,13 @@ from curation_assets.cli import (
     diff,
     explain,
     label,
+    plan,
     pool,
+    recut,
     reward,
     run,
     score,
+    takedown,
     train_sba,
     why,
     word_weights,
@@ -51,6 +54,9 @@ app.command("train-sba")(train_sba.train_sba)
 app.command("word-weights")(word_weights.word_weights)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
+app.command("recut")(recut.recut)
+app.command("plan")(plan.plan)
+app.add_typer(takedown.app, name="takedown")
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(reward.app, name="reward")

@@ -14,7 +14,7 @@ from rich.table import Table
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.flow import PoolContext, TableReport, tables_of, warnings_of
-from curation_assets.flow.filtered import policies_of
+from curation_assets.flow.filtered import cut_of, policies_of
 from curation_assets.pools import add_world_pool, list_pools
 from curation_assets.progress import reporter_for
 from curation_assets.settings import Settings
@@ -110,9 +110,9 @@ def _show_policies(ctx: PoolContext) -> None:
     for heading in ("policy", "kept", "dropped", "failed", "threshold"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for policy in policies_of(ctx):
-        if ctx.store.manifest(f"filtered/{policy.name}") is None:
+        if not ctx.store.partitions(f"filtered/{policy.name}"):
             continue
-        verdicts = ctx.store.read(f"filtered/{policy.name}")
+        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         counts = dict(verdicts["verdict"].value_counts().iter_rows())
         threshold = verdicts.filter(pl.col("verdict") == "kept")["threshold"].drop_nulls()
         table.add_row(
@@ -121,8 +121,26 @@ def _show_policies(ctx: PoolContext) -> None:
             f"{threshold[0]:.3f}" if len(threshold) else "–",
         )
     console.print(table)
+    for line in frozen_notes(ctx):
+        console.print(line, highlight=False)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
+
+
+def frozen_notes(ctx: PoolContext) -> list[str]:
+    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
+    notes = []
+    for policy in policies_of(ctx):
+        if ctx.store.partitions(f"filtered/{policy.name}"):
+            fitted = cut_of(ctx, policy.name).pool_size
+            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
+            now = states["decided_by"].len() - states["decided_by"].null_count()
+            if now != fitted:
+                notes.append(
+                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
+                    f"`curate recut {ctx.pool.name}` fits it again"
+                )
+    return notes
 
 
 def _show_quality(quality: pl.DataFrame) -> None:

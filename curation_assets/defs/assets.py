@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of, warnings_of
-from curation_assets.flow.conservation import counts_by_state, violations
+from curation_assets.flow.conservation import counts_by_state, success_violations, violations
 from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
 from curation_assets.progress import LogLines, ProgressReporter
 from curation_assets.reporting.pictures import picture_of, preview_of
@@ -93,6 +93,7 @@ def _asset_of(
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
         problems: dict[str, str] = {}
+        failures: dict[str, str] = {}
         errors: dict[str, str] = {}
         finished: list[Materialised] = []
         for shard, outcome in _outcomes(ctx, table, sorted(context.partition_keys) if is_sharded else None, tables):
@@ -107,6 +108,9 @@ def _asset_of(
             wrong = violations(ctx, table, shard)
             if wrong:
                 problems[shard or "pool"] = "; ".join(wrong)
+            too_many = success_violations(ctx, table, shard)
+            if too_many:
+                failures[shard or "pool"] = "; ".join(too_many)
             context.add_asset_metadata(_run_metadata(ctx, table, shard, outcome), partition_key=shard)
         if errors:
             raise dg.Failure(
@@ -133,6 +137,11 @@ def _asset_of(
                     passed=not problems,
                     metadata={"shards checked": len(finished), **problems},
                 ),
+                dg.AssetCheckResult(
+                    check_name="enough_succeeded",
+                    passed=not failures,
+                    metadata={"shards checked": len(finished), **failures},
+                ),
                 *_warnings(ctx, table),
             ],
         )
@@ -147,7 +156,13 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
             asset=key,
             blocking=True,
             description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
-        )
+        ),
+        dg.AssetCheckSpec(
+            "enough_succeeded",
+            asset=key,
+            blocking=True,
+            description="In every shard at least the pool's min_success_rate of the rows at stake did not fail.",
+        ),
     ]
     if table.warning_column is not None:
         specs.append(

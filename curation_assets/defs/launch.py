@@ -11,6 +11,7 @@ import dagster as dg
 from curation_assets.defs import assets
 from curation_assets.flow import PoolContext, Table, TableReport, is_up_to_date, tables_of
 from curation_assets.flow.parallel import warm_up
+from curation_assets.lineage.index import refresh_index
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings, check_shard_key
 
@@ -72,6 +73,7 @@ def run_pool(
             if roles:
                 warm_up(settings, roles)
             _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+    refresh_index(ctx.store, declared)  # what `curate plan` asks
     return reports
 
 

@@ -6,6 +6,7 @@ code version (`ShardStore.materialise`), so a retry is cheap and a killed run go
 """
 
 import functools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any, Literal
 import polars as pl
 from PIL import Image
 
+from curation_assets.lineage.versions import VersionBook
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.pools import Pool, discover_shards, load_pool
 from curation_assets.progress import ProgressReporter, Silent
 from curation_assets.scoring import with_parameters
 from curation_assets.settings import Profile, Settings
 from curation_assets.stages import STAGES, check_reads_forward, stage_position
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.content_hash import config_sha256, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.shard_store import Materialised, ShardStore
 
@@ -158,6 +160,9 @@ class Table:
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
+    is_frozen: bool = (
+        False  # a fit: made once, and again only when code, settings or models change, or by `curate recut`
+    )
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
@@ -168,6 +173,8 @@ class Table:
             raise ValueError(f"table {self.name!r}: grain must be 'shard' or 'pool', got {self.grain!r}")
         if (self.compute is None) == (self.compute_folder is None):
             raise ValueError(f"table {self.name!r} needs either compute or compute_folder")
+        if self.is_frozen and self.grain != "pool":
+            raise ValueError(f"table {self.name!r}: only a whole-pool table can be frozen")
         for upstream in self.inputs:
             check_reads_forward(self.name, upstream)
 
@@ -251,13 +258,45 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
             inputs.append((name, shard))
         else:
             inputs.extend((name, key) for key in ctx.store.partitions(name))
+    config = config_of(ctx, table, shard)
+    if table.is_frozen:
+        config["behind"] = _code_behind(ctx, table)
     return {
         "code_version": table.version,
         "inputs": inputs,
         "models": ctx.identities(table.roles),
-        "config": {
-            "table": table.config(ctx, shard) if table.config else None,
-            "method": ctx.method_config(table.name.split("/")[1]),
-            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
-        },
+        "config": config,
+        "is_frozen": table.is_frozen,
     }
+
+
+def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
+    """Settings that decide a table's content, as its manifest hashes them."""
+    return {
+        "table": table.config(ctx, shard) if table.config else None,
+        "method": ctx.method_config(table.name.split("/")[1]),
+        "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
+    }
+
+
+def _code_behind(ctx: PoolContext, table: Table) -> str:
+    """Hash over code, settings and models of everything stored that a fit rests on: when they change, so does the fit.
+
+    Rows that come, change or go are no part of it, so the registered rows (whose settings are their source) are not.
+    """
+    book = VersionBook(ctx.store, ctx.profile.name)
+    behind: dict[str, list[str]] = {}
+    for asset in book.behind(name.replace("/", ".") for name in table.inputs):
+        if asset != "raw/registered_shards":
+            made = {
+                json.dumps([one.code_version, one.config_hash, [dict(model) for model in one.models]], sort_keys=True)
+                for one in book.manifests(asset).values()
+            }
+            behind[asset] = sorted(made)
+    return code_behind_digest(behind)
+
+
+def code_behind_digest(behind: Mapping[str, Iterable[str]]) -> str:
+    """`behind`: table → the different (code version, settings, models) of its partitions, as JSON."""
+    told = {name: sorted(made) for name, made in behind.items() if name != "raw/registered_shards"}
+    return config_sha256(told)

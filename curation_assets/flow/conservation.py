@@ -1,10 +1,15 @@
-"""Row conservation: every input row ends as kept, dropped (reason) or failed (reason). Violations in words."""
+"""Row conservation: every input row ends as kept, dropped (reason) or failed (reason), and not too many fail.
+
+Violations in words, for the blocking checks of every table and shard.
+"""
 
 from collections.abc import Mapping
 
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.lineage.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.stores.subsets import read_subset_npy
 
 TERMINAL_STATES = ("kept", "dropped", "failed")
 
@@ -15,6 +20,8 @@ def violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
     Checked: as many rows as the table it continues has, no sample twice, terminal states with a reason where one
     is due, and no value missing without a reason.
     """
+    if table.name == LEDGER:
+        return _ledger_violations(ctx)
     if table.compute is None:
         return []
     frame = ctx.store.read(table.name, shard)
@@ -26,6 +33,72 @@ def violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
         repeated = frame.height - frame.select(_row_key(frame)).n_unique()
         if repeated:
             found.append(f"{repeated} rows repeat an earlier row's identity")
+    return found
+
+
+#: Share of the rows at stake that must not fail, where the pool's option `min_success_rate` names no other.
+DEFAULT_MIN_SUCCESS_RATE = 0.1
+#: Reasons that say nothing about how well a step works: the row has nothing that the method could look at.
+_NOT_AT_STAKE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
+
+
+def min_success_rate(ctx: PoolContext) -> float:
+    """The pool's floor, in [0, 1]; 0 switches it off. Raises ValueError for anything else."""
+    floor = ctx.option("min_success_rate", DEFAULT_MIN_SUCCESS_RATE)
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
+        raise ValueError(f"option min_success_rate must be a share in [0, 1], got {floor!r}")
+    return float(floor)
+
+
+def success_rate(frame: pl.DataFrame) -> float | None:
+    """Share of the rows at stake that did not fail; None where no row is at stake or the table knows no failures.
+
+    Of raw tables the rows with a status, dropped ones aside; of signals the rows that had something to look at.
+    """
+    if "reason" not in frame.columns or "verdict" in frame.columns:
+        return None
+    reason = pl.col("reason").fill_null("")
+    if "status" in frame.columns:
+        at_stake = frame.filter(pl.col("status") != "dropped")
+        failed = at_stake.filter(pl.col("status") == "failed").height
+    else:
+        value = next((name for name in ("value", "quality") if name in frame.columns), None)
+        if value is None:
+            return None
+        at_stake = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
+        failed = at_stake.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
+    return 1 - failed / at_stake.height if at_stake.height else None
+
+
+def success_violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
+    """One sentence where too few rows of a table succeed; empty when enough do."""
+    if table.compute is None or table.stage not in ("raw", "teachers", "signals", "fused"):
+        return []
+    rate, floor = success_rate(ctx.store.read(table.name, shard)), min_success_rate(ctx)
+    if rate is None or rate >= floor:
+        return []
+    return [
+        f"only {rate:.1%} of the rows succeeded, less than the pool's min_success_rate of {floor:.1%}; look at their "
+        "reasons, then run again or set the option"
+    ]
+
+
+def _ledger_violations(ctx: PoolContext) -> list[str]:
+    """Every ledger has every row of raw/samples once, in a terminal state, and keeps what the subset's npy holds."""
+    places = ctx.store.scan("raw/samples").select("shard", "source_row").collect()
+    found = []
+    for name in ledger_policies(ctx.store):
+        ledger = read_ledger(ledger_path(ctx.store, name), ["shard", "source_row", "verdict", "reason"])
+        frame = ledger.frame.with_columns(pl.col("shard", "verdict", "reason").cast(pl.String))
+        lost = places.join(frame, on=["shard", "source_row"], how="anti").height
+        if lost or frame.height != places.height:
+            found.append(f"ledger of {name}: {frame.height} rows for {places.height} samples, {lost} samples have none")
+        found += [f"ledger of {name}: {one}" for one in _state_violations(frame)]
+        npy = ctx.store.folder_path("filtered/subsets") / f"{name}.npy"
+        if npy.is_file() and len(read_subset_npy(npy)) > int(ledger.is_kept.sum()):
+            found.append(
+                f"ledger of {name} keeps {int(ledger.is_kept.sum())} rows, its npy {len(read_subset_npy(npy))}"
+            )
     return found
 
 

@@ -38,6 +38,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         compute=_fusion_weights,
         config=lambda ctx, shard: {"ties": ctx.option("ties", "drop")},
+        is_frozen=True,
         description=(
             "One row: weights a, b and intercept c of score = σ(a·VBA + b·SBA + c), fitted on captions rated above "
             "against below the median rating."
@@ -148,6 +149,7 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
         compute_folder=compute,
         roles=_student_roles(ctx),
         config=config,
+        is_frozen=True,
         description=description,
         kinds=("torch", "safetensors"),
     )

@@ -1,6 +1,5 @@
 """filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ import polars as pl
 
 from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.fused import missing_signals, recipes
+from curation_assets.lineage.judging import judge
 from curation_assets.lineage.ledger import (
     LEDGER,
     check_against_verdicts,
@@ -16,24 +16,46 @@ from curation_assets.lineage.ledger import (
     write_ledger,
     write_versions,
 )
-from curation_assets.lineage.rows import PoolRows
+from curation_assets.lineage.rows import DUPLICATES, PoolRows, uid_columns
 from curation_assets.lineage.versions import VersionBook
-from curation_assets.policies import RANDOM, Policy, apply_policy, load_policies
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.policies import (
+    RANDOM,
+    ROW_KEY,
+    Policy,
+    PolicyCut,
+    apply_cut,
+    cut_frame,
+    cut_of_frame,
+    load_policies,
+)
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One verdict table per policy, and the overlap of all."""
+    """Per policy a frozen cut and the verdicts that it gives, shard by shard; subsets, overlaps and ledgers of all."""
     policies = policies_of(ctx)
+    yield Table(
+        name=DUPLICATES,
+        grain="pool",
+        inputs=("raw/samples",),
+        version="1",
+        compute=_duplicates,
+        description=(
+            "One row per row that brings a sample which another shard brings already. A late shard gives way to those "
+            "that were there before; `curate recut` lets the first shard count again."
+        ),
+    )
     for policy in policies:
+        yield _cut_table(policy)
         yield _policy_table(policy)
     yield Table(
         name="filtered/subsets",
         grain="pool",
-        inputs=("raw/samples", *(f"filtered/{policy.name}" for policy in policies)),
+        inputs=("raw/samples", DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
         version="1",
         compute_folder=_subsets,
+        config=lambda ctx, shard: _denylist_config(ctx),
         description=(
             "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
             "(tar and key of every kept sample, to train on the tars as they are)."
@@ -54,7 +76,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(
             "raw/samples",
-            *(f"filtered/{policy.name}" for policy in policies),
+            DUPLICATES,
+            *(f"filtered/{policy.name}{part}" for policy in policies for part in ("_cut", "")),
             *sorted(reference.replace(".", "/") for reference in signals),
         ),
         version="1",
@@ -100,23 +123,38 @@ def policies_folder(ctx: PoolContext) -> Path:
     return ctx.settings.pools_root / ctx.pool.name
 
 
-def _policy_table(policy: Policy) -> Table:
-    inputs = ("raw/samples", *(reference.replace(".", "/") for reference in policy.references))
-
+def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = unique_samples(ctx)
-        values = {reference: ctx.store.scan(reference.replace(".", "/")).collect() for reference in policy.references}
-        result = apply_policy(policy, samples, values)
-        # The frozen cut: enough to judge a late shard without moving any other verdict.
-        cut_path = ctx.store.root / "cuts" / f"{policy.name}.json"
-        cut_path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(cut_path, json.dumps(result.cut.to_dict(), indent=1))
-        return result.verdicts
+        return cut_frame(judge(policy, PoolRows.read(ctx.store)).cut)
+
+    return Table(
+        name=f"filtered/{policy.name}_cut",
+        grain="pool",
+        inputs=("raw/samples", DUPLICATES, *_inputs_of(policy)),
+        version=policy.version,
+        compute=compute,
+        is_frozen=True,
+        description=(
+            f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
+            "shard that comes late or goes changes no other verdict until `curate recut`."
+        ),
+    )
+
+
+def _inputs_of(policy: Policy) -> tuple[str, ...]:
+    return tuple(reference.replace(".", "/") for reference in policy.references)
+
+
+def _policy_table(policy: Policy) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        samples = unique_samples(ctx, shard)
+        values = {reference: _values_of_shard(ctx, reference, shard) for reference in policy.references}
+        return apply_cut(policy, cut_of(ctx, policy.name), samples, values).drop("rank")
 
     return Table(
         name=f"filtered/{policy.name}",
-        grain="pool",
-        inputs=inputs,
+        grain="shard",
+        inputs=("raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
         version=policy.version,
         compute=compute,
         continues="raw/samples",
@@ -124,19 +162,49 @@ def _policy_table(policy: Policy) -> Table:
     )
 
 
-def unique_samples(ctx: PoolContext) -> pl.DataFrame:
-    """Every row of raw/samples; of a sample that several shards bring, the first row counts and the others are dropped.
+def _values_of_shard(ctx: PoolContext, reference: str, shard: str | None) -> pl.DataFrame:
+    asset = reference.replace(".", "/")
+    if ctx.store.table_path(asset).is_file():  # a recipe that needs the whole pool
+        return ctx.store.scan(asset).filter(pl.col("shard") == shard).collect()
+    return ctx.store.read(asset, shard)
 
-    Tables of URLs are searched for duplicates when they are registered, tars can only be once all are read.
+
+def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
+    """The cut in force. Raises MissingTableError before the policy's first run."""
+    return cut_of_frame(ctx.store.read(f"filtered/{policy_name}_cut"))
+
+
+def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """Repeats found before stay, as long as their shard is unchanged; rows of new and changed shards give way."""
+    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
+    before = ctx.store.manifest(DUPLICATES)
+    told = {} if before is None else {one.partition: one.content_sha256 for one in before.inputs}
+    settled = [key for key in now if key is not None and told.get(key) == now[key]]
+    schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
+    known = pl.DataFrame(schema=schema)
+    if settled and before is not None:
+        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(*schema)
+    halves = samples.select(uid_columns()[0], pl.col("shard").cast(pl.Enum(sorted(map(str, now)))), "source_row")
+    shared = halves.collect().filter(pl.col("uid_high").is_duplicated())  # few: the rest need no look at whole ids
+    if shared.is_empty():
+        return known
+    places = shared.select(pl.col("shard").cast(pl.String), "source_row").join(known, on=ROW_KEY, how="anti")
+    counting = samples.filter(pl.col("shard").is_in(places["shard"].unique().implode())).collect()
+    counting = counting.join(places, on=ROW_KEY, how="semi").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
+
+
+def unique_samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """Rows of raw/samples of a shard; those that repeat another shard's sample are dropped.
+
+    Tables of URLs are searched for duplicates when they are registered, tars can only once all are read.
     """
-    samples = (
-        ctx.store.scan("raw/samples")
-        .select("sample_id", "shard", "source_row", "caption", "status", "reason")
-        .sort("shard", "source_row")
-        .collect()
+    samples = ctx.store.read(
+        "raw/samples", shard, columns=["sample_id", "shard", "source_row", "caption", "status", "reason"]
     )
-    kept = pl.col("status") == "kept"
-    is_repeated = kept & (kept.cast(pl.Int64).cum_sum().over("sample_id") > 1)
+    repeats = ctx.store.read(DUPLICATES).filter(pl.col("shard") == shard)["source_row"]
+    is_repeated = (pl.col("status") == "kept") & pl.col("source_row").is_in(repeats.implode())
     return samples.with_columns(
         pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
         pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
@@ -145,16 +213,23 @@ def unique_samples(ctx: PoolContext) -> pl.DataFrame:
 
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
     """sample_ids that a policy keeps, sorted."""
-    verdicts = ctx.store.read(f"filtered/{policy_name}", columns=["sample_id", "verdict"])
-    return verdicts.filter(pl.col("verdict") == "kept")["sample_id"].sort().to_list()
+    kept = ctx.store.scan(f"filtered/{policy_name}").filter(pl.col("verdict") == "kept")
+    return kept.select(pl.col("sample_id").sort()).collect()["sample_id"].to_list()
+
+
+def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
+    version = Denylist.load(ctx.settings.home).version
+    return {"denylist": version} if version else None
 
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
+    denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
     samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
-    samples = samples.sort("shard", "source_row").unique("sample_id", keep="first", maintain_order=True)
+    samples = samples.join(ctx.store.read(DUPLICATES), on=ROW_KEY, how="anti").unique("sample_id")
+    samples = samples.filter(~denylist.denied(samples))
     places = {row["sample_id"]: (row["tar"], row["member"]) for row in samples.iter_rows(named=True)}
     for policy in policies_of(ctx):
-        kept = kept_ids(ctx, policy.name)
+        kept = [sample_id for sample_id in kept_ids(ctx, policy.name) if sample_id in places]
         write_subset_npy(folder / f"{policy.name}.npy", kept)
         write_subset_parquet(folder / f"{policy.name}.parquet", kept)
         keys_by_tar: dict[str, list[str]] = defaultdict(list)
@@ -169,9 +244,15 @@ def _ledger(ctx: PoolContext, folder: Path) -> None:
     rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, ctx.profile.name)
     for policy in policies_of(ctx):
         judged = write_ledger(
-            rows, policy, folder / f"{policy.name}.parquet", book, recipes=recipes_of(), run_id=ctx.run_id
+            rows,
+            policy,
+            folder / f"{policy.name}.parquet",
+            book,
+            recipes=recipes_of(),
+            run_id=ctx.run_id,
+            cut=cut_of(ctx, policy.name),
         )
-        check_against_verdicts(judged, rows, ctx.store.read(f"filtered/{policy.name}"))
+        check_against_verdicts(judged, rows, ctx.store.scan(f"filtered/{policy.name}").collect())
     write_versions(book, folder)
 
 

@@ -1,4 +1,8 @@
-"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there."""
+"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there.
+
+A recipe that says `-- applied: per shard` may read `fused.<signal>_range`: smallest and largest value of a signal,
+frozen, so that a shard that comes late or goes moves no other sample's score.
+"""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -10,13 +14,20 @@ from curation_assets.methods import all_methods
 from curation_assets.sql import SqlModel, check_tests, load_models, run_model
 from curation_assets.stores.catalog import open_pool
 
+RANGE = "_range"
+
 
 class SqlTestFailedError(ValueError):
     """A SQL model's result breaks a test of its own header."""
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table per SQL model of the stage whose signals the pool runs."""
+    """One table per SQL model of the stage whose signals the pool runs, and the ranges that they read."""
+    there = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
+    references = {reference for model in there for reference in model.references}
+    for reference in sorted(references - set(recipes())):
+        if reference.startswith("fused.") and reference.endswith(RANGE):
+            yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
     for model in recipes().values():
         if not missing_signals(ctx, model.references):
             yield _model_table(model)
@@ -32,6 +43,23 @@ def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     return sorted((names & set(all_methods())) - run)
 
 
+def _range_table(signal: str) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        value = pl.col("value").cast(pl.Float64).fill_nan(None)
+        values = ctx.store.scan(f"signals/{signal}").select(value)
+        return values.select(low=value.min(), high=value.max(), valued_count=value.count()).collect()
+
+    return Table(
+        name=f"fused/{signal}{RANGE}",
+        grain="pool",
+        inputs=(f"signals/{signal}",),
+        version="1",
+        compute=compute,
+        is_frozen=True,
+        description=f"One row: smallest and largest value of {signal} in the pool, as of the last `curate recut`.",
+    )
+
+
 @functools.cache
 def recipes() -> dict[str, SqlModel]:
     """SQL models of this stage by 'fused.name', parsed once per process: half a second."""
@@ -42,7 +70,7 @@ def _model_table(model: SqlModel) -> Table:
     inputs = tuple(reference.replace(".", "/") for reference in model.references)
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with open_pool(ctx.store, inputs) as connection:
+        with open_pool(ctx.store, inputs, shard=shard, threads=1 if shard else None) as connection:
             frame = run_model(model, connection)
         failed = [result for result in check_tests(model, frame) if not result.passed]
         if failed:
@@ -51,7 +79,7 @@ def _model_table(model: SqlModel) -> Table:
 
     return Table(
         name=f"{model.stage}/{model.name}",
-        grain="pool",
+        grain="shard" if model.is_per_shard else "pool",
         inputs=inputs,
         version=model.code_version,
         compute=compute,

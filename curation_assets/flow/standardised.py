@@ -45,9 +45,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         compute=_length_statistics,
         config=lambda ctx, shard: _options(ctx),
+        is_frozen=True,
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
-            "Frozen: recomputed only when the teachers' tables change."
+            "Frozen: rows that come later change nothing until `curate recut --fits`."
         ),
     )
     yield Table(

@@ -26,12 +26,21 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     if not ctx.distils:
         return
     yield Table(
+        name="teachers/distillation_fraction",
+        grain="pool",
+        inputs=(),
+        version="1",
+        compute=_distillation_fraction,
+        config=lambda ctx, shard: {"size": _distillation_size(ctx)},
+        is_frozen=True,
+        description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
+    )
+    yield Table(
         name="teachers/distillation_sample",
         grain="shard",
-        inputs=("raw/samples",),
+        inputs=("raw/samples", "teachers/distillation_fraction"),
         version="1",
         compute=_distillation_sample,
-        config=lambda ctx, shard: {"fraction": _distillation_fraction(ctx)},
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
     )
     yield from bridge_table(ctx)
@@ -133,15 +142,19 @@ def _score(
         )
 
 
-def _distillation_fraction(ctx: PoolContext) -> float:
-    """Share of the pool's rows that the teachers score, in (0, 1]. The pool's declaration says how many rows it has."""
-    size = ctx.option("distillation_size", DEFAULT_DISTILLATION_SIZE)
-    return min(1.0, size / max(1, ctx.pool.expected_rows(ctx.settings)))
+def _distillation_size(ctx: PoolContext) -> int:
+    return int(ctx.option("distillation_size", DEFAULT_DISTILLATION_SIZE))
+
+
+def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """The fraction is in (0, 1]. The pool's declaration says how many rows it has."""
+    rows = ctx.pool.expected_rows(ctx.settings)
+    return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, _distillation_size(ctx) / max(1, rows))]})
 
 
 def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     samples = ctx.store.read("raw/samples", shard).filter(pl.col("status") == "kept")
-    fraction = _distillation_fraction(ctx)
+    fraction = ctx.store.read("teachers/distillation_fraction")["fraction"][0]
     chosen = [unit_interval_of(sample_id, "distillation") < fraction for sample_id in samples["sample_id"]]
     return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
 

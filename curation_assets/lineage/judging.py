@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from curation_assets.lineage.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
-from curation_assets.policies import Cut, Policy, PolicyCut, Step, kept_count
+from curation_assets.numeric.identity import to_u64_pair
+from curation_assets.policies import Cut, Policy, PolicyCut, Step, check_cut, kept_count
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Judged:
     """One terminal verdict per row of `PoolRows`, in its order."""
 
     policy: Policy
-    cut: PolicyCut
+    cut: PolicyCut  # as fitted, or the frozen one that was applied
+    counts: tuple[tuple[int, int, int], ...]  # per step, of these rows: reached it, have a value, pass
     step: np.ndarray  # (N,) int8: which cut decided; -1 where raw did not keep the row
     rank: np.ndarray  # (N,) uint32: 1 is best among the samples that reached that cut; 0 without a value
     verdict: np.ndarray  # (N,) int8, as STATES
@@ -41,8 +43,13 @@ class Judged:
         return by_step[self.step]  # step -1 takes the last
 
 
-def judge(policy: Policy, rows: PoolRows) -> Judged:
-    """Cut the pool and judge every row: the verdicts of `policies.apply_policy`, for pools of any size."""
+def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judged:
+    """Judge every row of a pool of any size: by a cut fitted on it (as `policies.apply_policy`), or by a frozen one.
+
+    Raises ValueError for a cut of another policy, or of another version of it.
+    """
+    if cut is not None:
+        check_cut(policy, cut)
     n = len(rows)
     step = np.full(n, -1, dtype=np.int8)
     rank = np.zeros(n, dtype=np.uint32)
@@ -53,18 +60,23 @@ def judge(policy: Policy, rows: PoolRows) -> Judged:
     reason[at_stake] = -1
     pool_size = len(at_stake)
     steps = policy.steps
-    cuts = []
+    cuts: list[Cut] = []
+    counts: list[tuple[int, int, int]] = []
     for number, one in enumerate(steps):
         rank_by = one.rank_by
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]
         is_valued = ~np.isnan(values)
         order = np.argsort(-values, kind="stable")[: int(is_valued.sum())]  # positions in at_stake, best first
-        count, threshold, boundary = _cut(policy, values[order], pool_size, one)
-        last = at_stake[order[count - 1]] if boundary else None
+        if cut is None:
+            count, threshold, boundary = _cut(policy, values[order], pool_size, one)
+            last = _id(rows, at_stake[order[count - 1]] if boundary else None)
+            cuts.append(Cut(rank_by, len(at_stake), len(order), count, threshold, last))
+        else:
+            count = _passing(cut.cuts[number], rows, values[order], at_stake[order])
+        counts.append((len(at_stake), len(order), count))
         step[at_stake], rank[at_stake] = number, 0
         rank[at_stake[order]] = np.arange(1, len(order) + 1)
-        cuts.append(Cut(rank_by, len(at_stake), len(order), count, threshold, _id(rows, last)))
         verdict[at_stake[order[count:]]] = DROPPED
         reason[at_stake[order[count:]]] = len(words)
         words.append(f"{'below_cut' if number == len(steps) - 1 else 'prefilter'}:{rank_by}")
@@ -74,15 +86,29 @@ def judge(policy: Policy, rows: PoolRows) -> Judged:
         reason[unvalued] = len(words) + np.where(codes < 0, len(signal.reasons.words), codes)
         words += [f"no_value:{word}" for word in (*signal.reasons.words, "no_reason")]
         at_stake = np.sort(at_stake[order[:count]])
-    fingerprint = pool_fingerprint(rows, policy)
+    if cut is None:
+        cut = PolicyCut(policy.name, policy.version, pool_size, pool_fingerprint(rows, policy), tuple(cuts))
     return Judged(
         policy,
-        PolicyCut(policy.name, policy.version, pool_size, fingerprint, tuple(cuts)),
+        cut,
+        tuple(counts),
         step,
         rank,
         verdict,
         _without_repeats(Texts(reason, words)),
     )
+
+
+def _passing(one: Cut, rows: PoolRows, ordered: np.ndarray, positions: np.ndarray) -> int:
+    """How many pass a frozen cut. `ordered` (M,) values, best first, ties by sample_id; `positions` (M,) rows."""
+    above = int((ordered > one.threshold).sum())
+    reaching = int((ordered >= one.threshold).sum())
+    if one.boundary_id is None:
+        return reaching
+    high, low = (np.uint64(half) for half in to_u64_pair(one.boundary_id))
+    tied = positions[above:reaching]
+    before = (rows.uid_high[tied] < high) | ((rows.uid_high[tied] == high) & (rows.uid_low[tied] <= low))
+    return above + int(before.sum())
 
 
 def _cut(policy: Policy, ordered: np.ndarray, pool_size: int, step: Step) -> tuple[int, float, bool]:

@@ -62,7 +62,12 @@ def recorded_signals(policy: Policy, recipes: Mapping[str, Sequence[str]]) -> li
     `recipes`: recipe → references of its SQL, such as fused.sieve_clip → [raw.samples, signals.sieve, …].
     """
     ranked = {policy.rank_by, *(one.rank_by for one in policy.prefilters)}
-    fused = {one for reference in ranked for one in recipes.get(reference, ()) if not one.startswith("raw.")}
+    fused = {
+        one
+        for reference in ranked
+        for one in recipes.get(reference, ())
+        if not one.startswith("raw.") and not one.endswith("_range")
+    }
     return sorted(ranked | fused)
 
 
@@ -73,6 +78,7 @@ class Ledger:
     policy: Policy
     cut: PolicyCut
     profile: str
+    counts: tuple[tuple[int, int, int], ...]  # per step: rows that reached it, have a value, pass
     frame: pl.DataFrame  # LEDGER_SCHEMA and one column per signal
 
     @property
@@ -128,13 +134,14 @@ def write_ledger(
     *,
     recipes: Mapping[str, Sequence[str]],
     run_id: str = "",
+    cut: PolicyCut | None = None,
 ) -> Judged:
-    """Judge a pool by `policy` and write its ledger, whole or not at all."""
-    judged = judge(policy, rows)
+    """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
+    judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)
     version_ids = book.version_ids([one for one in signals if one != RANDOM] or ["raw.samples"], rows.shard.words)
     frame = ledger_frame(judged, rows, signals, version_ids, run_id)
-    footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile}
+    footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
     with replacing(path) as temporary:
         frame.write_parquet(
             temporary,
@@ -166,22 +173,23 @@ def ledger_policies(store: ShardStore) -> list[str]:
     return sorted(path.stem for path in store.folder_path(LEDGER).glob("*.parquet"))
 
 
-def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str]:
-    """Policy, cuts and profile of a ledger, from its footer. Raises LedgerError for a file that is no ledger."""
+def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, int, int], ...]]:
+    """Policy, cuts, profile and counts of a ledger, from its footer. Raises LedgerError for a file that is none."""
     footer = pl.read_parquet_metadata(path)
     if FOOTER_KEY not in footer:
         raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")
     content = json.loads(footer[FOOTER_KEY])
     prefilters = tuple(Prefilter(**one) for one in content["policy"].pop("prefilters"))
     policy = Policy(prefilters=prefilters, **content["policy"])
-    return policy, PolicyCut.from_dict(content["cut"]), content["profile"]
+    counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])
+    return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
     """A ledger, all columns or those named."""
-    policy, cut, profile = ledger_facts(path)
+    policy, cut, profile, counts = ledger_facts(path)
     wanted = None if columns is None else list(columns)
-    return Ledger(policy, cut, profile, pl.read_parquet(path, columns=wanted, hive_partitioning=False))
+    return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=wanted, hive_partitioning=False))
 
 
 def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
@@ -216,7 +224,7 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
     Raises LedgerError when verdicts, reasons or ranks come out otherwise than recorded.
     """
     ledger = read_ledger(path)
-    judged = judge(ledger.policy, rows_of_ledger(ledger, store))
+    judged = judge(ledger.policy, rows_of_ledger(ledger, store), ledger.cut)
     again = pl.DataFrame(
         [
             enum_series("verdict", judged.verdict.astype(np.int32), STATES).cast(pl.String),

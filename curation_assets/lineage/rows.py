@@ -15,6 +15,9 @@ from curation_assets.stores.shard_store import ShardStore, StoreError
 ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
 _PLACE = ["shard", "source_row"]
 
+#: Rows that bring a sample which another shard brings already; see flow/filtered.py.
+DUPLICATES = "filtered/duplicates"
+
 
 def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
     """sample_id (32 hex digits) → uid_high, uid_low, the two halves of DataComp's `u8,u8`."""
@@ -90,16 +93,18 @@ class PoolRows:
     raw_reason: Texts
     places: pl.DataFrame  # shard, source_row as stored, before sorting
     order: np.ndarray  # sorted row → stored row
+    shards: tuple[str, ...] | None = None  # None: all of the pool
     _signals: dict[str, Signal] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.uid_high)
 
     @classmethod
-    def read(cls, store: ShardStore) -> "PoolRows":
-        """Read raw/samples. Raises MissingTableError when it is not there."""
+    def read(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
+        """Read raw/samples, of all shards or those named. Raises MissingTableError when it is not there."""
         parts = []
-        shards = store.partitions("raw/samples")
+        only = None if shards is None else tuple(sorted(shards))
+        shards = store.partitions("raw/samples") if only is None else only
         stored_shards = pl.Enum(shards)
         for number, key in enumerate(shards):
             part = pl.read_parquet(
@@ -128,27 +133,48 @@ class PoolRows:
             store,
             rows["uid_high"].to_numpy()[position],
             rows["uid_low"].to_numpy()[position],
-            Texts(shard_codes, shards),
+            Texts(shard_codes, list(shards)),
             rows["source_row"].to_numpy()[position],
             rows["status"].to_numpy()[position],
             _gathered(Texts.of(rows["reason"]), position),
             place,
             position,
+            only,
         )
+        if store.table_path(DUPLICATES).is_file():
+            read._drop(read._rows_of(store.read(DUPLICATES)))
         return read._with_repeats_dropped()
 
     def _with_repeats_dropped(self) -> "PoolRows":
         """A sample that several rows bring is kept once, in the first shard and row; see flow/filtered.py."""
+        self._drop(self.repeats())
+        return self
+
+    def repeats(self) -> np.ndarray:
+        """Rows that bring a sample which an earlier row (by shard and source_row) brings, both kept by raw."""
         kept = np.flatnonzero(self.status == KEPT)
         again = np.zeros(len(kept), dtype=bool)
         again[1:] = (np.diff(self.uid_high[kept]) == 0) & (np.diff(self.uid_low[kept]) == 0)
-        if again.any():
-            repeats = kept[again]
+        return kept[again]
+
+    def _drop(self, repeats: np.ndarray) -> None:
+        repeats = repeats[self.status[repeats] == KEPT]
+        if len(repeats):
             words = [*self.raw_reason.words, "duplicate_across_shards"]
             status, codes = self.status.copy(), self.raw_reason.codes.copy()
             status[repeats], codes[repeats] = DROPPED, len(words) - 1
             self.status, self.raw_reason = status, Texts(codes, words)
-        return self
+
+    def _rows_of(self, places: pl.DataFrame) -> np.ndarray:
+        """Sorted positions of rows given by shard and source_row; those that are not there are left out."""
+        if places.is_empty():
+            return np.zeros(0, dtype=np.int64)
+        wanted = places.select("shard", "source_row").filter(pl.col("shard").is_in(self.shard.words))
+        mine = self.places.with_row_index("stored").with_columns(pl.col("shard").cast(pl.String))
+        stored = mine.join(wanted, on=_PLACE, how="semi")["stored"].to_numpy()
+        position = np.empty(len(self), dtype=np.int64)
+        position[self.order] = np.arange(len(self))
+        return np.sort(position[stored])
 
     @property
     def is_kept(self) -> np.ndarray:
@@ -177,7 +203,7 @@ class PoolRows:
 
     def facts(self, columns: Sequence[str]) -> pl.DataFrame:
         """Columns of raw/samples, (N,) rows in our order."""
-        keys = self.store.partitions("raw/samples")
+        keys = self.store.partitions("raw/samples") if self.shards is None else self.shards
         paths = [self.store.table_path("raw/samples", key) for key in keys]
         stored = pl.scan_parquet(paths, hive_partitioning=False).select(columns).collect()
         return stored[self.order]
@@ -211,7 +237,12 @@ class PoolRows:
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
-        lazy = self.store.scan(asset)
+        if self.shards is None or self.store.table_path(asset).is_file():
+            lazy = self.store.scan(asset)
+            if self.shards is not None:
+                lazy = lazy.filter(pl.col("shard").is_in(self.shards))
+        else:
+            lazy = self.store.scan(asset, self.shards)
         names = lazy.collect_schema().names()
         known = {*_PLACE, "value", "quality", "reason", *extra}
         wanted = [name for name in names if name in known or name.endswith("_score")]

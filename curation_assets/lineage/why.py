@@ -108,14 +108,16 @@ def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
     for path in _ledgers(folder):
         rows = ledger_rows(path, sample_id)
         if rows:
-            policy, cut, _ = ledger_facts(path)
+            policy, cut, _, counts = ledger_facts(path)
             for row in rows:
-                yield _verdict(folder, row, policy, cut)
+                yield _verdict(folder, row, policy, cut, counts)
 
 
-def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any) -> dict[str, Any]:
+def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any) -> dict[str, Any]:
     by = row["decided_by"]
-    deciding = next((one for one in cut.cuts if one.rank_by == by), None)
+    reached = next(
+        (count for one, count in zip(cut.cuts, counts, strict=True) if one.rank_by == by), (None, None, None)
+    )
     signals = {
         name: value
         for name, value in row.items()
@@ -131,8 +133,8 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any) -> dict[s
         "threshold": row["threshold"],
         "margin": row["margin"],
         "rank": row["rank"],
-        "candidates": deciding.candidates if deciding else None,
-        "kept_count": deciding.kept if deciding else None,
+        "candidates": reached[0],
+        "kept_count": reached[2],
         "signals": signals,
         "shard": row["shard"],
         "source_row": row["source_row"],

@@ -274,12 +274,49 @@ def apply_cut(
     Ranks are null: they need the whole pool. On the pool that the cut was made on, the verdicts are those of
     `apply_policy`. Raises ValueError where the cut belongs to another policy or another version of it.
     """
+    check_cut(policy, cut)
+    return _judge(policy, _Pool.read(policy, samples, values), cut, with_ranks=False)
+
+
+def check_cut(policy: Policy, cut: PolicyCut) -> None:
+    """Raise ValueError where the cut belongs to another policy or another version of it."""
     if (cut.policy, cut.policy_version) != (policy.name, policy.version):
         raise ValueError(
             f"the cut was made by policy {cut.policy!r} version {cut.policy_version[:12]}, not by {policy.name!r} "
             f"version {policy.version[:12]}; apply the policy anew"
         )
-    return _judge(policy, _Pool.read(policy, samples, values), cut, with_ranks=False)
+
+
+#: Grain: one row per step of a policy, prefilters first.
+CUT_SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    "policy_version": pl.String,
+    "pool_size": pl.Int64,
+    "pool_fingerprint": pl.String,
+    "step": pl.Int64,
+    "rank_by": pl.String,
+    "candidates": pl.Int64,
+    "valued": pl.Int64,
+    "kept": pl.Int64,
+    "threshold": pl.Float64,  # null: nothing passes
+    "boundary_id": pl.String,
+}
+
+
+def cut_frame(cut: PolicyCut) -> pl.DataFrame:
+    """A cut as a table (CUT_SCHEMA)."""
+    content = cut.to_dict()
+    of_pool = {name: value for name, value in content.items() if name != "cuts"}
+    rows = [{**of_pool, "step": step, **one} for step, one in enumerate(content["cuts"])]
+    return pl.DataFrame(rows, schema=CUT_SCHEMA)
+
+
+def cut_of_frame(frame: pl.DataFrame) -> PolicyCut:
+    """Inverse of `cut_frame`."""
+    rows = frame.sort("step").to_dicts()
+    of_cut = [field.name for field in fields(Cut)]
+    of_pool = {name: rows[0][name] for name in ("policy", "policy_version", "pool_size", "pool_fingerprint")}
+    return PolicyCut.from_dict({**of_pool, "cuts": [{name: row[name] for name in of_cut} for row in rows]})
 
 
 @dataclass(frozen=True)

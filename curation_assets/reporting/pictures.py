@@ -65,9 +65,24 @@ def picture_of(table: str, frame: pl.DataFrame) -> str | None:
     return None
 
 
+#: Columns of text that say nothing about what a sample holds.
+SHOWN_TEXTS = frozenset(
+    ("sample_id", "shard", "status", "reason", "verdict", "decided_by", "policy", "policy_version", "other", "metric",
+     "method", "teacher", "kind", "target", "rank_by", "language", "member", "step", "grouping")
+)  # fmt: skip
+
+
 def preview_of(frame: pl.DataFrame, rows: int = 5, width: int = 60) -> str:
-    """First rows as a Markdown table, long cells cut."""
-    head = frame.head(rows)
+    """First rows as a Markdown table, long cells cut.
+
+    Without free text (captions, URLs): what is shown stays in Dagster's event log, where no takedown reaches.
+    """
+    shown = [
+        name
+        for name, dtype in frame.schema.items()
+        if not (isinstance(dtype, pl.List | pl.Struct) or (dtype == pl.String and name not in SHOWN_TEXTS))
+    ]
+    head = frame.select(shown).head(rows)
     lines = ["| " + " | ".join(head.columns) + " |", "|" + "---|" * len(head.columns)]
     for row in head.iter_rows():
         cells = (str(cell).replace("|", "¦").replace("\n", " ") for cell in row)

@@ -166,9 +166,9 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
     located = samples.select("shard", "source_row", "caption", "tar", "member")
     sections = []
     for policy in policies_of(ctx):
-        verdicts = ctx.store.read(f"filtered/{policy.name}")
+        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
-        kept = joined.filter(pl.col("verdict") == "kept").sort("rank", "sample_id")
+        kept = joined.filter(pl.col("verdict") == "kept").sort("value", "sample_id", descending=[True, False])
         dropped = joined.filter(pl.col("verdict") == "dropped")
         ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
         reasons = dropped["reason"].value_counts().sort("count", descending=True)

@@ -1,12 +1,14 @@
 """Downloads of one shard by img2dataset, guarded: vetted URLs in, a verified tar and one row per input row out."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
+import tarfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +18,9 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.settings import check_shard_key
-from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, vet_url
@@ -94,6 +97,7 @@ def download_shard(
     *,
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...] = (),
+    denylist: Denylist | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> pl.DataFrame:
     """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
@@ -101,7 +105,8 @@ def download_shard(
     `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
     A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
-    `advance` is told the number of rows done since last told.
+    `advance` is told the number of rows done since last told. What the `denylist` knows is not asked for, and an image
+    that turns out to be on it is not kept: both are dropped (takedown).
     Raises ValueError for repeated sample_ids or too many rows.
     """
     check_shard_key(shard_key)
@@ -109,12 +114,7 @@ def download_shard(
         raise ValueError(f"shard {shard_key} has {urls.height} rows; at most {MAX_ROWS} fit; lower shard_size")
     if urls["sample_id"].n_unique() != urls.height:
         raise ValueError(f"shard {shard_key}: sample_ids must be unique; leave duplicates out of the download")
-    rows = urls.select(
-        pl.col("sample_id").cast(pl.String),
-        pl.col("source_row").cast(pl.Int64),
-        pl.col("url").cast(pl.String),
-        pl.col("caption").cast(pl.String),
-    )
+    rows = request_rows(urls)
     number = int(shard_key.rsplit("-", 1)[1])
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
@@ -129,10 +129,14 @@ def download_shard(
         draft.mkdir()
         try:
             refused = _refusals(rows, (*allow_hosts, *settings.connect_to))
+            if denylist:
+                refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
             tell(len(refused))
             wanted = rows.filter(~pl.col("sample_id").is_in(list(refused)))
             if wanted.height:
                 _run_img2dataset(wanted, draft, number, settings, allow_hosts, tell)
+                if denylist:
+                    refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
             receipt = {"request_sha256": request_hash, "files": _file_hashes(draft)}
             write_text_atomically(draft / RECEIPT_FILE, json.dumps(receipt, indent=1))
@@ -142,6 +146,16 @@ def download_shard(
             remove_path(draft)
             raise
     return _outcome(rows, final, name)
+
+
+def request_rows(urls: pl.DataFrame) -> pl.DataFrame:
+    """What of the rows decides a download."""
+    return urls.select(
+        pl.col("sample_id").cast(pl.String),
+        pl.col("source_row").cast(pl.Int64),
+        pl.col("url").cast(pl.String),
+        pl.col("caption").cast(pl.String),
+    )
 
 
 def _request_hash(rows: pl.DataFrame, settings: DownloadSettings, allow_hosts: tuple[str, ...]) -> str:
@@ -178,6 +192,85 @@ def _refusals(rows: pl.DataFrame, allow_hosts: tuple[str, ...]) -> dict[str, str
         except UrlRefused as refusal:
             refused[sample_id] = str(refusal)
     return refused
+
+
+# -- takedown ---------------------------------------------------------------------------------------------------------
+
+
+def _drop_denied_images(folder: Path, name: str, denylist: Denylist) -> list[str]:
+    """sample_ids of downloaded images whose file, as fetched or as stored, is on the denylist; they are purged."""
+    if not denylist.hashes.get("sha256"):
+        return []
+    told = pl.read_parquet(folder / f"{name}.parquet")
+    index = tar_index(folder / f"{name}.tar")
+    stored = [
+        hashlib.sha256(index.read(f"{key}.jpg")).hexdigest() if f"{key}.jpg" in index.members else None
+        for key in told["key"]
+    ]
+    marked = told.select(pl.col("uid").alias("sample_id"), "sha256", pl.Series("stored_sha256", stored, pl.String))
+    gone = marked.filter(denylist.denied(marked))["sample_id"].to_list()
+    purge_samples(folder, name, gone)
+    return gone
+
+
+def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
+    """Rewrite the tar and the table of a downloaded shard without some samples; the files of all others stay as they
+    are, byte for byte.
+    """
+    table = folder / f"{name}.parquet"
+    if not sample_ids or not table.is_file():
+        return
+    told = pl.read_parquet(table)
+    is_gone = pl.col("uid").is_in(list(sample_ids))
+    gone = set(told.filter(is_gone)["key"])
+    if gone:
+        rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in gone)
+        with replacing(table) as temporary:
+            told.filter(~is_gone).write_parquet(temporary)
+        (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are no longer those of the tar
+
+
+def rewrite_tar(path: Path, *, drop: Callable[[str], bool], add: Mapping[str, bytes] | None = None) -> None:
+    """A tar without the members that `drop` names, and with `add` at its end."""
+    with replacing(path) as temporary, tarfile.open(path) as old, tarfile.open(temporary, "w") as new:
+        for member in old:
+            if not drop(member.name):
+                new.addfile(member, old.extractfile(member) if member.isfile() else None)
+        for member_name, data in (add or {}).items():
+            info = tarfile.TarInfo(member_name)
+            info.size = len(data)
+            new.addfile(info, io.BytesIO(data))
+
+
+def take_down_downloads(
+    out_dir: Path,
+    shard_key: str,
+    sample_ids: Collection[str],
+    *,
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    settings: DownloadSettings,
+    allow_hosts: tuple[str, ...] = (),
+) -> None:
+    """Purge samples from a downloaded shard. `before`, `after`: the rows asked for, with and without them.
+
+    A download that was complete for `before` is complete for `after`: the other images are not fetched again.
+    """
+    folder = out_dir / shard_key
+    name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
+    if not folder.is_dir():
+        return
+    hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]
+    was_complete = _is_complete(folder, name, hashes[0])
+    purge_samples(folder, name, sample_ids)
+    refused_path = folder / "refused.json"
+    if refused_path.is_file():
+        refused = json.loads(refused_path.read_text(encoding="utf-8"))
+        kept = {key: message for key, message in refused.items() if key not in sample_ids}
+        write_text_atomically(refused_path, json.dumps(kept, indent=1))
+    if was_complete:
+        receipt = {"request_sha256": hashes[1], "files": _file_hashes(folder)}
+        write_text_atomically(folder / RECEIPT_FILE, json.dumps(receipt, indent=1))
 
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------
@@ -301,8 +394,8 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
         record = told.get(sample_id)
         if sample_id in refused:
             message = refused[sample_id]
-            reason = NO_URL if message == NO_URL else reason_of("", message)
-            row |= {"status": "failed", "reason": reason, "message": message}
+            reason = message if message in (NO_URL, TAKEDOWN) else reason_of("", message)
+            row |= {"status": "dropped" if message == TAKEDOWN else "failed", "reason": reason, "message": message}
         elif record is None:
             row |= {"status": "failed", "reason": "download_lost", "message": "img2dataset wrote no row for it"}
         elif record["status"] != "success":

@@ -53,14 +53,14 @@ class Manifest:
         code_version: str,
         config_hash: str,
         models: Sequence[Mapping[str, str]],
-        inputs: Sequence[InputVersion],
+        inputs: Sequence[InputVersion] | None,
     ) -> bool:
-        """True when code, configuration, models and input contents are all the same as given."""
+        """True when code, configuration, models and input contents are as given (inputs None: whatever they were)."""
         return (
             self.code_version == code_version
             and self.config_hash == config_hash
             and [dict(model) for model in self.models] == [dict(model) for model in models]
-            and sorted(self.inputs, key=_input_order) == sorted(inputs, key=_input_order)
+            and (inputs is None or sorted(self.inputs, key=_input_order) == sorted(inputs, key=_input_order))
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, tar_index
 
 #: Grain of raw/registered_shards: one row per input row.
@@ -60,12 +61,31 @@ def mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_reason(row: Mapping[str, Any]) -> str | None:
-    """Why we do not want a row, whatever its image: an earlier twin, or nothing written in its caption."""
+    """Why we do not want a row, whatever its image: taken down, an earlier twin, or nothing written in its caption."""
+    if row["source_reason"] == TAKEDOWN:
+        return TAKEDOWN
     if row["is_duplicate"]:
         return "duplicate_sample_id"
     if row["caption"] is not None and not row["caption"].strip():
         return "empty_caption"
     return None
+
+
+def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
+    """Rows that the denylist knows keep their id and lose everything else: they end as dropped (takedown).
+
+    Rows and order stay. Columns `source_reason` and, where there are any, `member` and `*sha256` are read and emptied.
+    """
+    is_denied = denylist.denied(rows)
+    if not is_denied.any():
+        return rows
+    emptied = [name for name in ("url", "caption", "member") if name in rows.columns]
+    if "source_reason" not in rows.columns:
+        rows = rows.with_columns(source_reason=pl.lit(None, pl.String))
+    return rows.with_columns(
+        *(pl.when(is_denied).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
+        pl.when(is_denied).then(pl.lit(TAKEDOWN)).otherwise(pl.col("source_reason")).alias("source_reason"),
+    )
 
 
 def build_sample_rows(

@@ -172,6 +172,16 @@ class ShardStore:
             f"{_named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again"
         )
 
+    def remove(self, asset: str, partition: str | None = None) -> None:
+        """Delete a table (or one shard of it), or a folder asset with all its versions, if it is there."""
+        folder = self.asset_path(asset)
+        if partition is not None:
+            remove_path(self.table_path(asset, partition).parent)
+            return
+        for version in folder.parent.glob(f".{folder.name}.version-*"):
+            remove_path(version)
+        remove_path(folder)
+
     # -- writing --------------------------------------------------------------------------------------------------
 
     def write(
@@ -245,12 +255,14 @@ class ShardStore:
         inputs: Sequence[tuple[str, str | None]] = (),
         models: Models = (),
         config: Mapping[str, Any] | None = None,
+        is_frozen: bool = False,
     ) -> bool:
         """Whether what is stored was made from exactly this code, configuration, models and input contents.
 
-        Raises MissingInputError, BackwardsReadError. A damaged table is not fresh.
+        A frozen table stays fresh whatever its inputs say now. Raises MissingInputError, BackwardsReadError. A damaged
+        table is not fresh.
         """
-        versions = self.input_versions(asset, inputs)
+        versions = None if is_frozen else self.input_versions(asset, inputs)
         return self._fresh_manifest(asset, partition, code_version, versions, models, config) is not None
 
     def _fresh_manifest(
@@ -258,7 +270,7 @@ class ShardStore:
         asset: str,
         partition: str | None,
         code_version: str,
-        versions: Sequence[InputVersion],
+        versions: Sequence[InputVersion] | None,
         models: Models,
         config: Mapping[str, Any] | None,
     ) -> Manifest | None:
@@ -281,14 +293,16 @@ class ShardStore:
         models: Models = (),
         config: Mapping[str, Any] | None = None,
         run_id: str = "",
+        is_frozen: bool = False,
     ) -> Materialised:
         """Bring a table up to date: `compute` runs only if code, configuration, models or inputs changed.
 
-        The inputs' versions are taken before computing. Raises MissingInputError, BackwardsReadError, and what
-        `compute` raises; then the stored state is the old one.
+        Where `is_frozen`, changed inputs alone are no reason. The inputs' versions are taken before computing. Raises
+        MissingInputError, BackwardsReadError, and what `compute` raises; then the stored state is the old one.
         """
         versions = self.input_versions(asset, inputs)
-        manifest = self._fresh_manifest(asset, partition, code_version, versions, models, config)
+        known = None if is_frozen else versions
+        manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
             return Materialised(manifest, is_reused=True)
         start = time.perf_counter()
@@ -318,6 +332,7 @@ class ShardStore:
         models: Models = (),
         config: Mapping[str, Any] | None = None,
         run_id: str = "",
+        is_frozen: bool = False,
     ) -> Materialised:
         """As `materialise`, for an asset that is a folder of files: `compute` fills an empty folder.
 
@@ -326,7 +341,8 @@ class ShardStore:
         """
         versions = self.input_versions(asset, inputs)
         link = self.asset_path(asset)
-        manifest = self._fresh_manifest(asset, None, code_version, versions, models, config)
+        known = None if is_frozen else versions
+        manifest = self._fresh_manifest(asset, None, code_version, known, models, config)
         if manifest is not None:
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():

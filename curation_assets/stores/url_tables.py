@@ -12,8 +12,9 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.settings import shard_key
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.fingerprints import cached_sha256
-from curation_assets.stores.samples import mark_duplicates
+from curation_assets.stores.samples import mark_duplicates, without_denied
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
@@ -111,17 +112,24 @@ class Split:
     content_sha256: Mapping[str, str]
 
     def part(self, shard: str) -> pl.DataFrame:
-        """Rows of one shard: sample_id, source_row, url, caption, is_duplicate. Raises ValueError for no such shard."""
+        """Rows of one shard: sample_id, source_row, url, caption, is_duplicate, source_reason.
+
+        Raises ValueError for no such shard.
+        """
         if shard not in self.rows:
             raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
         frame = pl.read_parquet(self.folder / f"{shard}.parquet")
         if frame_sha256(frame) != self.content_sha256[shard]:
             raise ValueError(f"{self.folder / shard}.parquet is damaged; delete {self.folder}, it will be made again")
+        if "source_reason" not in frame.columns:
+            frame = frame.with_columns(source_reason=pl.lit(None, pl.String))
         return frame
 
 
-def split_source(pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int) -> Split:
-    """Cut a source into shards of `shard_size` rows under `work`/source, once per version of the source.
+def split_source(
+    pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int, denylist: Denylist | None = None
+) -> Split:
+    """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
 
     Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
     order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
@@ -136,11 +144,12 @@ def split_source(pool: str, source: Path, work: Path, columns: ColumnMapping, sh
             "columns": [columns.caption, columns.url, columns.uid],
             "shard_size": shard_size,
             "pool": pool,
+            **({"denylist": denylist.version} if denylist else {}),
         }
     )[:16]
     folder = home / f"split-{version}"
     if not (folder / "split.json").is_file():
-        _write_split(folder, pool, _identified(files, columns), shard_size)
+        _write_split(folder, pool, _identified(files, columns), shard_size, denylist)
         for old in home.glob("split-*"):
             if old != folder:
                 remove_path(old)
@@ -176,14 +185,17 @@ def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[st
         yield shard_key(pool, number), rows.slice(start, shard_size)
 
 
-def _write_split(folder: Path, pool: str, rows: pl.DataFrame, shard_size: int) -> None:
+def _write_split(
+    folder: Path, pool: str, rows: pl.DataFrame, shard_size: int, denylist: Denylist | None = None
+) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(folder)
     draft = temporary_path(folder)
     draft.mkdir()
     try:
         counts, hashes = {}, {}
-        for key, part in _slices(rows, pool, shard_size):
+        for key, source in _slices(rows, pool, shard_size):
+            part = without_denied(source, denylist) if denylist else source
             part.write_parquet(draft / f"{key}.parquet", compression="zstd")
             counts[key], hashes[key] = part.height, frame_sha256(part)
         (draft / "split.json").write_text(json.dumps({"rows": counts, "content_sha256": hashes}, indent=1))

@@ -59,15 +59,28 @@ class _Sample:
     others: list[str] = field(default_factory=list)
 
 
+def key_of(member: str) -> str | None:
+    """Key of a tar's member: folder included, up to the first dot of its name; None for hidden files (._000.jpg)."""
+    folder, _, base = member.rpartition("/")
+    stem = base.partition(".")[0]
+    if not stem:
+        return None
+    return f"{folder}/{stem}" if folder else stem
+
+
+def sample_keys(tar: Path) -> list[str]:
+    """Keys of a tar's rows, by source_row."""
+    return sorted(set(_group(tar_index(tar))) | set(_told(tar)))
+
+
 def _group(index: TarIndex) -> dict[str, _Sample]:
     """Key (folder included, up to the first dot of the file name) → members."""
     samples: dict[str, _Sample] = {}
     for name in index.members:
-        folder, _, base = name.rpartition("/")
-        stem, _, extension = base.partition(".")
-        if not stem:
-            continue  # hidden files such as ._000.jpg are no samples
-        sample = samples.setdefault(f"{folder}/{stem}" if folder else stem, _Sample())
+        key, extension = key_of(name), name.rpartition("/")[2].partition(".")[2]
+        if key is None:
+            continue
+        sample = samples.setdefault(key, _Sample())
         if extension.lower() in IMAGE_EXTENSIONS and sample.image is None:
             sample.image = name
         elif extension == "txt":
@@ -108,13 +121,13 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def read_tar_rows(tar: Path) -> pl.DataFrame:
+def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
     """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table says it failed on.
 
     Columns: sample_id, source_row (place in that order), url, caption, is_duplicate (within this tar), member,
     source_reason (null where image and caption are there). A sample with neither url nor uid is identified by its
     image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
-    what its table promises beyond.
+    what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
     index = tar_index(tar)
     samples = _group(index)
@@ -132,7 +145,19 @@ def read_tar_rows(tar: Path) -> pl.DataFrame:
         "source_reason": pl.String,
     }
     frame = pl.DataFrame(rows, schema=schema, orient="row")
+    if with_sha256:
+        hashes = [_sha256(index, member) for member in frame["member"]]
+        frame = frame.with_columns(pl.Series("image_sha256", hashes, dtype=pl.String))
     return mark_duplicates(frame)
+
+
+def _sha256(index: TarIndex, member: str | None) -> str | None:
+    if member is None:
+        return None
+    try:
+        return hashlib.sha256(index.read(member)).hexdigest()
+    except ImageRejected:
+        return None
 
 
 def _row(index: TarIndex, sample: _Sample, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 -- Grain: one row per row of raw.samples; quality is null, with a reason, where a signal has no value.
 -- Our recipe after SIEVE §3.3: min–max over the whole pool, then .5 · ICC (is it concrete?) + .5 · CLIPScore (is it true?).
+-- The ranges are frozen: a late sample may lie outside [0, 1], and moves no other sample's score.
 -- A constant signal tells nothing and becomes .5 throughout, as in numeric/fusion.py.
+-- applied: per shard
 -- test: unique shard source_row
 -- test: not_null sample_id
--- test: range quality 0 1
--- test: range icc_score 0 1
--- test: range clip_score 0 1
 with samples as (
     select shard, source_row, sample_id, status, reason from raw.samples
 ),
@@ -38,11 +37,12 @@ joined as (
 
 ranges as (
     select
-        min(icc_value) as icc_low,
-        max(icc_value) as icc_high,
-        min(clip_value) as clip_low,
-        max(clip_value) as clip_high
-    from joined
+        icc_range.low as icc_low,
+        icc_range.high as icc_high,
+        clip_range.low as clip_low,
+        clip_range.high as clip_high
+    from fused.icc_range as icc_range
+    cross join fused.clip_score_range as clip_range
 ),
 
 scaled as (

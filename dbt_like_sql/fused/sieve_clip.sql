@@ -1,11 +1,10 @@
 -- Grain: one row per row of raw.samples; quality is null, with a reason, where a signal has no value.
 -- SIEVE §3.3 with α = .5: min–max of each signal over the whole pool, then .5 · SIEVE + .5 · CLIPScore.
+-- The ranges are frozen: a late sample may lie outside [0, 1], and moves no other sample's score.
 -- A constant signal tells nothing and becomes .5 throughout, as in numeric/fusion.py.
+-- applied: per shard
 -- test: unique shard source_row
 -- test: not_null sample_id
--- test: range quality 0 1
--- test: range sieve_score 0 1
--- test: range clip_score 0 1
 with samples as (
     select shard, source_row, sample_id, status, reason from raw.samples
 ),
@@ -38,11 +37,12 @@ joined as (
 
 ranges as (
     select
-        min(sieve_value) as sieve_low,
-        max(sieve_value) as sieve_high,
-        min(clip_value) as clip_low,
-        max(clip_value) as clip_high
-    from joined
+        sieve_range.low as sieve_low,
+        sieve_range.high as sieve_high,
+        clip_range.low as clip_low,
+        clip_range.high as clip_high
+    from fused.sieve_range as sieve_range
+    cross join fused.clip_score_range as clip_range
 ),
 
 scaled as (

@@ -1,0 +1,340 @@
+"""The audit at 12.8 M rows in 1,280 shards: fuse, cut, ledger, npy; why; diff; plan for 100 k shards; pandas beside it.
+
+    python benchmarks/audit_12m.py [--rows N] [--shards N] [--work FOLDER]
+
+Signals are synthetic; everything else is the package's own code, through the flow's declarations. Each stage runs in a
+process of its own, whose peak memory is its own. Writes benchmarks/results/audit_12m.json.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+RESULTS = Path(__file__).parent / "results"
+POOL = "big"
+POLICIES = ("clip", "sieve_clip")
+HOSTS = 5_000
+
+
+def build(home: Path, rows: int, shards: int) -> None:
+    """raw/samples and two signals, as the flow stores them. One row in 50 failed, one in 200 has no value."""
+    from curation_assets.pools import add_pool
+    from curation_assets.settings import load_settings, shard_key
+    from curation_assets.stores.shard_store import ShardStore
+
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "source.csv").write_text("caption,url\nx,http://a.example/x.jpg\n")
+    settings = load_settings(home, "embedded")
+    add_pool(settings, POOL, home / "source.csv", options={"distil": False, "policies": list(POLICIES)})
+    store = ShardStore(settings.work(POOL))
+    size = rows // shards
+    for number in range(shards):
+        rng = np.random.default_rng([7, number])
+        ids = rng.integers(0, 2**64, (size, 2), dtype=np.uint64)
+        texts = np.frombuffer(ids.astype(">u8").tobytes().hex().encode(), dtype="S32").astype("U32")
+        failed = rng.random(size) < 0.02
+        shard = shard_key(POOL, number)
+        samples = pl.DataFrame({"sample_id": texts, "source_row": np.arange(size, dtype=np.int64)}).select(
+            "sample_id",
+            pl.lit(shard).alias("shard"),
+            "source_row",
+            pl.format("https://host{}.example/{}.jpg", pl.Series(rng.integers(0, HOSTS, size)), "source_row").alias(
+                "url"
+            ),
+            pl.Series("caption", [f"a photo of {'a very ' * n}small thing" for n in rng.integers(0, 20, size)]),
+            pl.lit(None, pl.String).alias("image_sha256"),
+            pl.lit(None, pl.String).alias("original_sha256"),
+            pl.lit(512, pl.Int32).alias("width"),
+            pl.lit(512, pl.Int32).alias("height"),
+            pl.when(pl.Series(failed)).then(pl.lit("failed")).otherwise(pl.lit("kept")).alias("status"),
+            pl.when(pl.Series(failed)).then(pl.lit("download_http_404")).alias("reason"),
+        )
+        store.write("raw/samples", samples, shard, code_version="1", seconds=1.0)
+        inputs = store.input_versions("signals/icc", [("raw/samples", shard)])
+        for name in ("clip_score", "sieve"):
+            missing = failed | (rng.random(size) < 0.005)
+            values = rng.normal(0.25, 0.08, size).astype(np.float32).astype(np.float64)
+            signal = samples.select("sample_id", "source_row").with_columns(
+                pl.when(pl.Series(missing)).then(None).otherwise(pl.Series(values)).alias("value"),
+                pl.when(pl.Series(failed))
+                .then(pl.lit("upstream_failed:download_http_404"))
+                .when(pl.Series(missing))
+                .then(pl.lit("image_undecodable"))
+                .alias("reason"),
+            )
+            store.write(f"signals/{name}", signal, shard, code_version="1", inputs=inputs, seconds=5.0)
+
+
+def context(home: Path) -> Any:
+    from curation_assets.flow import PoolContext
+    from curation_assets.settings import load_settings
+
+    return PoolContext.open(load_settings(home, "embedded"), POOL)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return round(time.perf_counter() - start, 3), result
+
+
+def chain(home: Path) -> dict[str, Any]:
+    """Fuse, cut, ledger, npy of policy sieve_clip, by the flow's tables."""
+    from curation_assets.flow import materialise_table, tables_of
+    from curation_assets.flow.filtered import cut_of, policies_of, recipes_of
+    from curation_assets.flow.parallel import materialise_shards
+    from curation_assets.lineage.ledger import LEDGER, read_ledger, write_ledger, write_versions
+    from curation_assets.lineage.rows import PoolRows
+    from curation_assets.lineage.versions import VersionBook
+
+    ctx = context(home)
+    tables = tables_of(ctx)
+    shards = ctx.store.partitions("raw/samples")
+    seconds: dict[str, float] = {}
+
+    def fuse() -> None:
+        for name in ("fused/sieve_range", "fused/clip_score_range"):
+            materialise_table(ctx, tables[name], tables=tables)
+        for _, outcome in materialise_shards(ctx, tables["fused/sieve_clip"], shards, tables=tables):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def cut() -> None:
+        for name in ("filtered/duplicates", "filtered/sieve_clip_cut"):
+            materialise_table(ctx, tables[name], tables=tables)
+
+    folder = home / "ledgers"
+    policy = next(one for one in policies_of(ctx) if one.name == "sieve_clip")
+
+    def ledger() -> None:
+        rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
+        write_ledger(
+            rows, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(), cut=cut_of(ctx, "sieve_clip")
+        )
+        write_versions(book, folder)
+
+    def npy() -> int:
+        packed = read_ledger(folder / "sieve_clip.parquet", ["uid_high", "uid_low", "verdict"]).packed
+        np.save(home / "sieve_clip.npy", packed, allow_pickle=False)
+        return len(packed)
+
+    for name, work in (("fuse", fuse), ("cut", cut), ("ledger", ledger)):
+        seconds[name], _ = timed(work)
+    seconds["npy"], kept = timed(npy)
+    size = (folder / "sieve_clip.parquet").stat().st_size
+    count = pl.scan_parquet(folder / "sieve_clip.parquet").select(pl.len()).collect().item()
+    return {
+        "seconds": seconds,
+        "total_seconds": round(sum(seconds.values()), 2),
+        "kept": kept,
+        "rows": count,
+        "ledger_bytes_per_row": round(size / count, 1),
+        "ledger_asset": LEDGER,
+    }
+
+
+def second_ledger(home: Path) -> dict[str, Any]:
+    """A second policy, so that there is something to compare with; then both where `curate why` looks for them."""
+    from curation_assets.flow import materialise_table, tables_of
+    from curation_assets.flow.filtered import cut_of, policies_of
+    from curation_assets.flow.parallel import materialise_shards
+    from curation_assets.lineage.ledger import LEDGER, write_ledger
+    from curation_assets.lineage.rows import PoolRows
+    from curation_assets.lineage.versions import VersionBook
+
+    ctx = context(home)
+    tables = tables_of(ctx)
+    materialise_table(ctx, tables["filtered/clip_cut"], tables=tables)
+    policy = next(one for one in policies_of(ctx) if one.name == "clip")
+    rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
+    write_ledger(rows, policy, home / "ledgers" / "clip.parquet", book, recipes={}, cut=cut_of(ctx, "clip"))
+    ctx.store.materialise_folder(
+        LEDGER, lambda folder: _link_all(home / "ledgers", folder), code_version="1", inputs=[], config={}
+    )
+    shards = ctx.store.partitions("raw/samples")
+    seconds, _ = timed(lambda: list(materialise_shards(ctx, tables["filtered/clip"], shards, tables=tables)))
+    return {"verdict_tables_of_one_policy_seconds": seconds}
+
+
+def _link_all(source: Path, target: Path) -> None:
+    for path in source.rglob("*.parquet"):
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, place)
+
+
+def why(home: Path) -> dict[str, Any]:
+    """`curate why` without starting Python: 200 ids; 5 URLs."""
+    from curation_assets.lineage.why import explain
+    from curation_assets.settings import load_settings
+
+    settings = load_settings(home, "embedded")
+    rng = np.random.default_rng(1)
+    shards = sorted((home / "work" / POOL / "raw" / "samples").glob("shard=*/data.parquet"))
+    picked = [pl.read_parquet(shards[i], columns=["sample_id", "url"]) for i in rng.integers(0, len(shards), 50)]
+    ids = [part["sample_id"][int(rng.integers(0, part.height))] for part in picked for _ in range(4)]
+    explain(settings, ids[0])
+    seconds = [timed(lambda one=one: explain(settings, one))[0] for one in ids]  # type: ignore[misc]
+    urls = [timed(lambda part=part: explain(settings, part["url"][0]))[0] for part in picked[:5]]  # type: ignore[misc]
+    return {
+        "by_id_p50_ms": round(1000 * float(np.quantile(seconds, 0.5)), 1),
+        "by_id_p95_ms": round(1000 * float(np.quantile(seconds, 0.95)), 1),
+        "by_id_max_ms": round(1000 * max(seconds), 1),
+        "lookups": len(ids),
+        "by_url_median_ms": round(1000 * float(np.median(urls)), 1),
+    }
+
+
+def diff(home: Path) -> dict[str, Any]:
+    """Two recorded policies compared; and the whole page, which judges both again and groups by domain and length."""
+    from curation_assets.flow.filtered import policies_of
+    from curation_assets.lineage.diff import compare, overlap_of_ledgers
+    from curation_assets.lineage.rows import PoolRows
+
+    paths = [home / "ledgers" / f"{name}.parquet" for name in POLICIES]
+    seconds, overlap = timed(lambda: overlap_of_ledgers(*paths))
+    ctx = context(home)
+    policies = {one.name: one for one in policies_of(ctx)}
+    page, found = timed(lambda: compare(PoolRows.read(ctx.store), *(policies[name] for name in POLICIES)))
+    assert (found.overlap.left, found.overlap.both) == (overlap.left, overlap.both)
+    return {"of_ledgers_seconds": seconds, "whole_page_seconds": page, "iou": round(overlap.iou or 0.0, 4)}
+
+
+def plan(home: Path, shards: int = 100_000) -> dict[str, Any]:
+    """A plan for 100 k shards of a pool with the tables of the demo's kind, two shards in a hundred changed."""
+    from dataclasses import replace
+
+    from curation_assets.flow import PoolContext, tables_of
+    from curation_assets.lineage.index import INPUTS_SCHEMA, TABLES_SCHEMA, Index, write_index
+    from curation_assets.lineage.index import POOL as WHOLE
+    from curation_assets.lineage.planning import TableFacts, make_plan
+
+    ctx: PoolContext = context(home)
+    keys = [f"{POOL}-{number:06d}" for number in range(shards)]
+    rng = np.random.default_rng(3)
+    facts = [
+        TableFacts(
+            name, table.grain == "shard", table.inputs, table.version, "[]", None, table.is_frozen, bool(table.roles)
+        )
+        for name, table in tables_of(ctx).items()
+    ]
+    contents: dict[str, np.ndarray] = {}
+    parts, inputs = [], []
+    for one in facts:
+        n = shards if one.is_per_shard else 1
+        contents[one.name] = rng.integers(0, 2**63, n, dtype=np.uint64)
+        partition = pl.Series("partition", keys if one.is_per_shard else [WHOLE])
+        parts.append(
+            pl.DataFrame({"partition": partition, "content": contents[one.name]}).select(
+                asset=pl.lit(one.name), partition="partition", modified_ns=pl.lit(0), content="content",
+                code_version=pl.lit(one.code_version), config_hash=pl.lit("c" * 64), models=pl.lit("[]"),
+                row_count=pl.lit(10_000), seconds=pl.lit(12.5),
+            )
+        )  # fmt: skip
+        for name in one.inputs:
+            read = contents[name]
+            is_single = len(read) == n
+            value = read if is_single else np.full(n, read.sum(dtype=np.uint64))
+            if one.is_per_shard and name == "raw/samples":
+                value = np.where(rng.random(n) < 0.02, value + np.uint64(1), value)
+            inputs.append(
+                pl.DataFrame({"partition": partition, "content": value}).select(
+                    asset=pl.lit(one.name), partition="partition", input=pl.lit(name), content="content",
+                    count=pl.lit(1 if is_single else len(read)),
+                )
+            )  # fmt: skip
+    folder = home / "index_100k"
+    write_index(folder, pl.concat(parts).cast(dict(TABLES_SCHEMA)), pl.concat(inputs).cast(dict(INPUTS_SCHEMA)))
+    changed = [replace(one, code_version="new") if one.name == "signals/sieve" else one for one in facts]
+    seconds, found = timed(lambda: make_plan(changed, Index.read(folder, keys)))
+    return {
+        "seconds": seconds,
+        "shards": shards,
+        "tables": len(facts),
+        "partitions": int(found.costs["partitions"].sum()),
+        "stale": int(found.costs["stale"].sum()),
+    }
+
+
+def pandas_selection(home: Path) -> dict[str, Any]:
+    """What DataComp's baselines do for one score: read, threshold by fraction, pack, sort, save (METHODS §3.3)."""
+    import pandas as pd
+
+    def select() -> int:
+        paths = sorted((home / "work" / POOL / "signals" / "clip_score").glob("shard=*/data.parquet"))
+        frame = pd.concat([pd.read_parquet(path, columns=["sample_id", "value"]) for path in paths], ignore_index=True)
+        values = frame["value"].dropna().sort_values(ascending=False)
+        threshold = values.iloc[int(len(values) * 0.25)]
+        uids = frame.loc[frame["value"] >= threshold, "sample_id"].to_numpy()
+        packed = np.array([(int(uid[:16], 16), int(uid[16:32], 16)) for uid in uids], np.dtype("u8,u8"))
+        packed.sort()
+        np.save(home / "pandas.npy", packed)
+        return len(packed)
+
+    seconds, kept = timed(select)
+    return {"seconds": seconds, "kept": kept}
+
+
+STAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "fuse_cut_ledger_npy": chain,
+    "second_policy": second_ledger,
+    "why": why,
+    "diff": diff,
+    "plan_100k_shards": plan,
+    "pandas_selection": pandas_selection,
+}
+
+
+def run_stage(name: str, home: Path) -> None:
+    """One stage in this process; JSON on the last line."""
+    told = STAGES[name](home)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({**told, "peak_gib": round(peak, 2)}))
+
+
+def main() -> None:
+    """Build, run every stage, write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=12_800_000)
+    parser.add_argument("--shards", type=int, default=1_280)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--stage", choices=list(STAGES))
+    parser.add_argument("--out", type=Path, default=RESULTS / "audit_12m.json")
+    given = parser.parse_args()
+    if given.stage:
+        run_stage(given.stage, given.work)
+        return
+    home = given.work or Path(tempfile.mkdtemp(prefix="audit_12m_"))
+    told: dict[str, Any] = {
+        "rows": given.rows, "shards": given.shards, "cores": os.cpu_count(), "python": platform.python_version(),
+    }  # fmt: skip
+    if not (home / "built").exists():
+        told["build_seconds"], _ = timed(lambda: build(home, given.rows, given.shards))
+        (home / "built").touch()
+    for name in STAGES:
+        started = os.getloadavg()[0]
+        command = [sys.executable, __file__, "--stage", name, "--work", str(home)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        told[name] = {**json.loads(done.stdout.splitlines()[-1]), "load_when_started": round(started, 1)}
+        print(name, told[name], flush=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(told, indent=1) + "\n")
+    if given.work is None:
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""curate takedown: put samples on the denylist, and purge them from everything that we wrote."""
+
+import json as json_format
+from typing import Annotated, Any
+
+import typer
+
+from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.flow import PoolContext, tables_of
+from curation_assets.lineage.takedown import begin_takedown, finish_takedown
+from curation_assets.pools import list_pools
+from curation_assets.settings import Settings
+from curation_assets.stores.denylist import KINDS, add_to_denylist
+
+app = typer.Typer(help="Take samples down: denylist, purge, certificate.", no_args_is_help=True)
+
+
+@app.command("add")
+@errors_as_sentences
+def add(
+    url: Annotated[list[str] | None, typer.Option("--url", help="Address of an image (repeat).")] = None,
+    uid: Annotated[list[str] | None, typer.Option("--uid", help="A sample_id (repeat).")] = None,
+    sha256: Annotated[
+        list[str] | None, typer.Option("--sha256", help="Of an image file, as stored or as downloaded (repeat).")
+    ] = None,
+    domain: Annotated[
+        list[str] | None, typer.Option("--domain", help="All of a host and its subdomains (repeat).")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Put samples on the denylist, as salted hashes: from now on they are not registered, downloaded or selected."""
+    given = dict(zip(KINDS, (url, uid, sha256, domain), strict=True))
+    values = [(kind, value) for kind, listed in given.items() for value in listed or ()]
+    if not values:
+        raise ValueError("nothing to add; give --url, --uid, --sha256 or --domain")
+    new = add_to_denylist(settings_from(home).home, values)
+    console.print(
+        f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already."
+    )
+
+
+@app.command("apply")
+@errors_as_sentences
+def apply(
+    pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat); default: all.")] = None,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Also rewrite the pools' own tars, which we otherwise never touch.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The certificates as JSON on standard output.")] = False,
+    home: HomeOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Purge what is on the denylist from tars, tables, caches and reports; write a certificate per pool."""
+    settings = settings_from(home, profile)
+    told = []
+    for name in pool or list_pools(settings):
+        certificate = take_down(settings, name, with_sources=sources)
+        if certificate is None:
+            console.print(f"{name}: holds nothing that is on the denylist", highlight=False)
+            continue
+        told.append(certificate)
+        if not json:
+            _show(certificate)
+    if json:
+        typer.echo(json_format.dumps(told, indent=1))
+    if any(one["left"] for one in told):
+        raise ValueError("some bytes are left; see the certificate")
+
+
+def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> dict[str, Any] | None:
+    """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist."""
+    from curation_assets.defs.launch import run_pool
+
+    ctx = PoolContext.open(settings, pool)
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables, with_sources=with_sources)
+    if begun is None:
+        return None
+    run_pool(settings, pool, tables=begun.tables)
+    certificate, path = finish_takedown(ctx, tables, begun)
+    return {**certificate, "certificate": str(path)}
+
+
+def _show(certificate: dict[str, Any]) -> None:
+    console.print(
+        f"{certificate['pool']}: {len(certificate['samples'])} rows taken down, "
+        f"{len(certificate['artefacts'])} files changed or gone, {certificate['files_searched']} searched, "
+        f"{len(certificate['left'])} still hold something",
+        highlight=False,
+    )
+    for one in certificate["left"]:
+        console.print(f"  left in {one['path']}", highlight=False, soft_wrap=True)
+    for source in certificate["sources_not_ours"]:
+        console.print(f"  your source still has it: {source}", highlight=False, soft_wrap=True)
+    for export in certificate["exports_flagged"]:
+        console.print(f"  export flagged: {export['folder']}", highlight=False, soft_wrap=True)
+    console.print(f"  certificate {certificate['certificate']}", highlight=False, soft_wrap=True)

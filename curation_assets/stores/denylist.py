@@ -1,0 +1,131 @@
+"""The denylist: what must never come (back) in, known by salted hashes only, so that the list itself tells nothing."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+import polars as pl
+
+from curation_assets.numeric.identity import is_sample_id
+from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.manifest import utc_now
+
+FOLDER = "takedown"  # under home; certificates lie there too
+TAKEDOWN = "takedown"  # the reason of a dropped row
+Kind = Literal["url", "uid", "sha256", "domain"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DOMAIN = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+
+
+def normalised(kind: Kind, value: str) -> str:
+    """The form that is hashed: URLs without fragment, scheme and host in lower case. Raises ValueError for a malformed
+    value.
+    """
+    text = value.strip()
+    if kind == "url":
+        parts = urlsplit(text)
+        if not parts.scheme or not parts.netloc:
+            raise ValueError(f"expected a URL such as https://host/path, got {value!r}")
+        return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
+    text = text.lower()
+    if kind == "uid" and not is_sample_id(text):
+        raise ValueError(f"expected a sample_id of 32 hex digits, got {value!r}")
+    if kind == "sha256" and not _SHA256.fullmatch(text):
+        raise ValueError(f"expected the sha256 of an image file, 64 hex digits, got {value!r}")
+    if kind == "domain" and not _DOMAIN.fullmatch(text):
+        raise ValueError(f"expected a domain such as example.org (it covers its subdomains), got {value!r}")
+    return text
+
+
+@dataclass(frozen=True)
+class Denylist:
+    """Salted sha256 per kind. An empty list denies nothing and costs nothing."""
+
+    salt: str
+    hashes: dict[str, frozenset[str]]  # kind → hashes
+
+    @classmethod
+    def load(cls, home: Path) -> "Denylist":
+        """The list of a home folder; empty where there is none."""
+        path = home / FOLDER / "denylist.json"
+        if not path.is_file():
+            return cls("", {})
+        content = json.loads(path.read_text(encoding="utf-8"))
+        hashes: dict[str, set[str]] = {}
+        for entry in content["entries"]:
+            hashes.setdefault(entry["kind"], set()).add(entry["hash"])
+        return cls(content["salt"], {kind: frozenset(found) for kind, found in hashes.items()})
+
+    def __bool__(self) -> bool:
+        return any(self.hashes.values())
+
+    @property
+    def version(self) -> str:
+        """16 hex digits that change with the list; empty for an empty one."""
+        told = sorted(f"{kind}:{one}" for kind, found in self.hashes.items() for one in found)
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] if told else ""
+
+    def _hash(self, kind: str, value: str) -> str:
+        return hashlib.sha256(f"{self.salt}\0{kind}\0{value}".encode("utf-8", "surrogatepass")).hexdigest()
+
+    def has(self, kind: Kind, value: str | None) -> bool:
+        """Whether a value is on the list. What is no URL (or uid, …) is on no list."""
+        known = self.hashes.get(kind)
+        if not known or value is None:
+            return False
+        try:
+            return self._hash(kind, normalised(kind, value)) in known
+        except ValueError:
+            return False
+
+    def has_domain_of(self, url: str | None) -> bool:
+        """Whether the host of a URL, or a domain above it, is on the list."""
+        if not self.hashes.get("domain") or url is None:
+            return False
+        try:
+            host = urlsplit(url.strip()).hostname or ""
+        except ValueError:
+            return False
+        labels = host.split(".")
+        return any(self.has("domain", ".".join(labels[start:])) for start in range(len(labels)))
+
+    def denied(self, rows: pl.DataFrame) -> pl.Series:
+        """(N,) bool: rows whose sample_id, url, domain or image (any column that ends in sha256) is on the list."""
+        found = [False] * rows.height
+        if self:
+            hash_columns = [name for name in rows.columns if name.endswith("sha256")]
+            columns: list[tuple[Kind, str]] = [("uid", "sample_id"), ("url", "url")]
+            columns += [("sha256", name) for name in hash_columns]
+            for kind, name in columns:
+                if self.hashes.get(kind) and name in rows.columns:
+                    found = [was or self.has(kind, value) for was, value in zip(found, rows[name], strict=True)]
+            if self.hashes.get("domain") and "url" in rows.columns:
+                found = [was or self.has_domain_of(url) for was, url in zip(found, rows["url"], strict=True)]
+        return pl.Series("is_denied", found, dtype=pl.Boolean)
+
+
+def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
+    """Add (kind, value) pairs; returns how many are new. The values themselves are not kept.
+
+    Raises ValueError for a malformed value, and then adds nothing.
+    """
+    path = home / FOLDER / "denylist.json"
+    pairs: Sequence[tuple[Kind, str]] = [(kind, normalised(kind, value)) for kind, value in values]
+    content = {"salt": secrets.token_hex(16), "entries": []}
+    if path.is_file():
+        content = json.loads(path.read_text(encoding="utf-8"))
+    listed = Denylist(str(content["salt"]), {})
+    known = {(entry["kind"], entry["hash"]) for entry in content["entries"]}
+    new = {(kind, listed._hash(kind, value)) for kind, value in pairs} - known
+    content["entries"] += [{"kind": kind, "hash": one, "added_at": utc_now()} for kind, one in sorted(new)]
+    if new:
+        write_text_atomically(path, json.dumps(content, indent=1))
+    return len(new)
