@@ -2,7 +2,7 @@
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, label, pool, run, score, train_sba, why
+from curation_assets.cli import agree, bench, diff, explain, export, label, pool, run, score, train_sba, why
 
 app = typer.Typer(
     name="curate",
@@ -21,6 +21,7 @@ app.command("explain-icc")(explain.explain_icc)
 app.command("train-sba")(train_sba.train_sba)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
+app.command("export")(export.export)
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(bench.app, name="bench")
