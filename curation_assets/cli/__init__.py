@@ -2,7 +2,22 @@
 
 import typer
 
-from curation_assets.cli import agree, bench, diff, explain, export, label, pool, run, score, train_sba, why
+from curation_assets.cli import (
+    agree,
+    bench,
+    cost,
+    diff,
+    drift,
+    explain,
+    export,
+    label,
+    lineage,
+    pool,
+    run,
+    score,
+    train_sba,
+    why,
+)
 
 app = typer.Typer(
     name="curate",
@@ -22,6 +37,9 @@ app.command("train-sba")(train_sba.train_sba)
 app.command("why")(why.why)
 app.command("diff")(diff.diff)
 app.command("export")(export.export)
+app.command("lineage")(lineage.lineage)
+app.command("cost")(cost.cost)
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(bench.app, name="bench")
+app.add_typer(drift.app, name="drift")

@@ -89,7 +89,8 @@ def _asset_of(
                 asset=key,
                 blocking=True,
                 description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
-            )
+            ),
+            *(dg.AssetCheckSpec(one.name, asset=key, description=one.description) for one in table.checks),
         ],
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},
@@ -139,11 +140,21 @@ def _asset_of(
                     check_name="rows_conserved",
                     passed=not problems,
                     metadata={"shards checked": len(finished), **problems},
-                )
+                ),
+                *_further_checks(ctx, table, [done.manifest.partition for done in finished]),
             ],
         )
 
     return table_asset
+
+
+def _further_checks(ctx: PoolContext, table: Table, shards: list[str | None]) -> Iterator[dg.AssetCheckResult]:
+    """The table's own checks, which warn."""
+    for check in table.checks:
+        found = {shard or "pool": "; ".join(wrong) for shard in shards if (wrong := check.violations(ctx, shard))}
+        yield dg.AssetCheckResult(
+            check_name=check.name, passed=not found, severity=dg.AssetCheckSeverity.WARN, metadata=dict(found)
+        )
 
 
 def _outcomes(

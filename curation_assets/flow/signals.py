@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.canary import canary_tables
 from curation_assets.methods import Method
 from curation_assets.scoring import DEFAULT_CAPTION_COUNT, generate_captions, score_samples
 
@@ -25,6 +26,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
     for method in ctx.methods("signals"):
         yield _signal_table(ctx, method)
+    if ctx.option("canary", None):
+        yield from canary_tables(ctx)
 
 
 def _signal_table(ctx: PoolContext, method: Method) -> Table:
