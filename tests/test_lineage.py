@@ -64,6 +64,7 @@ def receiver() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
 def test_manifests_lead_from_the_subset_to_its_shards_models_and_code(tmp_path: Path) -> None:
     ctx = bring_up_to_date(webdataset_pool(tmp_path))
     lineage = lineage_of(ctx.store, "filtered/sieve_clip")
+    assert lineage_of(ctx.store, "raw/samples").nodes.height == 9  # a table of shards: all of them
     told = {row["table"]: row for row in summary(lineage).to_dicts()}
     assert list(told)[:2] == ["raw/registered_shards", "raw/downloads"]
     assert list(told)[-1] == "filtered/sieve_clip"

@@ -86,16 +86,15 @@ class Lineage:
 def lineage_of(
     store: ShardStore, table: str, *, pool: str = "", known: dict[tuple[str, str | None], Manifest] | None = None
 ) -> Lineage:
-    """Walk the manifests back from a whole-pool table such as filtered/icc or filtered/ledger.
+    """Walk the manifests back from a table such as filtered/icc, filtered/ledger or (all shards) raw/samples.
 
     `known`: manifests read so far, which is added to; for several tables of one pool.
     Raises MissingTableError (through the store) where the table is not there.
     """
-    start = store.manifest(table)
-    if start is None:
+    waiting: list[tuple[str, str | None]] = [(table, shard) for shard in store.partitions(table)] or [(table, None)]
+    if store.manifest(*waiting[0]) is None:
         store.scan(table)  # raises, with what to do
     found: dict[tuple[str, str | None], Manifest] = {}
-    waiting: list[tuple[str, str | None]] = [(table, None)]
     while waiting:
         place = waiting.pop()
         if place in found:
