@@ -27,7 +27,8 @@ def materialisations(instance: dg.DagsterInstance, pool: str, tables: Sequence[s
     """Every recorded materialisation of `tables` (RECORDS_SCHEMA), oldest first."""
     rows = []
     for table in tables:
-        cursor, has_more = None, True
+        cursor: str | None = None
+        has_more = True
         while has_more:
             page = instance.fetch_materializations(asset_key(pool, table), limit=PAGE, cursor=cursor, ascending=True)
             cursor, has_more = page.cursor, page.has_more

@@ -223,7 +223,7 @@ def drift_table(scores: pl.DataFrame, accepted: Mapping[str, str], *, fraction: 
             rows.append({**told, "statistic": "valued", "value": share[1], "low": share[0], "high": 1.0,
                          "is_within": share[1] >= share[0]})  # fmt: skip
             continue
-        for one in drift_statistics(*values, new["length"].to_numpy(), rng, fraction=fraction):
+        for one in drift_statistics(values[0], values[1], new["length"].to_numpy(), rng, fraction=fraction):
             rows.append({**told, "statistic": one.name, "value": one.value, "low": one.low, "high": one.high,
                          "is_within": one.is_within})  # fmt: skip
     return pl.DataFrame(rows, schema=DRIFT_SCHEMA, orient="row")
