@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file, save_file
+from scipy.stats import ks_2samp, spearmanr
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
@@ -43,6 +44,9 @@ def test_statistics_read_by_eye() -> None:
     moved = np.repeat([0.0, 1.0], [25, 75])
     assert population_stability_index(halves, moved, bins=2) == pytest.approx(((q - p) * np.log(q / p)).sum())
     assert ks_distance(same, same + 25) == pytest.approx(0.25)
+    left, right = np.random.default_rng(3).integers(0, 9, (2, 50)).astype(float)  # with ties
+    assert ks_distance(left, right) == pytest.approx(ks_2samp(left, right).statistic)
+    assert rank_correlation(left, right) == pytest.approx(spearmanr(left, right).statistic)
     assert rank_correlation(same, same**3) == pytest.approx(1)
     assert rank_correlation(same, -same) == pytest.approx(-1)
     assert np.isnan(rank_correlation(same, np.zeros(100)))

@@ -113,8 +113,8 @@ class Canary:
                     "the file, or freeze a new canary"
                 )
         digest = hashlib.sha256()
-        for row in rows.select("sample_id", "image_sha256", "caption_sha256").iter_rows():
-            digest.update(json.dumps(row).encode())
+        for told in rows.select("sample_id", "image_sha256", "caption_sha256").iter_rows():
+            digest.update(json.dumps(told).encode())
         return cls(rows, digest.hexdigest())
 
     def load_image(self, row: Mapping[str, Any]) -> Image.Image:

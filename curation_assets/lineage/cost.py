@@ -69,7 +69,7 @@ def _cost(store: ShardStore, table: str, tried: pl.DataFrame) -> dict[str, Any] 
         "cpu_seconds": used["cpu_seconds"].sum() if is_complete else None,
         "gpu_seconds": used["gpu_seconds"].sum() if is_complete else None,
         "bytes": _stored_bytes(store, table, [key for key, _ in manifests]),
-        "earlier_cpu_seconds": written["cpu_seconds"].sum() - used["cpu_seconds"].sum(),
+        "earlier_cpu_seconds": float(written["cpu_seconds"].sum()) - float(used["cpu_seconds"].sum()),
         "wasted_attempts": wasted.height,
         "wasted_seconds": wasted["seconds"].sum(),
         "wasted_cpu_seconds": wasted["cpu_seconds"].sum(),

@@ -112,7 +112,8 @@ def lineage_of_tables(store: ShardStore, tables: Iterable[str], *, pool: str = "
     """The named tables, with all their shards, and what they read; nothing further back."""
     found: dict[tuple[str, str | None], Manifest] = {}
     for table in tables:
-        for shard in [*store.partitions(table)] or [None]:
+        shards: list[str | None] = [*store.partitions(table)] or [None]
+        for shard in shards:
             manifest = store.manifest(table, shard)
             if manifest is not None:
                 found[table, shard] = manifest
@@ -287,15 +288,19 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     for source, target in lineage.links():
         parts.append(_arrow(places[source], places[target], tip))
     for table, (x, y) in places.items():
-        row = told[table]
-        edge = "#d64545" if row["stale_inputs"] or DIFFERS in row["dagster"] else "#2f6fde"
+        facts = told[table]
+        edge = "#d64545" if facts["stale_inputs"] or DIFFERS in facts["dagster"] else "#2f6fde"
         lines = [
             f'<tspan font-weight="600">{escape(table.split("/")[1])}</tspan>',
-            escape(f"{row['shards']} shards, {row['rows']:,} rows" if row["shards"] else f"{row['rows']:,} rows"),
-            escape(f"data {row['data_version'][:10]} · code {row['code'][:10]}"),
-            escape(row["models"][:36]),
+            escape(
+                f"{facts['shards']} shards, {facts['rows']:,} rows" if facts["shards"] else f"{facts['rows']:,} rows"
+            ),
+            escape(f"data {facts['data_version'][:10]} · code {facts['code'][:10]}"),
+            escape(facts["models"][:36]),
         ]
-        title = escape(f"{table}\ndata {row['data_version']}\ncode {row['code']}\nmodels {row['models'] or 'none'}")
+        title = escape(
+            f"{table}\ndata {facts['data_version']}\ncode {facts['code']}\nmodels {facts['models'] or 'none'}"
+        )
         parts.append(
             f'<g><title>{title}</title><rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="6" '
             f'fill="#fff" stroke="{edge}"/>'

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import ks_2samp, spearmanr
+from scipy.stats import rankdata
 
 PSI_BINS = 10
 RESAMPLES = 500
@@ -52,7 +52,9 @@ def population_stability_index(reference: np.ndarray, current: np.ndarray, bins:
 
 def ks_distance(reference: np.ndarray, current: np.ndarray) -> float:
     """Largest distance of the two empirical distribution functions, [0, 1]. (N,), (M,) without NaN, not empty."""
-    return float(ks_2samp(reference, current, method="asymp").statistic)  # the exact p-value, unused, costs ms
+    at = np.concatenate([reference, current])
+    below = [np.searchsorted(np.sort(side), at, side="right") / len(side) for side in (reference, current)]
+    return float(np.abs(below[0] - below[1]).max())  # scipy's ks_2samp spends milliseconds on a p-value
 
 
 def rank_correlation(reference: np.ndarray, current: np.ndarray) -> float:
@@ -61,7 +63,7 @@ def rank_correlation(reference: np.ndarray, current: np.ndarray) -> float:
         return 1.0
     if len(reference) < 2 or np.ptp(reference) == 0 or np.ptp(current) == 0:
         return float("nan")
-    return float(spearmanr(reference, current).statistic)
+    return float(np.corrcoef(rankdata(reference), rankdata(current))[0, 1])
 
 
 def keep_rate(values: np.ndarray, threshold: float) -> float:
