@@ -198,7 +198,9 @@ def test_a_canary_that_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CanaryError, match="curate drift freeze"):
         Canary.read(tmp_path / "none.parquet")
     pool = load_pool(settings, "photos")
-    save_pool(settings, replace(pool, options={**pool.options, "canary": "gone.parquet"}))
+    save_pool(
+        settings, replace(pool, options={**pool.options, "canary": "gone.parquet", "canary_methods": ["clip_score"]})
+    )
     gone = PoolContext.open(settings, "photos")
     tables = tables_of(gone)
     with pytest.raises(ValueError, match="curate drift freeze photos"):
@@ -210,7 +212,7 @@ def test_a_method_without_values_is_said_not_hidden() -> None:
         n = len(values)
         return {
             "method": ["m"] * n, "build": [build] * n, "first_seen_at": [build] * n, "is_current": [is_current] * n,
-            "sample_id": [f"{i:032x}" for i in range(n)], "length": [3] * n, "value": values,
+            "canary_sample_id": [f"{i:032x}" for i in range(n)], "length": [3] * n, "value": values,
         }  # fmt: skip
 
     old, new = scores([1.0, 2.0, 3.0], "a", False), scores([None, None, None], "b", True)

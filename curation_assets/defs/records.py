@@ -11,6 +11,7 @@ from curation_assets.lineage.origin import RECORDS_SCHEMA
 
 POINTER = "dagster/input_event_pointer/"
 PAGE = 1_000  # events per question to the log
+RECENT_CHECKS = 20
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,11 @@ def check_results(instance: dg.DagsterInstance, pool: str, table: str, checks: S
     found = {}
     for name in checks:
         key = dg.AssetCheckKey(asset_key(pool, table), name)
-        for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1):
-            evaluation = record.event.dagster_event.asset_check_evaluation_data if record.event else None  # type: ignore[union-attr]
-            if evaluation is not None:
-                found[name] = evaluation.passed
+        for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=RECENT_CHECKS):
+            event = record.event.dagster_event if record.event else None
+            if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                found[name] = event.asset_check_evaluation_data.passed
+                break  # before it: checks that were planned by runs that failed
     return found
 
 

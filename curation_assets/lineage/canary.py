@@ -50,7 +50,7 @@ CANARY_SCORES_SCHEMA = pl.Schema(
         "first_seen_at": pl.String,
         "is_current": pl.Boolean,
         "canary_sha256": pl.String,
-        "sample_id": pl.String,
+        "canary_sample_id": pl.String,  # not sample_id: a sample comes once per method and build
         "length": pl.Int64,  # of the caption, words
         "value": pl.Float64,
         "reason": pl.String,
@@ -185,7 +185,7 @@ def score_canary(
         pl.lit(utc_now()).alias("first_seen_at"),
         pl.lit(True).alias("is_current"),
         pl.lit(canary.sha256).alias("canary_sha256"),
-        "sample_id",
+        pl.col("sample_id").alias("canary_sample_id"),
         pl.Series("length", canary.lengths, dtype=pl.Int64),
         "value",
         "reason",
@@ -212,8 +212,8 @@ def drift_table(scores: pl.DataFrame, accepted: Mapping[str, str], *, fraction: 
         current = part.filter("is_current")
         if not current.height:
             continue
-        old = part.filter(pl.col("build") == reference[str(method)]).sort("sample_id")
-        new = current.sort("sample_id")
+        old = part.filter(pl.col("build") == reference[str(method)]).sort("canary_sample_id")
+        new = current.sort("canary_sample_id")
         values = [one["value"].fill_null(float("nan")).to_numpy() for one in (old, new)]
         rng = np.random.default_rng(seed_of("0" * 32, f"drift-{method}"))
         told = {"method": method, "reference_build": old["build"][0], "build": new["build"][0], "samples": new.height}
