@@ -112,6 +112,7 @@ class Settings:
     profile: Profile
     threads: int  # of the whole machine that we may use
     workers: int = 1  # processes that score shards side by side, threads / workers threads each
+    openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers"):
@@ -139,7 +140,8 @@ class Settings:
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
-    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS.
+    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
+    OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the embedded profile, all cores. Workers default to one per core on a CPU profile, at most
     MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a GPU.
@@ -152,4 +154,5 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         profile=chosen,
         threads=threads,
         workers=int(os.environ.get("CURATION_WORKERS", default_workers)),
+        openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
     )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.cli.diff import prefilters_of
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_folder, policies_of
 from curation_assets.lineage.diff import (
@@ -201,3 +202,23 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
         ["diff", "icc", "--fraction", "0.3", "--save", "Bad-Name"],
     ):
         assert CliRunner().invoke(app, [*bad, *home]).exit_code == 1
+
+
+def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
+    policy = load_policy(Path("curation_assets/policies/icc_after_clip.yaml").absolute())
+    other = what_if(policy, rank_by="signals.sieve", prefilters=[])
+    assert (other.rank_by, other.prefilters, other.fraction) == ("signals.sieve", (), policy.fraction)
+    assert other.name == "icc_after_clip_by_signals_sieve_after_none"
+    assert prefilters_of(["signals.icc=0.5", "random=0.9"]) == [Prefilter("signals.icc", 0.5), Prefilter("random", 0.9)]
+    assert prefilters_of(["none"]) == []
+    for bad in ("signals.icc", "signals.icc=half", "=0.5"):
+        with pytest.raises(ValueError, match=r"STAGE\.TABLE=SHARE"):
+            prefilters_of([bad])
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    options = ["--rank-by", "signals.sieve", "--prefilter", "signals.icc=0.5", "--save", "mine", "--json"]
+    run = CliRunner().invoke(app, ["diff", "clip", *options, "--home", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+    saved = load_policy(policies_folder(ctx) / "mine.yaml")
+    assert (saved.rank_by, saved.prefilters) == ("signals.sieve", (Prefilter("signals.icc", 0.5),))
+    rows = PoolRows.read(ctx.store)
+    assert json.loads(run.stdout)["kept"]["right"] == judge(saved, rows).is_kept.sum()

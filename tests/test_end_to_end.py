@@ -70,8 +70,13 @@ def test_report_is_one_self_contained_page(finished_pool: FinishedPool) -> None:
     page = (finished_pool.ctx.store.folder_path("downstream/report") / "report.html").read_text()
     assert page.count("<img") > 20
     assert 'src="http' not in page
-    for heading in ("Every row accounted for", "Policies", "Teachers and their fusion", "Costs"):
+    for heading in (
+        "Every row accounted for", "Policies", "Teachers and their fusion", "What each subset was made from", "Costs",
+    ):  # fmt: skip
         assert heading in page
+    compare = (finished_pool.ctx.store.folder_path("downstream/report") / "compare.html").read_text()
+    assert '"n": ' in compare
+    assert 'src="http' not in compare
 
 
 def test_any_table_opens_in_plain_duckdb(finished_pool: FinishedPool) -> None:

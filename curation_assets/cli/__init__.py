@@ -9,9 +9,13 @@ import typer
 from curation_assets.cli import (
     agree,
     bench,
+    cost,
     diff,
+    drift,
     explain,
+    export,
     label,
+    lineage,
     plan,
     pool,
     recut,
@@ -57,7 +61,11 @@ app.command("diff")(diff.diff)
 app.command("recut")(recut.recut)
 app.command("plan")(plan.plan)
 app.add_typer(takedown.app, name="takedown")
+app.command("export")(export.export)
+app.command("lineage")(lineage.lineage)
+app.command("cost")(cost.cost)
 app.add_typer(label.app, name="label")
 app.add_typer(pool.app, name="pool")
 app.add_typer(reward.app, name="reward")
 app.add_typer(bench.app, name="bench")
+app.add_typer(drift.app, name="drift")

@@ -1,4 +1,4 @@
-"""curate diff: two policies of a pool side by side, or one with another fraction or threshold."""
+"""curate diff: two policies of a pool side by side, or one with another fraction, threshold, signal or prefilter."""
 
 import json as json_format
 from typing import Annotated
@@ -14,6 +14,7 @@ from curation_assets.flow.filtered import policies_folder, policies_of
 from curation_assets.lineage.diff import Difference, compare, find_policy, iou_at, save_policy, what_if
 from curation_assets.lineage.rows import PoolRows
 from curation_assets.numeric.selection import check_fraction
+from curation_assets.policies import Prefilter
 from curation_assets.pools import list_pools
 from curation_assets.settings import Settings
 from curation_assets.stores.shard_store import ShardStore
@@ -29,6 +30,15 @@ def diff(
     fraction: Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")] = None,
     threshold: Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")] = None,
     at: Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")] = None,
+    rank_by: Annotated[
+        str | None, typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if B ranked by this signal?")
+    ] = None,
+    prefilter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if B first kept this share by it? (repeat; 'none')"
+        ),
+    ] = None,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
     home: HomeOption = None,
@@ -45,10 +55,17 @@ def diff(
         else:
             _print_table(f"IoU of {left} and {right or left}", table)
         return
-    other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold)
+    other = what_if(
+        find_policy(known, right or left),
+        fraction=fraction,
+        threshold=threshold,
+        rank_by=rank_by,
+        prefilters=None if not prefilter else prefilters_of(prefilter),
+    )
     if one == other:
         raise ValueError(
-            f"{left} and {other.name} are the same policy; name another, or give --fraction or --threshold"
+            f"{left} and {other.name} are the same policy; name another, or give --fraction, --threshold, --rank-by or "
+            "--prefilter"
         )
     found = compare(PoolRows.read(ctx.store), one, other)
     path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
@@ -69,6 +86,24 @@ def _shares(text: str) -> list[float]:
     for share in shares:
         check_fraction(share)
     return shares
+
+
+def prefilters_of(told: list[str]) -> list[Prefilter]:
+    """'signals.clip_score=0.5' → Prefilter; 'none' alone → no prefilters. Raises ValueError for anything else."""
+    if told == ["none"]:
+        return []
+    found = []
+    for one in told:
+        reference, sign, share = one.partition("=")
+        try:
+            found.append(Prefilter(reference, float(share)))
+        except ValueError:
+            raise ValueError(
+                f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {one!r}"
+            ) from None
+        if not reference or not sign:
+            raise ValueError(f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {one!r}")
+    return found
 
 
 def the_pool(settings: Settings, name: str | None) -> str:

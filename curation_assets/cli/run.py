@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -66,8 +67,15 @@ def _run_and_show(
         done = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
         console.print(f"  {report.table:<32} {report.row_count:>8,} rows  {done:>10}", highlight=False)
 
-    with PeakMemory() as peak:
-        reports = run_pool(settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables)
+    began = datetime.now(UTC).replace(microsecond=0)  # manifests tell whole seconds
+    try:
+        with PeakMemory() as peak:
+            reports = run_pool(
+                settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables
+            )
+    finally:  # of a failed run, too
+        if settings.openlineage_url is not None:
+            _tell_openlineage(settings, pool, began, tables)
     catalog = rebuild_catalog(settings.home)
     seconds = time.perf_counter() - start
     _show_stages(reports)
@@ -85,6 +93,19 @@ def _run_and_show(
         soft_wrap=True,
     )
     console.print("Graph    make ui", highlight=False)
+
+
+def _tell_openlineage(settings: Settings, pool: str, began: datetime, tables: list[str] | None) -> None:
+    """Send what this call computed. A receiver that is down costs a warning, not the run."""
+    from curation_assets.defs.lineage import events_since
+    from curation_assets.lineage.openlineage_events import emit
+
+    ctx = PoolContext.open(settings, pool)
+    try:
+        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), str(settings.openlineage_url))
+        console.print(f"OpenLineage: {sent} events to {settings.openlineage_url}", highlight=False, soft_wrap=True)
+    except ValueError as error:
+        console.print(f"[yellow]warning[/] {error}", highlight=False, soft_wrap=True)
 
 
 def _show_stages(reports: list[TableReport]) -> None:

@@ -143,6 +143,7 @@ def _asset_of(
                     metadata={"shards checked": len(finished), **failures},
                 ),
                 *_warnings(ctx, table),
+                *_further_checks(ctx, table, [done.manifest.partition for done in finished]),
             ],
         )
 
@@ -164,6 +165,7 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
             description="In every shard at least the pool's min_success_rate of the rows at stake did not fail.",
         ),
     ]
+    specs += [dg.AssetCheckSpec(one.name, asset=key, description=one.description) for one in table.checks]
     if table.warning_column is not None:
         specs.append(
             dg.AssetCheckSpec(
@@ -187,6 +189,15 @@ def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
             metadata={"evidence": evidence, **{f"warning {i}": text for i, text in enumerate(said, start=1)}},
         )
     ]
+
+
+def _further_checks(ctx: PoolContext, table: Table, shards: list[str | None]) -> Iterator[dg.AssetCheckResult]:
+    """The table's own checks, which warn."""
+    for check in table.checks:
+        found = {shard or "pool": "; ".join(wrong) for shard in shards if (wrong := check.violations(ctx, shard))}
+        yield dg.AssetCheckResult(
+            check_name=check.name, passed=not found, severity=dg.AssetCheckSeverity.WARN, metadata=dict(found)
+        )
 
 
 def _outcomes(

@@ -148,6 +148,15 @@ ComputeFolder = Callable[[PoolContext, Path], None]
 
 
 @dataclass(frozen=True)
+class TableCheck:
+    """A check of a finished table, shown beside it in Dagster. It warns; it stops nothing."""
+
+    name: str
+    description: str
+    violations: Callable[[PoolContext, str | None], list[str]]  # one sentence each; empty when all is well
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool."""
 
@@ -167,6 +176,7 @@ class Table:
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
     warning_column: str | None = None  # sentences that a person should read, null where all is well
+    checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
 
     def __post_init__(self) -> None:
         if self.grain not in ("shard", "pool"):

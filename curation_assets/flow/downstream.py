@@ -58,7 +58,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             compute=_separation,
             description="One row per method and planted noise kind: AUC of clean samples against it (.5 is chance).",
         )
-    report_inputs = ["raw/samples", *signals, *verdicts, "filtered/overlaps", *downstream, *quality]
+    ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
+    report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
     if ctx.distils:
         report_inputs += [
             "standardised/labelled_scores",
@@ -71,9 +72,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="downstream/report",
         grain="pool",
         inputs=tuple(report_inputs),
-        version="1",
+        version="2",
         compute_folder=_report,
-        description="One HTML page: counts, distributions, galleries of kept and dropped samples, metrics, costs.",
+        description=(
+            "HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, costs), "
+            "compare.html (two policies side by side, with what-ifs)."
+        ),
         kinds=("html",),
     )
 
@@ -154,6 +158,8 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _report(ctx: PoolContext, folder: Path) -> None:
+    from curation_assets.reporting.compare import write_compare_page
     from curation_assets.reporting.report import write_report
 
     write_report(ctx, folder / "report.html")
+    write_compare_page(ctx, folder / "compare.html")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from curation_assets.flow import PoolContext, Table, is_up_to_date, materialise_table, tables_of
 from curation_assets.roles import ROLES
 from curation_assets.settings import Settings
+from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
 
 Outcome = Materialised | Exception
@@ -170,6 +171,15 @@ def call_in_workers(
     if settings.workers == 1:
         yield from (function(*call) for call in calls)
         return
-    jobs = [workers(settings).submit(function, *call) for call in calls]
+    jobs = [workers(settings).submit(_metered, function, call) for call in calls]
     for job in jobs:
-        yield job.result()
+        result, cpu = job.result()
+        note_lent_cpu(cpu)
+        yield result
+
+
+def _metered(function: Callable[..., Result], call: tuple[Any, ...]) -> tuple[Result, float]:
+    """The result, and the CPU seconds that it took."""
+    before = cpu_seconds()
+    result = function(*call)
+    return result, cpu_seconds() - before

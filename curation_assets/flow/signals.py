@@ -7,6 +7,7 @@ from functools import partial
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.canary import canary_tables
 from curation_assets.methods import Method
 from curation_assets.roles import DERIVED_COLUMNS
 from curation_assets.scoring import DEFAULT_CAPTION_COUNT, detect_objects, generate_captions, score_samples
@@ -41,6 +42,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         )
     for method in methods:
         yield _signal_table(ctx, method)
+    if ctx.option("canary", None):
+        yield from canary_tables(ctx)
 
 
 def _signal_table(ctx: PoolContext, method: Method) -> Table:

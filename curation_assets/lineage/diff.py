@@ -12,7 +12,15 @@ import yaml
 from curation_assets.lineage.judging import Judged, judge
 from curation_assets.lineage.ledger import LedgerError, read_ledger
 from curation_assets.lineage.rows import DROPPED, STATES, PoolRows, Signal, Texts, uid_texts
-from curation_assets.policies import POLICIES_ROOT, RANDOM, Policy, load_policies, load_policy, policy_content
+from curation_assets.policies import (
+    POLICIES_ROOT,
+    RANDOM,
+    Policy,
+    Prefilter,
+    load_policies,
+    load_policy,
+    policy_content,
+)
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.catalog import stored_tables
 
@@ -183,13 +191,24 @@ def _length_group(caption: pl.Expr) -> pl.Expr:
     return pl.when(words >= lows[-1]).then(pl.lit(f"{lows[-1]}+ words")).otherwise(group)
 
 
-def _shifts(facts: pl.DataFrame, left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
-    """One row per dimension and group, the largest changes of share first within a dimension."""
-    dimensions = {
+def _dimensions() -> dict[str, pl.Expr]:
+    """What shifts are told by: dimension → group of a row with url, caption and language."""
+    return {
         "domain": host_of(pl.col("url")),
         "language": pl.col("language"),
         "caption length": _length_group(pl.col("caption")),
     }
+
+
+def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
+    """Dimension → group of each row that raw kept; null in none. `facts`: url and caption of those rows, in order."""
+    told = facts.with_columns(_language(rows).filter(pl.Series(rows.is_kept)))
+    return {name: told.select(group.alias("group"))["group"] for name, group in _dimensions().items()}
+
+
+def _shifts(facts: pl.DataFrame, left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
+    """One row per dimension and group, the largest changes of share first within a dimension."""
+    dimensions = _dimensions()
     marked = facts.with_columns(pl.Series("left", left), pl.Series("right", right))
     parts = []
     for dimension, group in dimensions.items():
@@ -299,16 +318,33 @@ def _nearest(rows: PoolRows, facts: pl.DataFrame, judged: Judged, other: Judged,
 # -- what if ----------------------------------------------------------------------------------------------------------
 
 
-def what_if(policy: Policy, *, fraction: float | None = None, threshold: float | None = None) -> Policy:
-    """The same policy with another fraction or threshold. Raises ValueError for both, or a value out of range."""
+def what_if(
+    policy: Policy,
+    *,
+    fraction: float | None = None,
+    threshold: float | None = None,
+    rank_by: str | None = None,
+    prefilters: Sequence[Prefilter] | None = None,
+) -> Policy:
+    """The same policy with another fraction or threshold, ranking signal or prefilters (an empty list: none).
+
+    Raises ValueError for fraction and threshold together, or a value out of range.
+    """
     if fraction is not None and threshold is not None:
         raise ValueError(f"give --fraction or --threshold, not both; got {fraction} and {threshold}")
+    changed = policy
+    if rank_by is not None and rank_by != policy.rank_by:
+        changed = replace(changed, rank_by=rank_by, name=f"{changed.name}_by_{rank_by.replace('.', '_')}")
+    if prefilters is not None and tuple(prefilters) != policy.prefilters:
+        filtered = "_".join(f"{one.rank_by.replace('.', '_')}_{one.fraction:g}" for one in prefilters) or "none"
+        name = f"{changed.name}_after_{filtered}".replace(".", "_")
+        changed = replace(changed, prefilters=tuple(prefilters), name=name)
     if fraction is not None:
-        return replace(policy.with_fraction(fraction), name=f"{policy.name}_{fraction:g}".replace(".", "_"))
+        return replace(changed.with_fraction(fraction), name=f"{changed.name}_{fraction:g}".replace(".", "_"))
     if threshold is not None:
-        name = f"{policy.name}_from_{threshold:g}".replace(".", "_").replace("-", "minus_")
-        return replace(policy, name=name, fraction=None, count=None, threshold=threshold, semantics="exact")
-    return policy
+        name = f"{changed.name}_from_{threshold:g}".replace(".", "_").replace("-", "minus_")
+        return replace(changed, name=name, fraction=None, count=None, threshold=threshold, semantics="exact")
+    return changed
 
 
 def save_policy(folder: Path, policy: Policy, name: str, description: str = "") -> Path:

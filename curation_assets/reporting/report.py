@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 from PIL import Image
 
 import curation_assets
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.distilled import fuse_on, labelled_table, read_weights
 from curation_assets.flow.filtered import policies_of
+from curation_assets.lineage.cost import table_costs
+from curation_assets.lineage.origin import lineage_of, lineage_svg
 from curation_assets.reporting import pictures
+from curation_assets.stages import STAGES
+from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
 THUMBNAIL_PX = 112
@@ -61,6 +66,7 @@ def write_report(ctx: PoolContext, path: Path) -> None:
         policies=_policy_sections(ctx, samples),
         overlaps=_overlap_picture(ctx),
         downstream=_downstream_section(ctx),
+        lineages=_lineages(ctx),
         costs=_costs(ctx),
     )
     path.write_text(page, encoding="utf-8")
@@ -245,24 +251,25 @@ def _downstream_section(ctx: PoolContext) -> dict[str, Any] | None:
     }
 
 
+def _lineages(ctx: PoolContext) -> list[tuple[str, Markup]]:
+    """Per policy, the graph of what its subset was made from."""
+    places = {stage: place for place, stage in enumerate(STAGES)}
+    known: dict[tuple[str, str | None], Manifest] = {}
+    return [
+        (policy.name, Markup(lineage_svg(lineage_of(ctx.store, f"filtered/{policy.name}", known=known), places)))
+        for policy in policies_of(ctx)
+    ]
+
+
 def _costs(ctx: PoolContext) -> list[dict[str, Any]]:
-    """Compute seconds and rows per table, from the manifests (a reused table keeps the cost of when it was made)."""
+    """Cost and rows per table (a reused table keeps the cost of when it was made)."""
     rows = []
-    for table in tables_of(ctx).values():
-        keys: Sequence[str | None] = ctx.store.partitions(table.name) if table.grain == "shard" else [None]
-        manifests = [manifest for key in keys if (manifest := ctx.store.manifest(table.name, key)) is not None]
-        if manifests:
-            rows.append(
-                {
-                    "table": table.name,
-                    "parts": len(manifests),
-                    "rows": sum(manifest.row_count for manifest in manifests),
-                    "seconds": sum(manifest.seconds for manifest in manifests),
-                    "models": ", ".join(
-                        sorted({_model_name(model) for manifest in manifests for model in manifest.models})
-                    ),
-                }
-            )
+    for cost in table_costs(ctx.store, tables_of(ctx)).to_dicts():
+        keys: Sequence[str | None] = [*ctx.store.partitions(cost["table"])] or [None]
+        manifests = [manifest for key in keys if (manifest := ctx.store.manifest(cost["table"], key)) is not None]
+        models = {_model_name(model) for manifest in manifests for model in manifest.models}
+        counted = sum(manifest.row_count for manifest in manifests)
+        rows.append({**cost, "rows": counted, "models": ", ".join(sorted(models))})
     return rows
 
 

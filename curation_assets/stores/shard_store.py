@@ -32,6 +32,7 @@ from curation_assets.stores.atomic import (
     write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, folder_sha256, frame_sha256
+from curation_assets.stores.costs import attempt
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 
 DATA_FILE = "data.parquet"
@@ -305,20 +306,22 @@ class ShardStore:
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
             return Materialised(manifest, is_reused=True)
-        start = time.perf_counter()
-        frame = compute()
-        seconds = time.perf_counter() - start
-        manifest = self.write(
-            asset,
-            frame,
-            partition,
-            code_version=code_version,
-            inputs=versions,
-            models=models,
-            config=config,
-            run_id=run_id,
-            seconds=seconds,
-        )
+        with attempt(self.root, asset, partition, run_id) as told:
+            start = time.perf_counter()
+            frame = compute()
+            seconds = time.perf_counter() - start
+            manifest = self.write(
+                asset,
+                frame,
+                partition,
+                code_version=code_version,
+                inputs=versions,
+                models=models,
+                config=config,
+                run_id=run_id,
+                seconds=seconds,
+            )
+            told["content_sha256"] = manifest.content_sha256
         remove_path(self.unfinished_path(asset, partition))
         return Materialised(manifest, is_reused=False)
 
@@ -352,16 +355,18 @@ class ShardStore:
         draft = temporary_path(link)
         (draft / "files").mkdir(parents=True)
         try:
-            start = time.perf_counter()
-            compute(draft / "files")
-            seconds = time.perf_counter() - start
-            file_count = sum(path.is_file() for path in (draft / "files").rglob("*"))
-            if not file_count:
-                raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
+            with attempt(self.root, asset, None, run_id) as told:
+                start = time.perf_counter()
+                compute(draft / "files")
+                seconds = time.perf_counter() - start
+                file_count = sum(path.is_file() for path in (draft / "files").rglob("*"))
+                if not file_count:
+                    raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
+                told["content_sha256"] = folder_sha256(draft / "files")
             manifest = Manifest(
                 asset=asset,
                 partition=None,
-                content_sha256=folder_sha256(draft / "files"),
+                content_sha256=told["content_sha256"],
                 code_version=code_version,
                 models=model_records(models),
                 config_hash=config_sha256(config),

@@ -1,0 +1,65 @@
+"""curate export: a subset for trainers and catalogues."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.diff import the_pool
+from curation_assets.flow import PoolContext
+
+
+class Format(StrEnum):
+    """What to write."""
+
+    npy = "npy"
+    keys = "keys"
+    webdataset = "webdataset"
+    hf = "hf"
+
+
+@errors_as_sentences
+def export(
+    format: Annotated[
+        Format,
+        typer.Argument(
+            help="npy: DataComp's ids; keys: allow-list of tar and key; webdataset: new tars; hf: Parquet with images "
+            "and a dataset card."
+        ),
+    ],
+    subset: Annotated[
+        str, typer.Argument(metavar="SUBSET", help="A policy, or a .npy or .parquet of ids (with multiplicities).")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="A new folder.")],
+    pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
+    license: Annotated[str, typer.Option("--license", help="Licence of the data, for the card (hf).")] = "unknown",
+    max_samples: Annotated[int, typer.Option(help="Entries per tar (webdataset).")] = 10_000,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes per tar or Parquet file.")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Export a subset; every folder gets a manifest with hashes, and says what is missing and why."""
+    from curation_assets.exports.huggingface import export_huggingface
+    from curation_assets.exports.lists import export_keys, export_npy
+    from curation_assets.exports.manifest import MANIFEST, MISSING
+    from curation_assets.exports.subset import find_subset
+    from curation_assets.exports.webdataset import export_webdataset
+
+    settings = settings_from(home)
+    found = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    limit = {} if max_bytes is None else {"max_bytes" if format is Format.webdataset else "max_shard_bytes": max_bytes}
+    if format is Format.npy:
+        export_npy(found, out)
+    elif format is Format.keys:
+        export_keys(found, out)
+    elif format is Format.webdataset:
+        export_webdataset(found, out, max_samples=max_samples, **limit)
+    else:
+        export_huggingface(found, out, license_name=license, **limit)
+    files = sorted(path for path in out.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files)
+    console.print(f"{len(files)} files, {size:,} bytes in {out}; see {MANIFEST}", highlight=False, soft_wrap=True)
+    if (out / MISSING).is_file():
+        lost = len((out / MISSING).read_text().splitlines()) - 1
+        console.print(f"[yellow]{lost} samples are missing[/]: {out / MISSING} says why", highlight=False)

@@ -1,0 +1,48 @@
+"""A subset's lineage with Dagster's word on it, and its OpenLineage events."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import dagster as dg
+from openlineage.client.event_v2 import RunEvent
+
+from curation_assets.defs.launch import prepare_instance
+from curation_assets.defs.records import check_results, failures, materialisations
+from curation_assets.flow import PoolContext, tables_of
+from curation_assets.lineage.openlineage_events import FailedStep, TableFacts, events_of
+from curation_assets.lineage.origin import Lineage, checked, lineage_of, lineage_of_tables
+
+
+def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:
+    """Lineage of a table of a pool, every edge checked against Dagster's records."""
+    lineage = lineage_of(ctx.store, table, pool=ctx.pool.name)
+    instance = prepare_instance(ctx.settings)
+    return checked(lineage, materialisations(instance, ctx.pool.name, lineage.tables))
+
+
+def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
+    """OpenLineage events of a lineage, with column lineage, check results and failed steps."""
+    instance = prepare_instance(ctx.settings)
+    declared = tables_of(ctx)
+    facts = {
+        name: TableFacts(
+            declared[name].description.split("\n\n```")[0],
+            declared[name].column_lineage,
+            check_results(instance, ctx.pool.name, name, ["rows_conserved"]),
+        )
+        for name in lineage.tables
+        if name in declared
+    }
+    failed = [
+        FailedStep(one.table, one.run_id, one.at, one.message)
+        for one in failures(instance, ctx.pool.name)
+        if one.table in facts
+    ]
+    return events_of(lineage, ctx.store, facts=facts, failed=failed, engine_version=dg.__version__)
+
+
+def events_since(ctx: PoolContext, tables: Iterable[str], since: datetime) -> list[RunEvent]:
+    """OpenLineage events of what was computed of `tables`, or failed, at `since` or later."""
+    events = lineage_events(ctx, lineage_of_tables(ctx.store, tables, pool=ctx.pool.name))
+    new = {event.run.runId for event in events if datetime.fromisoformat(event.eventTime) >= since}
+    return [event for event in events if event.run.runId in new]  # with their START, which may be a moment earlier

@@ -1,0 +1,94 @@
+"""What Dagster recorded about a pool's tables: materialisations, check results, failures. Reading only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+import polars as pl
+
+from curation_assets.defs.assets import asset_key
+from curation_assets.lineage.origin import RECORDS_SCHEMA
+
+POINTER = "dagster/input_event_pointer/"
+PAGE = 1_000  # events per question to the log
+RECENT_CHECKS = 20
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A step that failed."""
+
+    run_id: str
+    table: str
+    at: float  # seconds since 1970, UTC
+    message: str
+
+
+def materialisations(instance: dg.DagsterInstance, pool: str, tables: Sequence[str]) -> pl.DataFrame:
+    """Every recorded materialisation of `tables` (RECORDS_SCHEMA), oldest first."""
+    rows = []
+    for table in tables:
+        cursor: str | None = None
+        has_more = True
+        while has_more:
+            page = instance.fetch_materializations(asset_key(pool, table), limit=PAGE, cursor=cursor, ascending=True)
+            cursor, has_more = page.cursor, page.has_more
+            for record in page.records:
+                event = record.asset_materialization
+                if event is None:
+                    continue
+                tags = event.tags or {}
+                content = event.metadata.get("content_sha256")
+                pointers = [
+                    {"table": _table_of(name.removeprefix(POINTER), pool), "storage_id": int(value)}
+                    for name, value in sorted(tags.items())
+                    if name.startswith(POINTER) and value.isdigit()
+                ]
+                rows.append(
+                    {
+                        "table": table,
+                        "shard": event.partition,
+                        "storage_id": record.storage_id,
+                        "run_id": record.run_id,
+                        "at": record.timestamp,
+                        "content_sha256": None if content is None else str(content.value),
+                        "code_version": tags.get("dagster/code_version"),
+                        "pointers": pointers,
+                    }
+                )
+    return pl.DataFrame(rows, schema=RECORDS_SCHEMA, orient="row").sort("storage_id")
+
+
+def _table_of(key: str, pool: str) -> str:
+    return key.removeprefix(f"{pool}/")
+
+
+def check_results(instance: dg.DagsterInstance, pool: str, table: str, checks: Sequence[str]) -> dict[str, bool]:
+    """Newest result of each named check of a table; a check that never ran is left out."""
+    found = {}
+    for name in checks:
+        key = dg.AssetCheckKey(asset_key(pool, table), name)
+        for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=RECENT_CHECKS):
+            event = record.event.dagster_event if record.event else None
+            if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                found[name] = event.asset_check_evaluation_data.passed
+                break  # before it: checks that were planned by runs that failed
+    return found
+
+
+def failures(instance: dg.DagsterInstance, pool: str, limit: int = 100) -> list[Failure]:
+    """Failed steps of the newest failed runs, newest first."""
+    found = []
+    filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
+    for run in instance.get_runs(filters=filters, limit=limit):
+        records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
+        for record in records:
+            entry = record.event_log_entry
+            step = entry.dagster_event.step_key if entry.dagster_event else None
+            table = (step or "").removeprefix(f"{pool}__").replace("__", "/", 1)
+            if step is None or not step.startswith(f"{pool}__"):
+                continue
+            error = entry.dagster_event.step_failure_data.error if entry.dagster_event else None
+            cause = error.cause if error and error.cause else error
+            found.append(Failure(run.run_id, table, entry.timestamp, cause.message.strip() if cause else ""))
+    return found

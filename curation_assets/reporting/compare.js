@@ -1,0 +1,174 @@
+// Judging and comparing policies in the browser, with the numbers of `curate diff` (lineage/judging.py, lineage/diff.py).
+// Rows are those that raw kept, sorted by sample_id: a stable sort breaks ties as the pipeline does.
+"use strict";
+
+const KEPT = 0, DROPPED = 1, FAILED = 2, STATES = ["kept", "dropped", "failed"];
+
+// fraction of n, rounded half up, the fraction read as the decimal that was written (0.285 of 100 is 29).
+function shareCount(n, fraction) {
+  if (!(fraction > 0 && fraction <= 1)) throw new Error(`fraction must be in (0, 1], got ${fraction}`);
+  const [mantissa, exponent = "0"] = String(fraction).split("e");
+  const [whole, decimals = ""] = mantissa.split(".");
+  const places = decimals.length - Number(exponent);
+  const digits = BigInt(whole + decimals);
+  if (places <= 0) return Number(BigInt(n) * digits * 10n ** BigInt(-places));
+  const scale = 10n ** BigInt(places);
+  return Number((2n * BigInt(n) * digits + scale) / (2n * scale));
+}
+
+// What one cut of a policy passes: [count, threshold] of values `ordered` best first.
+function cutOf(policy, ordered, poolSize, fraction) {
+  if (fraction === null) {
+    let count = 0;
+    while (count < ordered.length && ordered[count] >= policy.threshold) count += 1;
+    return [count, policy.threshold];
+  }
+  if (policy.semantics === "compat") {
+    if (!ordered.length) throw new Error(`no sample has a value of ${policy.rank_by}; nothing to cut`);
+    const threshold = ordered[Math.floor(ordered.length * fraction)];
+    let count = 0;
+    while (count < ordered.length && ordered[count] >= threshold) count += 1;
+    return [count, threshold];
+  }
+  const count = Math.min(shareCount(poolSize, fraction), ordered.length);
+  return [count, count ? ordered[count - 1] : NaN];
+}
+
+// One verdict per row; `values`: reference → Float64Array, NaN where there is none.
+function judge(policy, values, n) {
+  const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
+  const steps = [...policy.prefilters.map((one) => [one.rank_by, one.fraction]), [policy.rank_by, policy.fraction]];
+  let alive = Uint32Array.from({ length: n }, (_, i) => i);
+  steps.forEach(([reference, fraction], number) => {
+    const column = values[reference === "random" ? `random:${policy.seed}` : reference];
+    if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
+    const valued = alive.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
+    const [count, threshold] = cutOf(policy, Array.from(valued, (i) => column[i]), n, fraction);
+    thresholds.push(threshold);
+    for (const i of alive) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
+    valued.forEach((i, place) => { rank[i] = place + 1; if (place >= count) verdict[i] = DROPPED; });
+    alive = valued.slice(0, count).sort();
+  });
+  return { policy, verdict, step, rank, thresholds };
+}
+
+function overlapOf(left, right) {
+  let a = 0, b = 0, both = 0;
+  for (let i = 0; i < left.length; i += 1) {
+    if (left[i] === KEPT) a += 1;
+    if (right[i] === KEPT) b += 1;
+    if (left[i] === KEPT && right[i] === KEPT) both += 1;
+  }
+  const either = a + b - both, n = left.length, chance = n ? (a * b) / n : 0;
+  return {
+    left: a, right: b, both, only_left: a - both, only_right: b - both,
+    iou: either ? both / either : null, chance_iou: n && a + b ? chance / (a + b - chance) : null,
+  };
+}
+
+// Shares of the groups of one dimension; codes -1 are in no group.
+function shiftsOf(dimension, left, right) {
+  const rows = dimension.words.map((group) => ({ group, pool: 0, left: 0, right: 0 }));
+  let a = 0, b = 0;
+  dimension.codes.forEach((code, i) => {
+    if (left[i] === KEPT) a += 1;
+    if (right[i] === KEPT) b += 1;
+    if (code < 0) return;
+    rows[code].pool += 1;
+    if (left[i] === KEPT) rows[code].left += 1;
+    if (right[i] === KEPT) rows[code].right += 1;
+  });
+  for (const row of rows) {
+    row.left_share = row.left / Math.max(a, 1);
+    row.right_share = row.right / Math.max(b, 1);
+    row.change = row.right_share - row.left_share;
+  }
+  return rows.sort((x, y) => Math.abs(y.change) - Math.abs(x.change) || (x.group < y.group ? -1 : 1));
+}
+
+// The policy without each of its signals: how many it keeps, and IoU with what it kept.
+function leaveOneOut(judged, data) {
+  const { policy } = judged, told = [];
+  const add = (without, reduced, values) => {
+    if (reduced === null) { told.push({ policy: policy.name, without, kept: null, iou: null }); return; }
+    const other = judge(reduced, values, data.n).verdict, overlap = overlapOf(judged.verdict, other);
+    told.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
+  };
+  policy.prefilters.forEach((one, place) => {
+    const others = policy.prefilters.filter((_, other) => other !== place);
+    add(one.rank_by, { ...policy, prefilters: others }, data.values);
+  });
+  if (policy.rank_by.startsWith("fused.")) {
+    const recipe = data.recipes[policy.rank_by] || { names: [], weights: null };
+    for (const name of recipe.names.length > 1 ? recipe.names : []) {
+      const label = name.replace(/_score$/, "");
+      if (recipe.weights === null || policy.fraction === null) { add(label, null); continue; }
+      const rest = new Float64Array(data.n);
+      for (const other of recipe.names) {
+        if (other !== name) recipe.scores[other].forEach((value, i) => { rest[i] += recipe.weights[other] * value; });
+      }
+      add(label, policy, { ...data.values, [policy.rank_by]: rest });
+    }
+  } else if (policy.prefilters.length && policy.rank_by !== "random") {
+    const last = policy.prefilters[policy.prefilters.length - 1];
+    const reduced = { ...policy, rank_by: last.rank_by, prefilters: policy.prefilters.slice(0, -1) };
+    add(policy.rank_by, policy.fraction === null ? null : reduced, data.values);
+  }
+  return told;
+}
+
+// The samples that the last cut dropped by the smallest margin.
+function nearestDropped(judged, other, data, count) {
+  const last = judged.thresholds.length - 1, { policy } = judged;
+  const column = data.values[policy.rank_by === "random" ? `random:${policy.seed}` : policy.rank_by];
+  const dropped = [];
+  for (let i = 0; i < data.n; i += 1) if (judged.verdict[i] === DROPPED && judged.step[i] === last) dropped.push(i);
+  dropped.sort((a, b) => judged.rank[a] - judged.rank[b]);
+  return dropped.slice(0, count).map((i) => ({
+    policy: policy.name, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
+    margin: Number.isNaN(judged.thresholds[last]) ? null : column[i] - judged.thresholds[last],
+    other_verdict: STATES[other.verdict[i]],
+  }));
+}
+
+function transitionsOf(left, right, raw) {
+  const counts = [[0, 0, 0], [0, raw.dropped, 0], [0, 0, raw.failed]];
+  left.forEach((code, i) => { counts[code][right[i]] += 1; });
+  const told = [];
+  counts.forEach((row, i) => row.forEach((rows, j) => {
+    if (rows) told.push({ left_verdict: STATES[i], right_verdict: STATES[j], rows });
+  }));
+  return told;
+}
+
+// Everything that `curate diff --json` says about two policies.
+function compare(left, right, data, nearest = 10) {
+  const one = judge(left, data.values, data.n), other = judge(right, data.values, data.n);
+  const same = JSON.stringify(left) === JSON.stringify(right);
+  return {
+    judged: data.n,
+    overlap: overlapOf(one.verdict, other.verdict),
+    transitions: transitionsOf(one.verdict, other.verdict, data.raw),
+    shifts: data.dimensions.map((dimension) => ({
+      dimension: dimension.name, rows: shiftsOf(dimension, one.verdict, other.verdict),
+    })),
+    leave_one_out: [...leaveOneOut(one, data), ...(same ? [] : leaveOneOut(other, data))],
+    nearest: [...nearestDropped(one, other, data, nearest), ...nearestDropped(other, one, data, nearest)],
+    thresholds: [one.thresholds.at(-1), other.thresholds.at(-1)],
+  };
+}
+
+// The embedded data: base64 of little-endian float64 becomes Float64Array.
+function unpack(told) {
+  const floats = (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Float64Array(bytes.buffer);
+  };
+  const each = (object) => Object.fromEntries(Object.entries(object).map(([name, text]) => [name, floats(text)]));
+  const recipes = Object.fromEntries(Object.entries(told.recipes).map(([name, one]) => [
+    name, { names: Object.keys(one.scores), weights: one.weights, scores: each(one.scores) },
+  ]));
+  return { ...told, values: each(told.values), recipes };
+}
+
+if (typeof module !== "undefined") module.exports = { compare, judge, shareCount, unpack };

@@ -1,0 +1,103 @@
+"""What computing tables cost: a log of attempts, one file per process, in the pool's folder `costs`.
+
+An attempt is logged when it starts and when it ends, so a killed one shows, too: it has a start alone.
+"""
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+COSTS = "costs"
+
+#: Grain: one row per attempt to compute a table (of a shard).
+ATTEMPTS_SCHEMA = pl.Schema(
+    {
+        "asset": pl.String,
+        "partition": pl.String,
+        "run_id": pl.String,
+        "started_at": pl.String,
+        "outcome": pl.String,  # written, failed:<type of error>, killed (no end was logged)
+        "content_sha256": pl.String,  # of what was written
+        "seconds": pl.Float64,  # wall; null where killed
+        "cpu_seconds": pl.Float64,  # of all threads, finished children and workers that were lent
+        "gpu_seconds": pl.Float64,  # wall seconds while this process held a GPU
+    }
+)
+
+_lent_cpu_seconds = 0.0
+
+
+def note_lent_cpu(seconds: float) -> None:
+    """Count CPU time that a worker process spent for the computation that is running here."""
+    global _lent_cpu_seconds
+    _lent_cpu_seconds += seconds
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process, its finished children, and the workers that it was told of."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system + _lent_cpu_seconds
+
+
+def holds_gpu() -> bool:
+    """Whether this process has a CUDA context. Asks torch only where it is loaded already."""
+    torch = sys.modules.get("torch")
+    return bool(torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+@contextmanager
+def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Iterator[dict[str, Any]]:
+    """Log the computation inside. The caller puts the `content_sha256` of what it wrote into the dict it is given."""
+    path = root / COSTS / f"attempts-{os.uname().nodename}-{os.getpid()}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    identity = uuid.uuid4().hex
+    _append(
+        path,
+        {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": _now()},
+    )
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    told: dict[str, Any] = {}
+    outcome = "written"
+    try:
+        yield told
+    except BaseException as error:
+        outcome = f"failed:{type(error).__name__}"
+        raise
+    finally:
+        seconds = time.perf_counter() - wall
+        ended = {"id": identity, "outcome": outcome, "seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
+        ended |= {"gpu_seconds": seconds if holds_gpu() else 0.0, "content_sha256": told.get("content_sha256")}
+        _append(path, ended)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:  # one short write in append mode: whole or, at a kill, cut
+        file.write(json.dumps(line) + "\n")
+
+
+def read_attempts(root: Path) -> pl.DataFrame:
+    """All attempts of a pool (ATTEMPTS_SCHEMA), by start. A line that a kill cut short is passed over."""
+    started: dict[str, dict[str, Any]] = {}
+    for path in sorted((root / COSTS).glob("attempts-*.jsonl")):
+        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            known = started.setdefault(line["id"], {"outcome": "killed"})
+            known |= line
+    rows = [{name: one.get(name) for name in ATTEMPTS_SCHEMA} for one in started.values() if "asset" in one]
+    return pl.DataFrame(rows, schema=ATTEMPTS_SCHEMA, orient="row").sort("started_at", maintain_order=True)

@@ -1,0 +1,249 @@
+"""curate export: real files in four formats, read back with the libraries that trainers use."""
+
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import mlcroissant as mlc
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import webdataset as wds
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.exports.croissant import InvalidCroissantError, check_croissant
+from curation_assets.exports.huggingface import export_huggingface, size_category
+from curation_assets.exports.lists import AllowList, export_keys, export_npy, member_key
+from curation_assets.exports.manifest import list_exports
+from curation_assets.exports.subset import find_subset
+from curation_assets.exports.webdataset import export_webdataset
+from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.lineage.ledger import ledger_path, replay
+from curation_assets.pools import add_pool
+from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+
+from .lineage_pools import bring_up_to_date, webdataset_pool
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+
+
+def kept_ids(ctx: PoolContext, policy: str) -> list[str]:
+    verdicts = ctx.store.read(f"filtered/{policy}").filter(pl.col("verdict") == "kept")
+    return sorted(verdicts["sample_id"])
+
+
+def manifest_of(folder: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / "manifest.json").read_text())
+    for one in content["files"]:  # type: ignore[attr-defined]
+        data = (folder / one["path"]).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (one["sha256"], one["bytes"])
+    listed = {one["path"] for one in content["files"]} | {"manifest.json"}  # type: ignore[attr-defined]
+    assert listed == {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return content
+
+
+def read_missing(folder: Path) -> pl.DataFrame:
+    return pl.read_csv(folder / "missing.tsv", separator="\t", schema_overrides={"sample_id": pl.String})
+
+
+def weighted(ctx: PoolContext, path: Path) -> dict[str, int]:
+    """A `.npy` in which the first sample counts three times, the second twice, a third is unknown to the pool."""
+    first, second, *_ = kept_ids(ctx, "icc")
+    write_subset_npy(path, [first] * 3 + [second] * 2 + ["0" * 31 + "1"])
+    return {first: 3, second: 2}
+
+
+def test_npy_is_the_subset_and_what_the_ledger_replays(ctx: PoolContext, tmp_path: Path) -> None:
+    path = export_npy(find_subset(ctx, "sieve_clip"), tmp_path / "out")
+    assert path.read_bytes() == (ctx.store.folder_path("filtered/subsets") / "sieve_clip.npy").read_bytes()
+    assert np.array_equal(np.load(path), replay(ledger_path(ctx.store, "sieve_clip"), ctx.store))
+    content = manifest_of(tmp_path / "out")
+    assert content["counts"]["asked"] == content["counts"]["written"] == len(kept_ids(ctx, "sieve_clip"))
+    assert content["subset"]["chosen_by"]["policy"]["name"] == "sieve_clip"
+    models = {one["address"] for one in content["subset"]["models"]}
+    assert models == {"embedded:clip_score", "embedded:sieve"}
+
+
+def test_webdataset_has_stable_keys_multiplicities_and_the_scored_bytes(ctx: PoolContext, tmp_path: Path) -> None:
+    counts = weighted(ctx, tmp_path / "weighted.npy")
+    subset = find_subset(ctx, str(tmp_path / "weighted.npy"))
+    out = export_webdataset(subset, tmp_path / "out", max_samples=2)
+    content = manifest_of(out)
+    assert content["counts"] == {"asked": 3, "written": 2, "missing": 1, "entries": 5}
+    missing = read_missing(out).to_dicts()
+    assert missing == [{"sample_id": "0" * 31 + "1", "multiplicity": 1, "reason": "not_in_pool"}]
+    tars = sorted(out.glob("*.tar"))
+    assert json.loads((out / "sizes.json").read_text()) == {
+        path.name: n for path, n in zip(tars, (2, 2, 1), strict=True)
+    }
+    samples = list(wds.WebDataset([str(tar) for tar in tars], shardshuffle=False))
+    assert [one["__key__"] for one in samples] == [
+        f"{row['sample_id']}-{i}" for row in subset.rows.to_dicts() for i in range(row["multiplicity"])
+    ]
+    stored = {row["sample_id"]: row for row in subset.rows.to_dicts()}
+    for one in samples:
+        told = json.loads(one["json"])
+        assert "." not in one["__key__"]
+        assert one["txt"].decode() == told["caption"] == stored[told["uid"]]["caption"]
+        assert hashlib.sha256(one["jpg"]).hexdigest() == told["sha256"] == stored[told["uid"]]["image_sha256"]
+    assert read_subset_npy(out / "sample_ids.npy") == sorted(i for i, n in counts.items() for _ in range(n))
+    again = export_webdataset(subset, tmp_path / "again", max_samples=2)
+    for tar in tars:
+        assert tar.read_bytes() == (again / tar.name).read_bytes()
+
+
+def test_an_exported_webdataset_is_a_pool_of_the_same_samples(ctx: PoolContext, tmp_path: Path) -> None:
+    subset = find_subset(ctx, "icc")
+    out = export_webdataset(subset, tmp_path / "out", max_bytes=5000)
+    assert len(list(out.glob("*.tar"))) > 1
+    settings = ctx.settings
+    add_pool(settings, "back", out, options={"distil": False, "downstream": False})
+    back = PoolContext.open(settings, "back")
+    tables = tables_of(back)
+    for shard in back.shards():
+        for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+            materialise_table(back, tables[table], shard, tables=tables)
+    columns = ["sample_id", "url", "caption", "image_sha256", "status"]
+    told = back.store.scan("raw/samples").select(columns).sort("sample_id").collect()
+    expected = subset.rows.with_columns(pl.lit("kept").alias("status")).select(columns).sort("sample_id")
+    assert told.equals(expected)
+
+
+def test_allow_list_gives_training_the_same_samples_without_resharding(ctx: PoolContext, tmp_path: Path) -> None:
+    counts = weighted(ctx, tmp_path / "weighted.npy")
+    listed = export_keys(find_subset(ctx, str(tmp_path / "weighted.npy")), tmp_path / "out")
+    manifest_of(tmp_path / "out")
+    moved = tmp_path / "moved" / "tars"  # the tars went elsewhere: the end of the path still tells them apart
+    shutil.copytree(ctx.settings.home / "tars", moved)
+    urls = [str(path) for path in sorted(moved.glob("*.tar"))]
+    seen = list(wds.WebDataset(urls, shardshuffle=False).compose(AllowList.read(listed).samples))
+    by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
+    ids = [by_url[json.loads(one["json"])["url"]] for one in seen]
+    assert {i: ids.count(i) for i in ids} == counts
+
+
+def test_allow_lists_refuse_what_they_cannot_tell_apart(tmp_path: Path) -> None:
+    assert member_key("a.b/c.d.jpg") == "a.b/c"
+    (tmp_path / "keys.tsv").write_text("x/a/0.tar\t1\nx/b/0.tar\t2\n")
+    allowed = AllowList.read(tmp_path / "keys.tsv")
+    assert (allowed.count("y/a/0.tar", "1"), allowed.count("y/b/0.tar", "1"), allowed.count("z.tar", "1")) == (1, 0, 0)
+    with pytest.raises(ValueError, match="give more of its path"):
+        allowed.count("0.tar", "1")
+    (tmp_path / "keys.tsv").write_text("no tab\n")
+    with pytest.raises(ValueError, match="line 1"):
+        AllowList.read(tmp_path / "keys.tsv")
+
+
+def test_hugging_face_folder_reads_back_through_its_croissant(ctx: PoolContext, tmp_path: Path) -> None:
+    subset = find_subset(ctx, "sieve_clip")
+    out = export_huggingface(subset, tmp_path / "out", license_name="cc-by-4.0", max_shard_bytes=6000)
+    manifest_of(out)
+    files = sorted((out / "data").glob("*.parquet"))
+    assert [path.name for path in files] == [f"train-{i:05d}-of-{len(files):05d}.parquet" for i in range(len(files))]
+    assert len(files) > 1
+    features = json.loads(pq.read_schema(files[0]).metadata[b"huggingface"])["info"]["features"]
+    assert features["image"] == {"_type": "Image"}
+    assert features["signals_sieve"] == {"dtype": "float64", "_type": "Value"}
+    rows = pl.concat([pl.read_parquet(path) for path in files])
+    assert rows["sample_id"].to_list() == subset.rows["sample_id"].to_list()
+    for row in rows.to_dicts():
+        assert hashlib.sha256(row["image"]["bytes"]).hexdigest() == row["image_sha256"]
+        assert Image.open(io.BytesIO(row["image"]["bytes"])).size == (row["width"], row["height"])
+    records = list(mlc.Dataset(out / "croissant.json").records("samples"))
+    assert [one["samples/sample_id"].decode() for one in records] == rows["sample_id"].to_list()
+    assert records[0]["samples/image"].size == (rows["width"][0], rows["height"][0])
+    assert records[0]["samples/signals_sieve"] == pytest.approx(rows["signals_sieve"][0])
+
+
+def test_card_says_what_the_ledger_says(ctx: PoolContext, tmp_path: Path) -> None:
+    out = export_huggingface(find_subset(ctx, "icc_after_clip"), tmp_path / "out", license_name="cc-by-4.0")
+    card = (out / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert (front["license"], front["size_categories"]) == ("cc-by-4.0", ["n<1K"])
+    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*.parquet"}]
+    verdicts = ctx.store.read("filtered/icc_after_clip")
+    for (verdict, reason), rows in verdicts.group_by("verdict", "reason"):
+        assert f"| {verdict} | {reason or '–'} | {rows.height} |" in card
+    assert "prefilter:signals.clip_score" in card
+    assert "`embedded:icc` | shipped | `abab" in card
+    content = json.loads((out / "croissant.json").read_text())
+    for name in ("dataCollection", "dataManipulationProtocol", "personalSensitiveInformation"):
+        assert content[f"rai:{name}"] in card, name
+    assert [size_category(n) for n in (999, 1000, 12_800_000)] == ["n<1K", "1K<n<10K", "10M<n<100M"]
+
+
+def test_croissant_has_provenance_and_is_refused_when_wrong(ctx: PoolContext, tmp_path: Path) -> None:
+    out = export_webdataset(find_subset(ctx, "icc"), tmp_path / "out")
+    content = json.loads((out / "croissant.json").read_text())
+    assert content["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
+    manifest = ctx.store.manifest("raw/samples", "photos-000000")
+    assert manifest is not None
+    assert f"urn:sha256:{manifest.content_sha256}" in {one["@id"] for one in content["prov:wasDerivedFrom"]}
+    activity = content["prov:wasGeneratedBy"]
+    policy = find_subset(ctx, "icc").ledger
+    assert policy is not None
+    assert activity["@id"] == f"urn:sha256:{policy.policy.version}"
+    assert any("embedded:icc" in one["prov:label"] for one in activity["prov:used"])
+    records = list(mlc.Dataset(out / "croissant.json").records("samples"))
+    assert sorted(one["samples/uid"].decode() for one in records) == kept_ids(ctx, "icc")
+    content["recordSet"][0]["field"][0]["source"]["fileSet"]["@id"] = "nowhere"
+    with pytest.raises(InvalidCroissantError, match="nowhere"):
+        check_croissant(content)
+
+
+def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home", shards=2))
+    subset = find_subset(ctx, "icc")
+    shards = subset.rows["shard"].unique().sort().to_list()
+    assert len(shards) == 2
+    gone = Path(subset.rows.filter(pl.col("shard") == shards[0])["tar"][0])
+    changed = Path(subset.rows.filter(pl.col("shard") == shards[1])["tar"][0])
+    gone.unlink()
+    with tarfile.open(changed) as tar:
+        offset = tar.getmember(subset.rows.filter(pl.col("shard") == shards[1])["member"][0]).offset_data
+    with changed.open("r+b") as file:
+        file.seek(offset + 200)
+        file.write(b"\0" * 8)
+    out = tmp_path / "out"
+    export_webdataset(subset, out)
+    missing = read_missing(out)
+    expected = {row["sample_id"]: "image_gone" for row in subset.rows.filter(pl.col("shard") == shards[0]).to_dicts()}
+    expected[subset.rows.filter(pl.col("shard") == shards[1])["sample_id"][0]] = "image_changed"
+    assert dict(missing.select("sample_id", "reason").iter_rows()) == expected
+    counts = manifest_of(out)["counts"]
+    assert counts["written"] == subset.rows.height - len(expected) == counts["asked"] - counts["missing"]
+    hf = export_huggingface(subset, tmp_path / "hf", max_shard_bytes=1)  # a file per image; those without one go
+    assert len(list((hf / "data").glob("*.parquet"))) == counts["written"]
+    assert manifest_of(hf)["counts"] == counts
+    changed.unlink()
+    with pytest.raises(ValueError, match="none of the"):
+        export_webdataset(subset, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_command(ctx: PoolContext, tmp_path: Path) -> None:
+    home = ["--home", str(ctx.settings.home), "--pool", "photos"]
+    for kind in ("npy", "keys", "webdataset", "hf"):
+        run = CliRunner().invoke(app, ["export", kind, "icc", "--out", str(tmp_path / kind), *home])
+        assert run.exit_code == 0, run.output
+        manifest_of(tmp_path / kind)
+    noted = {(one["format"], one["path"]) for one in list_exports(ctx.store)}
+    assert {(kind, str(tmp_path / kind)) for kind in ("npy", "keys", "webdataset", "hf")} <= noted
+    for bad, said in (
+        (["npy", "icc", "--out", str(tmp_path / "npy")], "not empty"),
+        (["npy", "nothing", "--out", str(tmp_path / "new")], "no ledger of policy"),
+        (["webdataset", "icc", "--out", str(tmp_path / "new"), "--max-samples", "0"], "at least 1"),
+    ):
+        run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
+        assert run.exit_code == 1
+        assert said in run.output
