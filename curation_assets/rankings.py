@@ -46,7 +46,7 @@ def read_rankings(path: Path) -> list[RankedImage]:
     found = []
     for (image,), group in sorted(rows.group_by("image", maintain_order=True), key=lambda pair: str(pair[0][0])):
         captions = group["caption"].unique(maintain_order=True).to_list()
-        ranks = []
+        ranks: list[np.ndarray] = []
         for (who,), mine in group.group_by("who", maintain_order=True):
             numbers = dict(mine.select("caption", "n").iter_rows())
             if set(numbers) != set(captions):

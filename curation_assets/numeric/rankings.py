@@ -60,6 +60,6 @@ def preference_accuracy(scores: Sequence[np.ndarray], ranks: Sequence[Sequence[f
     return Preference(accuracy / pairs, top1 / images, chance / images, pairs, images)
 
 
-def mean_ranks(ranks: Sequence[Sequence[float]]) -> list[float]:
+def mean_ranks(ranks: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> list[float]:
     """Ranks of one image by several raters, (R, K) → (K,): their mean per caption; equal means stay ties."""
     return [float(value) for value in np.asarray(ranks, dtype=np.float64).mean(axis=0)]
