@@ -153,9 +153,10 @@ def test_the_command_scores_against_a_bank(bank_file: Path, tmp_path: Path) -> N
         app, ["score", "scene_bank", str(source), "--out", str(out), "--role", f"scene_bank=bank:{bank_file}"]
     )
     assert ran.exit_code == 0, ran.output
-    lines = out.read_text().splitlines()
-    assert lines[0].split("\t")[:1] == ["caption"]
-    assert "a red kite" in lines[1]
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    assert [row[0] for row in rows] == ["caption", "a kite", "", "the price of freedom"]
+    place = rows[0].index("scene_bank")
+    assert float(rows[1][place]) > float(rows[3][place]) + 0.1
     assert "empty_caption" in ran.output
 
 
