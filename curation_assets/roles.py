@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.numeric.dependency import Token
+from curation_assets.numeric.text_masking import TextBox
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,24 @@ class WordVectors(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class TextSpotter(Engine, Protocol):
+    """Text in images, detected and read (OCR)."""
+
+    def spot_text(self, images: Sequence[Image.Image]) -> list[list[TextBox]]:
+        """(N,) RGB images → N lists of boxes in pixels of the image. A list depends on its own image only."""
+        ...
+
+
+@runtime_checkable
+class SafetyClassifier(Engine, Protocol):
+    """Is an image unsafe for work? No model is shipped; docs/safety.md says how to fill the role."""
+
+    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -157,4 +176,6 @@ ROLES: dict[str, type] = {
     "language_identifier": LanguageIdentifier,
     "lexicon": Lexicon,
     "word_vectors": WordVectors,
+    "text_spotter": TextSpotter,
+    "safety_classifier": SafetyClassifier,
 }

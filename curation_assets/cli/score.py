@@ -10,7 +10,7 @@ from curation_assets.cli.common import ProfileOption, console, errors_as_sentenc
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.progress import reporter_for
 from curation_assets.roles import ROLES
-from curation_assets.scoring import read_captions, score_file, with_parameters
+from curation_assets.scoring import DERIVING_ROLES, read_captions, score_file, with_parameters
 from curation_assets.settings import Profile
 
 
@@ -71,10 +71,10 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
 
 
 def roles_asked(method: Method, source: Path) -> list[str]:
-    """Roles to load: the method's, and the captioner where it reads generated captions that the file does not bring."""
-    roles = list(method.roles)
-    if "generated_captions" in method.columns and "generated_captions" not in read_captions(source).columns:
-        roles.append("captioner")
+    """Roles to load: the method's, and those that make columns that it reads and the file does not bring."""
+    brought = read_captions(source).columns
+    derived = (DERIVING_ROLES[name] for name in method.columns if name in DERIVING_ROLES and name not in brought)
+    roles = list(dict.fromkeys([*method.roles, *derived]))
     return roles
 
 

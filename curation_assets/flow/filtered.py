@@ -3,11 +3,14 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.duplicates import TABLE as DUPLICATES
+from curation_assets.flow.duplicates import duplicate_settings
 from curation_assets.flow.fused import recipes
 from curation_assets.lineage.ledger import (
     LEDGER,
@@ -74,7 +77,10 @@ def recipes_of() -> dict[str, tuple[str, ...]]:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool."""
+    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+
+    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it.
+    """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
     wanted = ctx.option("policies", None)
@@ -85,9 +91,26 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
                 f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
             )
         policies = {name: policies[name] for name in wanted if name in policies}
+    else:
+        there = _rankings(ctx)
+        policies = {name: policy for name, policy in policies.items() if there.issuperset(policy.references)}
     fraction = ctx.option("fraction", None)
-    shipped = [policy if fraction is None else policy.with_fraction(fraction) for policy in policies.values()]
+    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+
+
+def _rankings(ctx: PoolContext) -> set[str]:
+    """References that a policy of this pool may read: its signals, the recipes, the duplicates if it looks for them."""
+    signals = {f"signals.{method.name}" for method in ctx.methods("signals")}
+    found = {DUPLICATES.replace("/", ".")} if duplicate_settings(ctx) is not None else set()
+    return signals | found | set(recipes())
+
+
+def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+    if policy.fraction is not None:
+        return policy.with_fraction(fraction)
+    return replace(policy, prefilters=tuple(replace(one, fraction=fraction) for one in policy.prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.duplicates import duplicates
 from curation_assets.sql import SqlModel, check_tests, load_models, run_model
 from curation_assets.stores.catalog import open_pool
 
@@ -15,9 +16,10 @@ class SqlTestFailedError(ValueError):
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table per SQL model of the stage."""
+    """One table per SQL model of the stage, and the duplicates where the pool looks for them."""
     for model in recipes().values():
         yield _model_table(model)
+    yield from duplicates(ctx)
 
 
 @functools.cache

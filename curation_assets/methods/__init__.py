@@ -55,9 +55,9 @@ class Method:
     """A method and the facts that a reader needs to use its numbers.
 
     `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
-    "sample_id", "generated_captions" (list of strings per sample). `roles` name the models it takes as keywords.
-    The function is called as `function(**columns, **roles)` and returns `Values`; a sample's value depends on
-    that sample alone.
+    "sample_id", "generated_captions" (list of strings per sample), "text_boxes", "image_embedding". `roles` name the
+    models it takes as keywords. The function is called as `function(**columns, **roles)` and returns `Values`; a
+    sample's value depends on that sample alone.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Method:
     summary: str = ""
     default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
+    pool_tables: Mapping[str, str] = field(default_factory=dict)  # such a setting → table of the pool that provides it
 
     def __post_init__(self) -> None:
         unknown = set(self.roles) - set(ROLES)
