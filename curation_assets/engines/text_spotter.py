@@ -47,8 +47,8 @@ class RapidOcrSpotter:
 def load(request: EngineRequest) -> RapidOcrSpotter:
     """embedded:pp-ocr (in the package rapidocr), or path: of a folder with one *_det*.onnx and one *_rec*.onnx.
 
-    Settings: `side_px` (longer side from which the detector scales down), `box_threshold` (detector confidence from which
-    a box counts), `threads`. Raises ValueError for a folder without the two models, or an unknown setting.
+    Settings: `side_px` (longer side from which the detector scales down), `box_threshold` (smallest confidence of the
+    detector), `threads`. Raises ValueError for a folder without the two models, or an unknown setting.
     """
     settings = {"side_px": DETECTOR_SIDE_PX, "box_threshold": 0.5, "threads": 1}
     unknown = sorted(set(request.settings) - set(settings))
