@@ -12,6 +12,8 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from curation_assets.cli.score import roles_asked
+from curation_assets.engines import load_engine
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.duplicates import DuplicateSettings, find_duplicates
@@ -21,6 +23,7 @@ from curation_assets.pools import add_pool
 from curation_assets.quality import materialise_with_inputs
 from curation_assets.scoring import score_file
 from curation_assets.settings import Settings, load_profile, load_settings
+from curation_assets.students import train_student
 from curation_assets.world.pool import plant_pool, render
 
 SHARED = Path(__file__).parents[2] / "shared/data"
@@ -50,7 +53,18 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def pool(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+def student(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a student, so that the pool needs neither teachers nor the shipped one."""
+    folder = tmp_path_factory.mktemp("student")
+    planted = [s for s in plant_pool(120, 1) if s.concreteness is not None][:40]
+    encoder = load_engine("sentence_encoder", load_profile("embedded"))
+    targets = [(s.concreteness or 0) / 3 for s in planted]
+    train_student([s.caption for s in planted], targets, folder, sentence_encoder=encoder)
+    return f"path:{folder}"
+
+
+@pytest.fixture(scope="module")
+def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     """22 scenes, then: an exact copy of 0, a re-encoded 1, a listed file, and a re-encoded copy of a listed picture."""
     source = tmp_path_factory.mktemp("source")
     planted = plant_pool(400, 21)
@@ -84,7 +98,7 @@ def pool(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> PoolCo
         "fraction": 0.5,
         "caption_count": 1,
     }
-    add_pool(settings, "scenes", source, options=options)
+    add_pool(settings, "scenes", source, options=options, roles={"student": student})
     ctx = PoolContext.open(settings, "scenes")
     materialise_with_inputs(ctx, "downstream/report")
     return ctx
@@ -166,9 +180,9 @@ def test_clusters_count_pool_and_reference(pool: PoolContext) -> None:
         assert of_cluster[row["cluster"]] > 0
 
 
-def test_a_pool_without_the_signals_has_none_of_the_policies(settings: Settings, tmp_path: Path) -> None:
+def test_a_pool_without_the_signals_has_none_of_the_policies(settings: Settings, student: str, tmp_path: Path) -> None:
     write_tar(tmp_path / "0.tar", [(encoded(Image.new("RGB", (32, 32))), "black")])
-    add_pool(settings, "plain", tmp_path, options={"methods": ["image_based"]})
+    add_pool(settings, "plain", tmp_path, options={"methods": ["image_based"]}, roles={"student": student})
     ctx = PoolContext.open(settings, "plain")
     assert not {"tmars", "clip_text_spotting", "clip_deduplicated"} & {policy.name for policy in policies_of(ctx)}
     with pytest.raises(ValueError, match="names no reference images"):
@@ -224,7 +238,7 @@ def test_image_based_without_clusters_says_so() -> None:
 # --- real photographs ---
 
 
-def test_image_methods_run_on_real_photographs(settings: Settings, tmp_path: Path) -> None:
+def test_image_methods_run_on_real_photographs(settings: Settings, student: str, tmp_path: Path) -> None:
     shard = SHARED / "photos/000003.tar"
     if not shard.is_file():
         pytest.skip("needs the photographs in ../shared")
@@ -238,7 +252,7 @@ def test_image_methods_run_on_real_photographs(settings: Settings, tmp_path: Pat
     write_tar(tmp_path / "000000.tar", samples)
     reference = tmp_path / "reference.npy"
     options = {"methods": IMAGE_METHODS, "duplicates": True, "reference_images": str(reference), "image_clusters": 4}
-    add_pool(settings, "photos", tmp_path, options=options)
+    add_pool(settings, "photos", tmp_path, options=options, roles={"student": student})
     np.save(reference, np.ones((3, 128), np.float32))
     ctx = PoolContext.open(settings, "photos")
     for name in ("signals/clip_score", "signals/tmars", "signals/text_spotting", "signals/image_based"):
@@ -253,9 +267,6 @@ def test_image_methods_run_on_real_photographs(settings: Settings, tmp_path: Pat
 
 
 def test_tmars_scores_a_tar_without_dagster(tmp_path: Path) -> None:
-    from curation_assets.cli.score import roles_asked
-    from curation_assets.engines import load_engine
-
     sample = next(s for s in plant_pool(100, 3) if s.kind == "text_only")
     write_tar(tmp_path / "a.tar", [(encoded(render(sample)), sample.caption), (b"no image", "x")])
     names = roles_asked(all_methods()["tmars"], tmp_path / "a.tar")

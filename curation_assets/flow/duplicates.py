@@ -83,7 +83,7 @@ def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
     if settings.prefer is not None:
         preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*place, pl.col("value").alias("prefer"))
         rows = rows.join(preferred.collect(), on=place, how="left", maintain_order="left")
-    rows = rows.sort("sample_id", *place)
+    rows = rows.sort(*place)
     return find_duplicates(rows, settings)
 
 

@@ -22,6 +22,9 @@ from curation_assets.stores.shard_store import Materialised
 Outcome = Materialised | Exception
 Result = TypeVar("Result")
 
+#: Roles of no default method: their libraries wait until a worker asks for them.
+OPTIONAL_ROLES = {"text_spotter", "safety_classifier"}
+
 _executor: ProcessPoolExecutor | None = None
 _executor_size = 0
 
@@ -65,7 +68,8 @@ def warm_up(settings: Settings) -> None:
     fork servers each worker loads its own.
     """
     if settings.workers > 1 and _start_method() == "forkserver":
-        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in sorted(ROLES))]
+        roles = sorted(set(ROLES) - OPTIONAL_ROLES)
+        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in roles)]
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)):
             forkserver.ensure_running()
