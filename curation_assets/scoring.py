@@ -294,7 +294,7 @@ def _row_identity(samples: pl.DataFrame) -> pl.DataFrame:
 
 def _detail_schema(method: Method) -> dict[str, pl.DataType]:
     """Column types of the method's details, read off its worked example: a shard full of nulls has the same schema."""
-    example = method.function(**method.example.columns, **method.example.roles)
+    example = method.function(**{**method.example.columns, **method.example.roles, **method.example.settings})
     return {name: pl.Series(column, strict=False).dtype for name, column in example.details.items()}
 
 

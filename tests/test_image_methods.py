@@ -217,12 +217,12 @@ def test_duplicates_in_words() -> None:
     files = find_duplicates(rows, DuplicateSettings(perceptual_bits=None))
     assert files["kind"].to_list() == [None, "exact", None, None, None, None, None]
     vectors = rows.with_columns(
-        image_embedding=pl.Series([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [1.0, 0.01], [0.8, 0.6], None]),
+        image_embedding=pl.Series([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [0.995, 0.0999], [0.8, 0.6], None]),
         image_embedding_reason=pl.lit(None, pl.String),
     )
     near = find_duplicates(vectors, DuplicateSettings(perceptual_bits=None, cosine=0.99))
     assert near["kind"].to_list() == [None, "exact", None, None, "semantic", None, None]
-    assert near["distance"][4] == pytest.approx(5e-5, rel=0.1)
+    assert near["distance"][4] == pytest.approx(0.005, abs=1e-6)
     for setting in ({"perceptual_bits": 16}, {"cosine": 0.0}, {"prefer": "fused.sieve_clip"}):
         with pytest.raises(ValueError, match="duplicates: "):
             DuplicateSettings(**setting)
