@@ -34,7 +34,7 @@ class RapidOcrSpotter:
         if min(image.size) < MIN_SIDE_PX:
             return []
         pixels = np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])  # (H, W, 3) BGR, as OpenCV has it
-        found = self.reader(pixels)
+        found: Any = self.reader(pixels)  # of several kinds, by what was found
         if found.boxes is None or found.txts is None:
             return []
         rows = zip(found.boxes, found.txts, found.scores, strict=True)

@@ -94,13 +94,16 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest `prefer`, then
     most pixels, then the lowest sample_id. distance: bits (perceptual) or 1 − cosine (semantic).
     """
-    why = pl.when(pl.col("status") != "kept").then(
-        "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
-    )
-    why = why.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image"))
-    for name in settings.columns:
-        why = why.when(pl.col(name).is_null()).then(pl.col(f"{name}_reason").fill_null(f"no_{name}"))
-    reasons = rows.select(why.otherwise(None).cast(pl.String).alias("why"))["why"]
+    not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
+    causes = [
+        pl.when(pl.col("status") != "kept").then(not_kept),
+        pl.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image")),
+        *(
+            pl.when(pl.col(name).is_null()).then(pl.col(f"{name}_reason").fill_null(f"no_{name}"))
+            for name in settings.columns
+        ),
+    ]
+    reasons = rows.select(pl.coalesce(causes).cast(pl.String).alias("why"))["why"]
     compared = np.flatnonzero(reasons.is_null().to_numpy())  # (M,) rows
     of = rows[compared]
     first = of.with_row_index("row").sort(

@@ -92,18 +92,18 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
             )
         policies = {name: policies[name] for name in wanted if name in policies}
     else:
-        there = _rankings(ctx)
-        policies = {name: policy for name, policy in policies.items() if there.issuperset(policy.references)}
+        policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
     fraction = ctx.option("fraction", None)
     shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
 
-def _rankings(ctx: PoolContext) -> set[str]:
-    """References that a policy of this pool may read: its signals, the recipes, the duplicates if it looks for them."""
-    signals = {f"signals.{method.name}" for method in ctx.methods("signals")}
-    found = {DUPLICATES.replace("/", ".")} if duplicate_settings(ctx) is not None else set()
-    return signals | found | set(recipes())
+def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
+    """Signals (and the duplicates) that the policy reads and the pool does not run."""
+    run = {f"signals.{method.name}" for method in ctx.methods("signals")}
+    duplicates = DUPLICATES.replace("/", ".")
+    optional = {one for one in policy.references if one.startswith("signals.") or one == duplicates}
+    return optional - run - ({duplicates} if duplicate_settings(ctx) is not None else set())
 
 
 def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
