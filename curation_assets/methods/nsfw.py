@@ -26,7 +26,7 @@ class _ExampleClassifier:
     """The redder, the less safe."""
 
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
-        return np.array([image.getpixel((0, 0))[0] / 255 for image in images])
+        return np.array([np.asarray(image)[0, 0, 0] / 255 for image in images])
 
 
 METHOD = Method(
