@@ -95,7 +95,7 @@ def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFact
         "image_clusters": 6,
         "reference_images": str(source / "reference"),
         "hash_lists": [str(source / "known.txt")],
-        "fraction": 0.5,
+        "fraction": 0.9,
         "caption_count": 1,
     }
     add_pool(settings, "scenes", source, options=options, roles={"student": student})
@@ -147,7 +147,7 @@ def test_intersections_keep_what_both_keep(pool: PoolContext) -> None:
         policy.name for policy in policies_of(pool)
     }
     best = set(kept_ids(pool, "clip"))
-    assert len(best) == 12
+    assert len(best) == 22  # of 24
     for policy, table, column in (
         ("clip_text_spotting", "signals/text_spotting", "value"),
         ("clip_image_based", "signals/image_based", "value"),
@@ -155,14 +155,15 @@ def test_intersections_keep_what_both_keep(pool: PoolContext) -> None:
     ):
         passing = pool.store.scan(table).filter(pl.col(column) == 1).collect()["sample_id"]
         assert set(kept_ids(pool, policy)) == best & set(passing), policy
+    assert set(kept_ids(pool, "clip_text_spotting")) < best
 
 
 def test_text_is_reported_for_pool_and_subsets(pool: PoolContext) -> None:
     table = pool.store.read("downstream/text_in_images")
     all_of_it = table.row(by_predicate=pl.col("subset") == "all", named=True)
     assert all_of_it["n"] == 24
-    assert 7 / 24 <= all_of_it["with_text_share"] <= 10 / 24
-    assert 0 < all_of_it["text_spotting_drop_share"] <= 6 / 24
+    assert 8 / 24 <= all_of_it["with_text_share"] <= 12 / 24  # eight show text; JPEG noise reads as letters in a few
+    assert 0 < all_of_it["text_spotting_drop_share"] <= 8 / 24
     assert set(table["subset"]) == {"all", *(policy.name for policy in policies_of(pool))}
     page = (pool.store.folder_path("downstream/report") / "report.html").read_text()
     assert "Text in images" in page
