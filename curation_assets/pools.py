@@ -16,6 +16,7 @@ from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, MAX_ROWS, DownloadSettings, download_shard
 from curation_assets.stores.fingerprints import cached_sha256
+from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
 
 KINDS = ("world", "webdataset", "url_table")
@@ -366,4 +367,10 @@ def build_samples(
         download_folder=f"{DOWNLOADS_FOLDER}/{shard}",
         has_images=pool.has_images,
         limits=pool.download.limits,
+        hash_list=hash_list_of(pool),
     )
+
+
+def hash_list_of(pool: Pool) -> HashList:
+    """Hashes of images that must not be used or shown: the files of the pool's option `hash_lists`, as one list."""
+    return read_hash_lists(pool.options.get("hash_lists", []))

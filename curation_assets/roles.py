@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.numeric.dependency import Token
+from curation_assets.numeric.text_masking import TextBox
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,15 @@ class ObjectDetector(Engine, Protocol):
 
 
 @runtime_checkable
+class TextSpotter(Engine, Protocol):
+    """Text in images, detected and read (OCR)."""
+
+    def spot_text(self, images: Sequence[Image.Image]) -> list[list[TextBox]]:
+        """(N,) RGB images → N lists of boxes in pixels of the image. A list depends on its own image only."""
+        ...
+
+
+@runtime_checkable
 class PairEncoder(Engine, Protocol):
     """One vector of an image and a caption together: what a reward model reads."""
 
@@ -229,6 +239,15 @@ class SentenceBottleneck(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class SafetyClassifier(Engine, Protocol):
+    """Is an image unsafe for work? No model is shipped; docs/safety.md says how to fill the role."""
+
+    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
+        ...
+
+
 #: role name → contract. The names are the keys of a profile and the parameter names of a method function.
 ROLES: dict[str, type] = {
     "image_text_encoder": ImageTextEncoder,
@@ -248,7 +267,6 @@ ROLES: dict[str, type] = {
     "wordnet": WordNet,
     "scene_bank": SceneBank,
     "sentence_bottleneck": SentenceBottleneck,
+    "text_spotter": TextSpotter,
+    "safety_classifier": SafetyClassifier,
 }
-
-#: Columns that a role can write for samples that come without them: column → role.
-DERIVED_COLUMNS: dict[str, str] = {"generated_captions": "captioner", "detected_objects": "object_detector"}

@@ -16,7 +16,7 @@ from PIL import Image
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
 from curation_assets.ratings import read_table
-from curation_assets.roles import DERIVED_COLUMNS, Captioner, ObjectDetector
+from curation_assets.roles import Captioner, ObjectDetector
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.saved_rows import SavedRows
@@ -95,21 +95,15 @@ def score_samples(
     `samples`: sample_id, the method's columns, and optionally status and reason (rows that are not kept become
     `upstream_<status>:<reason>`) and source_row (carried through). One row out per row in, in the same order.
     `roles`: engines by role name. `load_image`: row → RGB image, raising ImageRejected; None means that no sample has
-    an image (`no_image`). Where the method asks for generated_captions and `samples` has none, the role captioner
-    writes them. `progress` is told how many more rows are done. `saved`: rows that an earlier, killed call finished are
-    taken from there and not asked about again; this call adds its own on the way.
+    an image (`no_image`). A column that a role can write (`DERIVING_ROLES`) and the method asks for, and `samples`
+    lacks, is derived first. `progress` is told how many more rows are done. `saved`: rows that an earlier, killed call
+    finished are taken from there and not asked about again; this call adds its own on the way.
 
     An engine's exception costs only the sample it belongs to (`engine_error:<type>`), found by halving the batch.
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
     OutOfBoundsError for a value beyond the method's bounds.
     """
-    for column, role in DERIVED_COLUMNS.items():
-        if column not in method.columns or column in samples.columns:
-            continue
-        if role not in roles:
-            raise ValueError(f"method {method.name!r} reads {column}: give samples that column, or the role {role}")
-        derived = _DERIVE[column](samples, roles[role], load_image=load_image, batch_size=batch_size)
-        samples = samples.with_columns(derived[column], derived["reason"].alias(f"{column}_reason"))
+    samples = _with_derived(method, samples, roles, load_image, batch_size)
     missing = [role for role in method.roles if role not in roles]
     if missing:
         raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
@@ -222,10 +216,109 @@ def detect_objects(
     )
 
 
-_DERIVE: dict[str, Callable[..., pl.DataFrame]] = {
-    "generated_captions": generate_captions,
-    "detected_objects": detect_objects,
+@dataclass(frozen=True)
+class DerivedColumn:
+    """A column that a model makes of each image, once, for every method that asks for it."""
+
+    role: str | None  # who makes it; None: no model is needed
+    derive: Callable[[dict[str, list[Any]], Any], list[Any]]  # (columns of a batch, engine) → one entry per sample
+    dtype: pl.DataType
+    description: str
+
+
+def derive_column(
+    name: str,
+    samples: pl.DataFrame,
+    engine: Any,
+    *,
+    load_image: LoadImage | None = None,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """A column of DERIVED_COLUMNS for every sample: sample_id, the column (null with a reason), reason.
+
+    Rows as in `score_samples`. Raises BrokenEngineError when the engine fails on everything.
+    """
+    column = DERIVED_COLUMNS[name]
+
+    def derive_batch(columns: dict[str, list[Any]]) -> Values:
+        entries = column.derive(columns, engine)
+        return Values.of(np.zeros(len(entries)), **{name: entries})
+
+    values = _evaluate(
+        samples,
+        ("image", "sample_id"),
+        derive_batch,
+        load_image=load_image,
+        batch_size=batch_size,
+        progress=progress,
+        label=f"role {column.role!r}" if column.role else name,
+    )
+    return _row_identity(samples).with_columns(
+        pl.Series(name, values.details.get(name, [None] * samples.height), dtype=column.dtype),
+        pl.Series("reason", values.reason, dtype=pl.String),
+    )
+
+
+def _perceptual_hashes(columns: dict[str, list[Any]], engine: None) -> list[str]:
+    import imagehash
+
+    return [str(imagehash.phash(image)) for image in columns["image"]]  # 8 × 8 bits, 16 hex digits
+
+
+#: Column name → how it is made. A method names the column; its pool then has a table `signals/<name>`.
+DERIVED_COLUMNS: dict[str, DerivedColumn] = {
+    "text_boxes": DerivedColumn(
+        "text_spotter",
+        lambda columns, engine: [
+            [{**vars(box), "polygon": list(box.polygon)} for box in boxes]
+            for boxes in engine.spot_text(columns["image"])
+        ],
+        pl.List(pl.Struct({"text": pl.String, "confidence": pl.Float64, "polygon": pl.List(pl.Float64)})),
+        "One row per sample: boxes of text in its image with what was read in them (OCR).",
+    ),
+    "image_embedding": DerivedColumn(
+        "image_text_encoder",
+        lambda columns, engine: engine.embed_images(columns["image"]).tolist(),
+        pl.List(pl.Float32),
+        "One row per sample: the unit vector of its image, for clusters and near-duplicates.",
+    ),
+    "perceptual_hash": DerivedColumn(
+        None,
+        _perceptual_hashes,
+        pl.String(),
+        "One row per sample: the 64-bit perceptual hash of its image (pHash, 16 hex digits).",
+    ),
 }
+#: Role that makes a column where the samples lack it.
+DERIVING_ROLES: dict[str, str] = {"generated_captions": "captioner", "detected_objects": "object_detector"} | {
+    name: column.role for name, column in DERIVED_COLUMNS.items() if column.role
+}
+
+
+def _with_derived(
+    method: Method,
+    samples: pl.DataFrame,
+    roles: Mapping[str, Any],
+    load_image: LoadImage | None,
+    batch_size: int,
+) -> pl.DataFrame:
+    """The samples with the derived columns that the method asks for and they lack."""
+    for name in method.columns:
+        role = DERIVING_ROLES.get(name)
+        if name in samples.columns or (name not in DERIVED_COLUMNS and role is None):
+            continue
+        if role is not None and role not in roles:
+            raise ValueError(f"method {method.name!r} reads {name}: give samples that column, or the role {role}")
+        if name == "generated_captions":
+            made = generate_captions(samples, roles["captioner"], load_image=load_image, batch_size=batch_size)
+        elif name == "detected_objects":
+            made = detect_objects(samples, roles["object_detector"], load_image=load_image, batch_size=batch_size)
+        else:
+            engine = roles[role] if role else None
+            made = derive_column(name, samples, engine, load_image=load_image, batch_size=batch_size)
+        samples = samples.with_columns(made[name], made["reason"].alias(f"{name}_reason"))
+    return samples
 
 
 class ContractError(RuntimeError):

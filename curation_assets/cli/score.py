@@ -12,8 +12,8 @@ from curation_assets.cli.common import ProfileOption, console, errors_as_sentenc
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
 from curation_assets.progress import reporter_for
-from curation_assets.roles import DERIVED_COLUMNS, ROLES
-from curation_assets.scoring import read_captions, score_file, with_parameters
+from curation_assets.roles import ROLES
+from curation_assets.scoring import DERIVING_ROLES, read_captions, score_file, with_parameters
 from curation_assets.settings import Profile
 
 
@@ -88,10 +88,10 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
 
 
 def roles_asked(method: Method, source: Path) -> list[str]:
-    """Roles to load: the method's, and the captioner or detector where it reads what the file does not bring."""
-    derived = [column for column in DERIVED_COLUMNS if column in method.columns]
+    """Roles to load: the method's, and those that make columns that it reads and the file does not bring."""
+    derived = [column for column in method.columns if column in DERIVING_ROLES]
     given = read_captions(source).columns if derived else []
-    return [*method.roles, *(DERIVED_COLUMNS[column] for column in derived if column not in given)]
+    return list(dict.fromkeys([*method.roles, *(DERIVING_ROLES[name] for name in derived if name not in given)]))
 
 
 @errors_as_sentences

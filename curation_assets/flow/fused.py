@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.flow.duplicates import duplicates
 from curation_assets.methods import all_methods
 from curation_assets.sql import SqlModel, check_tests, load_models, run_model
 from curation_assets.stores.catalog import open_pool
@@ -22,7 +23,7 @@ class SqlTestFailedError(ValueError):
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table per SQL model of the stage whose signals the pool runs, and the ranges that they read."""
+    """One table per SQL model of the stage whose signals the pool runs, their ranges, and the duplicates."""
     there = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
     references = {reference for model in there for reference in model.references}
     for reference in sorted(references - set(recipes())):
@@ -31,6 +32,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     for model in recipes().values():
         if not missing_signals(ctx, model.references):
             yield _model_table(model)
+    yield from duplicates(ctx)
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:

@@ -23,6 +23,9 @@ from curation_assets.stores.shard_store import Materialised
 Outcome = Materialised | Exception
 Result = TypeVar("Result")
 
+#: Roles of no default method: their libraries wait until a worker asks for them.
+OPTIONAL_ROLES = {"text_spotter", "safety_classifier"}
+
 _executor: ProcessPoolExecutor | None = None
 _executor_size = 0
 

@@ -41,7 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("raw/registered_shards", "raw/downloads"),
         version="1",
         compute=_samples,
-        config=lambda ctx, shard: asdict(ctx.pool.download.limits),
+        config=_samples_config,
         continues="raw/registered_shards",
         description=(
             "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "
@@ -57,6 +57,12 @@ def _key(shard: str | None) -> str:
 
 def _source_of_shard(ctx: PoolContext, shard: str | None) -> Any:
     return pools.source_fingerprint(ctx.pool, _key(shard), ctx.settings)
+
+
+def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
+    config = asdict(ctx.pool.download.limits)
+    listed = pools.hash_list_of(ctx.pool)
+    return config | {"hash_list": listed.digest} if listed else config
 
 
 def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

@@ -8,9 +8,19 @@ import polars as pl
 
 from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.canary import canary_tables
+from curation_assets.flow.duplicates import duplicate_settings
+from curation_assets.flow.image_clusters import TABLE as IMAGE_CLUSTERS
+from curation_assets.flow.image_clusters import image_clusters
 from curation_assets.methods import Method
-from curation_assets.roles import DERIVED_COLUMNS
-from curation_assets.scoring import DEFAULT_CAPTION_COUNT, detect_objects, generate_captions, score_samples
+from curation_assets.scoring import (
+    DEFAULT_CAPTION_COUNT,
+    DERIVED_COLUMNS,
+    DERIVING_ROLES,
+    derive_column,
+    detect_objects,
+    generate_captions,
+    score_samples,
+)
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -40,14 +50,57 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             description="One row per sample: labels of the objects in its image, best first, with their scores.",
             kinds=("torch", "polars"),
         )
+    for name in derived_columns(ctx):
+        yield _derived_table(name)
+    yield from image_clusters(ctx)
     for method in methods:
         yield _signal_table(ctx, method)
     if ctx.option("canary", None):
         yield from canary_tables(ctx)
 
 
+def derived_columns(ctx: PoolContext) -> list[str]:
+    """Columns made of each image that a method of this pool, or its search for duplicates, asks for, sorted."""
+    asked = {name for method in ctx.methods("signals") for name in method.columns}
+    compared = duplicate_settings(ctx)
+    asked |= set() if compared is None else set(compared.columns)
+    tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
+    if IMAGE_CLUSTERS in tables:
+        asked.add("image_embedding")
+    return sorted(asked & set(DERIVED_COLUMNS))
+
+
+def _derived_table(name: str) -> Table:
+    column = DERIVED_COLUMNS[name]
+    roles = (column.role,) if column.role else ()
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        samples = ctx.store.read("raw/samples", shard)
+        with ctx.progress.task(f"{name} {shard}", samples.height) as advance:
+            return derive_column(
+                name,
+                samples,
+                ctx.engines(roles)[column.role] if column.role else None,
+                load_image=ctx.image_loader(),
+                batch_size=ctx.batch_size(roles),
+                progress=advance,
+            )
+
+    return Table(
+        name=f"signals/{name}",
+        grain="shard",
+        inputs=("raw/samples",),
+        version="1",
+        compute=compute,
+        roles=roles,
+        continues="raw/samples",
+        description=column.description,
+        kinds=("polars",),
+    )
+
+
 def _signal_table(ctx: PoolContext, method: Method) -> Table:
-    derived = [column for column in DERIVED_COLUMNS if column in method.columns]
+    derived = [name for name in method.columns if name in DERIVING_ROLES or name in DERIVED_COLUMNS]
     inputs = ["raw/samples", *(f"signals/{column}" for column in derived)]
     given = ctx.profile.methods.get(method.name, {})
     fitted = {

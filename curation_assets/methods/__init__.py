@@ -57,10 +57,9 @@ class Method:
     """A method and the facts that a reader needs to use its numbers.
 
     `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
-    "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample). `roles` name the models
-    that it takes as keywords.
-    The function is called as `function(**columns, **roles)` and returns `Values`; a sample's value depends on
-    that sample alone.
+    "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample), "text_boxes",
+    "image_embedding". `roles` name the models that it takes as keywords. The function is called as
+    `function(**columns, **roles)` and returns `Values`; a sample's value depends on that sample alone.
     """
 
     name: str

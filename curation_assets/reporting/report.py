@@ -15,6 +15,8 @@ from PIL import Image
 import curation_assets
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.distilled import fuse_on, labelled_table, read_weights
+from curation_assets.flow.duplicates import TABLE as DUPLICATES
+from curation_assets.flow.duplicates import duplicate_settings
 from curation_assets.flow.filtered import policies_of
 from curation_assets.lineage.cost import table_costs
 from curation_assets.lineage.origin import lineage_of, lineage_svg
@@ -63,6 +65,8 @@ def write_report(ctx: PoolContext, path: Path) -> None:
         teachers=_teacher_section(ctx) if ctx.distils else None,
         quality=_quality_section(ctx),
         separation=_separation_section(ctx),
+        text_in_images=_text_section(ctx),
+        duplicates=_duplicates_section(ctx),
         policies=_policy_sections(ctx, samples),
         overlaps=_overlap_picture(ctx),
         downstream=_downstream_section(ctx),
@@ -154,17 +158,33 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
     table = ctx.store.read("downstream/separation")
     kinds = sorted(table["kind"].unique().to_list())
     counts = dict(table.select("kind", "n").unique(subset="kind").iter_rows())
-    rows = [
-        (
-            method,
-            [table.filter((pl.col("method") == method) & (pl.col("kind") == kind))["auc"].to_list() for kind in kinds],
-        )
-        for method in table["method"].unique(maintain_order=True)
-    ]
+    cells = {(row["method"], row["kind"]): row for row in table.to_dicts()}
+    methods = table["method"].unique(maintain_order=True).to_list()
     return {
         "kinds": kinds,
         "counts": counts,
-        "rows": [(name, [v[0] if v else None for v in aucs]) for name, aucs in rows],
+        "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
+        "failing": [row for row in table.to_dicts() if row["verdict"] == "does not"],
+    }
+
+
+def _text_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
+    name = "downstream/text_in_images"
+    return None if ctx.store.manifest(name) is None else ctx.store.read(name).to_dicts()
+
+
+def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
+    """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
+    if duplicate_settings(ctx) is None or ctx.store.manifest(DUPLICATES) is None:
+        return None
+    found = ctx.store.read(DUPLICATES)
+    dropped = found.filter(pl.col("quality") == 0)
+    counted = dropped["kind"].value_counts().sort("count", descending=True)
+    groups = dropped["representative"].value_counts().sort("count", "representative", descending=[True, False])
+    return {
+        "compared": found["quality"].drop_nulls().len(),
+        "kinds": list(counted.iter_rows()),
+        "groups": list(groups.head(GALLERY_SIZE).iter_rows()),
     }
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import polars as pl
 
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.hash_lists import QUARANTINED, HashList
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, tar_index
+
+NO_HASHES = HashList()
 
 #: Grain of raw/registered_shards: one row per input row.
 REGISTERED_SCHEMA = pl.Schema(
@@ -96,12 +99,14 @@ def build_sample_rows(
     download_folder: str,
     has_images: bool,
     limits: ImageLimits,
+    hash_list: HashList = NO_HASHES,
 ) -> pl.DataFrame:
     """One row per registered row, in the same order (SAMPLES_SCHEMA).
 
     Precedence of the terminal state: dropped (duplicate_sample_id, empty_caption), failed as delivered (missing_txt,
     missing_image, …), failed in the download, failed as an image (image_undecodable, image_truncated,
     image_too_many_pixels, …), kept. A null caption is empty_caption too, unless the delivery is at fault.
+    An image on `hash_list` is dropped as quarantined, without url, caption, place or hash: nothing can show it.
     `download_folder`: where the downloaded tars of this shard lie, relative to `work`.
     Raises ValueError when `downloads` is not, row by row, about the same samples.
     """
@@ -129,9 +134,25 @@ def build_sample_rows(
             row |= {name: fetched[name] for name in ("original_width", "original_height", "original_sha256")}
             is_delivered = told["member"] is not None
             tar = told["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
-            row |= _image_columns(work, tar, told["member"] if is_delivered else fetched["member"], limits)
+            member = told["member"] if is_delivered else fetched["member"]
+            if hash_list and _is_listed(work, tar, member, hash_list, fetched["original_sha256"]):
+                row |= {**dict.fromkeys(_SHOWING), "status": "dropped", "reason": QUARANTINED}
+            else:
+                row |= _image_columns(work, tar, member, limits)
         rows.append(row)
     return pl.DataFrame(rows, schema=SAMPLES_SCHEMA, orient="row")
+
+
+#: Columns of raw/samples that could lead to a quarantined image or name it.
+_SHOWING = ("url", "caption", "original_width", "original_height", "original_sha256")
+
+
+def _is_listed(work: Path, tar: str, member: str, hash_list: HashList, original_sha256: str | None) -> bool:
+    try:
+        data = tar_index(work / tar).read(member)
+    except ImageRejected:
+        return False  # nothing whole to compare; the row fails as truncated
+    return hash_list.matches(data, [original_sha256])
 
 
 def _image_columns(work: Path, tar: str, member: str, limits: ImageLimits) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""The role safety_classifier: any image classifier of transformers, with the labels that count as unsafe."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.batches import chunks, quiet_loading
+from curation_assets.roles import ModelIdentity
+
+
+class ImageClassifier:
+    """Sum of the softmax probabilities of the unsafe labels."""
+
+    def __init__(
+        self, identity: ModelIdentity, model: Any, processor: Any, unsafe: list[int], batch_size: int, device: str
+    ) -> None:
+        self.identity = identity
+        self.model = model.to(device).eval()
+        self.processor = processor
+        self.unsafe = unsafe
+        self.batch_size = batch_size
+        self.device = device
+
+    @torch.inference_mode()
+    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images of any mode → (N,) float64 in [0, 1]."""
+        found = [np.zeros(0)]
+        for batch in chunks(images, self.batch_size):
+            pixels = self.processor(images=[image.convert("RGB") for image in batch], return_tensors="pt")
+            logits = self.model(**pixels.to(self.device)).logits.double()  # (B, C)
+            found.append(logits.softmax(dim=1)[:, self.unsafe].sum(dim=1).clamp(0.0, 1.0).cpu().numpy())
+        return np.concatenate(found)
+
+
+def load(request: EngineRequest) -> ImageClassifier:
+    """path: or hub: of a saved classifier. Setting `unsafe_labels`: names of the labels that count, required.
+
+    Raises ValueError where the model lacks such a label.
+    """
+    quiet_loading()
+    folder = local_folder(request.address)
+    model = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    labels = {str(name): int(number) for number, name in model.config.id2label.items()}
+    wanted = list(request.settings.get("unsafe_labels", []))
+    unknown = [name for name in wanted if name not in labels]
+    if not wanted or unknown:
+        raise ValueError(
+            f"{request.address.text} has the labels {sorted(labels)}; name those that are unsafe in the profile: "
+            f"generation: {{safety_classifier: {{unsafe_labels: [...]}}}}; got {wanted}"
+        )
+    processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+    unsafe = [labels[name] for name in wanted]
+    return ImageClassifier(request.identity, model, processor, unsafe, request.batch_size, request.device)

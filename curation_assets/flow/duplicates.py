@@ -1,0 +1,206 @@
+"""fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow import PoolContext, Table
+from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
+from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
+
+TABLE = "fused/duplicates"
+CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
+SEMANTIC = 1.0  # added to semantic distances, so that a perceptual twin goes before a semantic one
+
+
+@dataclass(frozen=True)
+class DuplicateSettings:
+    """The pool's option `duplicates`: a mapping of these, or true for the defaults."""
+
+    perceptual_bits: int | None = 4  # pHashes that differ in at most so many of 64 bits; null: not compared
+    cosine: float | None = None  # image embeddings of at least this cosine (SemDeDup); null: not compared
+    prefer: str | None = None  # table whose higher value is kept, such as signals.clip_score
+
+    def __post_init__(self) -> None:
+        if self.perceptual_bits is not None and not 0 <= self.perceptual_bits <= 15:
+            raise ValueError(f"duplicates: perceptual_bits must be in [0, 15] or null, got {self.perceptual_bits}")
+        if self.cosine is not None and not 0 < self.cosine <= 1:
+            raise ValueError(f"duplicates: cosine must be in (0, 1] or null, got {self.cosine}")
+        if self.prefer is not None and not self.prefer.startswith("signals."):
+            raise ValueError(f"duplicates: prefer must read signals.METHOD, got {self.prefer!r}")
+
+    @property
+    def columns(self) -> list[str]:
+        """Derived columns that are compared."""
+        both = (("perceptual_hash", self.perceptual_bits), ("image_embedding", self.cosine))
+        return [name for name, limit in both if limit is not None]
+
+
+def duplicate_settings(ctx: PoolContext) -> DuplicateSettings | None:
+    """Settings of the pool, None where it does not look for duplicates. Raises ValueError for unknown ones."""
+    option = ctx.option("duplicates", None)
+    if not option:
+        return None
+    given = {} if option is True else dict(option)
+    unknown = sorted(set(given) - set(DuplicateSettings.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(DuplicateSettings.__dataclass_fields__)
+        raise ValueError(f"pool {ctx.pool.name!r}: duplicates has no settings {unknown}; it has {known}")
+    return DuplicateSettings(**given)
+
+
+def duplicates(ctx: PoolContext) -> Iterator[Table]:
+    """The table, in pools whose option `duplicates` asks for it."""
+    settings = duplicate_settings(ctx)
+    if settings is None:
+        return
+    preferred = () if settings.prefer is None else (settings.prefer.replace(".", "/"),)
+    yield Table(
+        name=TABLE,
+        grain="pool",
+        inputs=("raw/samples", *(f"signals/{name}" for name in settings.columns), *preferred),
+        version="1",
+        compute=lambda ctx, shard: _duplicates(ctx, settings),
+        config=lambda ctx, shard: asdict(settings),
+        continues="raw/samples",
+        description=(
+            "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
+            "`representative`. kind: exact (same file), perceptual (pHash) or semantic (embedding). Every sample is "
+            "within the limit of its representative."
+        ),
+    )
+
+
+def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
+    place = ["shard", "source_row"]
+    wanted = ["sample_id", *place, "image_sha256", "width", "height", "status", "reason"]
+    rows = ctx.store.scan("raw/samples").select(wanted).collect()
+    for name in settings.columns:
+        made = ctx.store.scan(f"signals/{name}").select(*place, name, pl.col("reason").alias(f"{name}_reason"))
+        rows = rows.join(made.collect(), on=place, how="left", maintain_order="left")
+    if settings.prefer is not None:
+        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*place, pl.col("value").alias("prefer"))
+        rows = rows.join(preferred.collect(), on=place, how="left", maintain_order="left")
+    rows = rows.sort(*place)
+    return find_duplicates(rows, settings)
+
+
+def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
+    """One row per row, in order: sample_id, shard, source_row, quality, representative, kind, distance, reason.
+
+    `rows`: sample_id, shard, source_row, image_sha256, width, height, status, reason, and of perceptual_hash,
+    image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest `prefer`, then
+    most pixels, then the lowest sample_id. distance: bits (perceptual) or 1 − cosine (semantic).
+    """
+    not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
+    causes = [
+        pl.when(pl.col("status") != "kept").then(not_kept),
+        pl.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image")),
+        *(
+            pl.when(pl.col(name).is_null()).then(pl.col(f"{name}_reason").fill_null(f"no_{name}"))
+            for name in settings.columns
+        ),
+    ]
+    reasons = rows.select(pl.coalesce(causes).cast(pl.String).alias("why"))["why"]
+    compared = np.flatnonzero(reasons.is_null().to_numpy())  # (M,) rows
+    of = rows[compared]
+    first = of.with_row_index("row").sort(
+        *([pl.col("prefer").fill_null(float("-inf"))] if settings.prefer else []),
+        pl.col("width").cast(pl.Int64) * pl.col("height"),
+        pl.col("sample_id"),
+        pl.col("row"),
+        descending=[*([True] if settings.prefer else []), True, False, False],
+    )
+    order = first["row"].to_numpy().astype(np.int64)  # (M,) best first
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    has_hash = settings.perceptual_bits is not None
+    key = of["perceptual_hash" if has_hash else "image_sha256"].to_numpy()
+    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
+    _, item_of = np.unique(key.astype(str), return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
+    best = _best_member(item_of, place)  # (I,) row of each item
+    pairs, distances = _pairs(of[best], settings)
+    chosen, apart = representatives(np.argsort(place[best], kind="stable"), pairs, distances)
+    leader = best[chosen[item_of]] if len(best) else np.zeros(0, np.int64)  # (M,) row that stands for each
+    kind, distance = _kinds(of, leader, apart[item_of] if len(best) else np.zeros(0), settings)
+    found = pl.DataFrame(
+        {
+            "row": compared,
+            "quality": (leader == np.arange(len(leader))).astype(np.float64),
+            "representative": of["sample_id"].gather(leader) if len(leader) else pl.Series([], dtype=pl.String),
+            "kind": pl.Series(kind, dtype=pl.String),
+            "distance": pl.Series(distance, dtype=pl.Float64),
+        },
+        schema_overrides={"row": pl.UInt32},
+    )
+    return (
+        rows.select("sample_id", "shard", "source_row")
+        .with_columns(reasons.alias("reason"))
+        .with_row_index("row")
+        .join(found, on="row", how="left", maintain_order="left")
+        .select("sample_id", "shard", "source_row", "quality", "representative", "kind", "distance", "reason")
+    )
+
+
+def _best_member(item_of: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """(M,) items and places in the order → (I,) member of each item that comes first."""
+    if not len(item_of):
+        return np.zeros(0, np.int64)
+    by_item = np.lexsort((place, item_of))
+    starts = np.flatnonzero(np.diff(item_of[by_item], prepend=-1))
+    return by_item[starts]
+
+
+def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others."""
+    pairs, distances = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
+    if settings.perceptual_bits is not None and items.height:
+        hashes = np.array([int(text, 16) for text in items["perceptual_hash"]], dtype=np.uint64)
+        close, bits = hamming_pairs(hashes, settings.perceptual_bits)
+        pairs.append(close)
+        distances.append(bits / 64.0)
+    if settings.cosine is not None and items.height:
+        embeddings = _embeddings(items)
+        clusters = None
+        if len(embeddings) > CLUSTERED_FROM:
+            clusters = nearest_centroid(embeddings, fit_centroids(embeddings, len(embeddings) // CLUSTERED_FROM + 1))
+        close, apart = cosine_pairs(embeddings, settings.cosine, clusters)
+        pairs.append(close)
+        distances.append(apart + SEMANTIC)
+    both, apart = np.concatenate(pairs), np.concatenate(distances)
+    order = np.lexsort((apart, both[:, 1], both[:, 0]))
+    both, apart = both[order], apart[order]
+    _, first = np.unique(both, axis=0, return_index=True)
+    return both[first], apart[first]
+
+
+def _embeddings(rows: pl.DataFrame) -> np.ndarray:
+    return np.array(rows["image_embedding"].to_list(), dtype=np.float32)
+
+
+def _kinds(
+    of: pl.DataFrame, leader: np.ndarray, apart: np.ndarray, settings: DuplicateSettings
+) -> tuple[list[str | None], list[float | None]]:
+    """(M,) kind and distance in its own unit; null for samples that are kept."""
+    sha = of["image_sha256"].to_list()
+    hashes = of["perceptual_hash"].to_list() if settings.perceptual_bits is not None else None
+    embeddings = _embeddings(of) if settings.cosine is not None and of.height else None
+    kinds: list[str | None] = []
+    distances: list[float | None] = []
+    for row, chief in enumerate(leader.tolist()):
+        if row == chief:
+            kinds.append(None)
+            distances.append(None)
+        elif sha[row] == sha[chief]:
+            kinds.append("exact")
+            distances.append(0.0)
+        elif apart[row] >= SEMANTIC and embeddings is not None:
+            kinds.append("semantic")
+            distances.append(max(0.0, 1.0 - float(embeddings[row] @ embeddings[chief])))
+        else:
+            assert hashes is not None
+            kinds.append("perceptual")
+            distances.append(float((int(hashes[row], 16) ^ int(hashes[chief], 16)).bit_count()))
+    return kinds, distances

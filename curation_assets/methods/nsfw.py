@@ -1,0 +1,49 @@
+"""Safe for work: what an image classifier of the operator's choice says."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.roles import SafetyClassifier
+
+
+def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> Values:
+    """1 − the probability that the image is not safe for work, so that higher is better as everywhere.
+
+    No classifier is shipped: docs/safety.md says how to fill the role. Raises ValueError for probabilities outside
+    [0, 1] or NaN.
+    """
+    unsafe = np.asarray(safety_classifier.unsafe_probabilities(image), dtype=np.float64)
+    odd = unsafe[~((unsafe >= 0) & (unsafe <= 1))]
+    if len(odd):
+        raise ValueError(f"the safety_classifier must return probabilities in [0, 1], got {odd[0]}")
+    return Values.of(1.0 - unsafe)
+
+
+class _ExampleClassifier:
+    """The redder, the less safe."""
+
+    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+        return np.array([np.asarray(image)[0, 0, 0] / 255 for image in images])
+
+
+METHOD = Method(
+    name="nsfw",
+    function=nsfw,
+    columns=("image",),
+    roles=("safety_classifier",),
+    unit="probability that the image is safe for work",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="an image classifier named by the operator (role safety_classifier)",
+    version="1",
+    summary="Is the image safe for work, by a classifier of yours?",
+    default=False,
+    example=Example(
+        columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (51, 0, 0), "red")]},
+        value=[1.0, 0.8, 0.0],
+        roles={"safety_classifier": _ExampleClassifier()},
+    ),
+)

@@ -1,0 +1,38 @@
+"""k-means over cached embeddings, and which clusters hold reference images (DataComp §3.2, image-based filtering)."""
+
+import numpy as np
+from sklearn.cluster import KMeans, MiniBatchKMeans
+
+ITERATIONS, SEED = 20, 0  # DataComp's (METHODS §3.2)
+FULL_BATCH_ROWS = 50_000  # beyond, k-means looks at mini-batches
+ROWS_AT_ONCE = 8192
+
+
+def fit_centroids(embeddings: np.ndarray, count: int, seed: int = SEED) -> np.ndarray:
+    """(N, D) → (K, D) float32 centroids of k-means (Euclidean, 20 iterations), K = min(count, different rows).
+
+    The reference takes 100,000 for 12.8 M images and more. Raises ValueError for no rows or count < 1.
+    """
+    embeddings = np.asarray(embeddings, dtype=np.float32)
+    if embeddings.ndim != 2 or len(embeddings) == 0:
+        raise ValueError(f"k-means needs embeddings (N, D) with N ≥ 1, got {embeddings.shape}")
+    if count < 1:
+        raise ValueError(f"the number of clusters must be at least 1, got {count}")
+    count = min(count, len(np.unique(embeddings, axis=0)))
+    kind = KMeans if len(embeddings) <= FULL_BATCH_ROWS else MiniBatchKMeans
+    fitted = kind(count, max_iter=ITERATIONS, n_init=1, random_state=seed).fit(embeddings)
+    return fitted.cluster_centers_.astype(np.float32)
+
+
+def nearest_centroid(embeddings: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """(N, D), (K, D) → (N,) int64 index of the centroid with the highest dot product, as the reference has it."""
+    embeddings, centroids = np.asarray(embeddings, dtype=np.float32), np.asarray(centroids, dtype=np.float32)
+    if embeddings.ndim != 2 or centroids.ndim != 2 or embeddings.shape[1] != centroids.shape[1]:
+        raise ValueError(f"expected (N, D) and (K, D), got {embeddings.shape} and {centroids.shape}")
+    parts = (embeddings[start : start + ROWS_AT_ONCE] for start in range(0, len(embeddings), ROWS_AT_ONCE))
+    return np.concatenate([np.zeros(0, np.int64), *((part @ centroids.T).argmax(axis=1) for part in parts)])
+
+
+def reference_counts(reference: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """(R, D) reference embeddings, (K, D) → (K,) int64: reference images nearest to each centroid."""
+    return np.bincount(nearest_centroid(reference, centroids), minlength=len(centroids))

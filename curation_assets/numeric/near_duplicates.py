@@ -1,0 +1,107 @@
+"""Near-duplicates: pairs that are close (by hash or by embedding), and which sample stands for the others."""
+
+from itertools import combinations
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+HASH_BITS, BANDS = 64, 4
+BAND_BITS = HASH_BITS // BANDS
+PAIRS_AT_ONCE = 4_000_000  # candidates looked at together, 32 MB per array
+ROWS_AT_ONCE = 1024  # of a block of cosines
+
+
+def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of 64-bit hashes that differ in at most `max_distance` bits, exactly all of them.
+
+    (N,) uint64, all different → (P, 2) int64 with first < second, sorted, and (P,) distances. Multi-index hashing
+    (Norouzi et al. 2012 §3): of four 16-bit bands at least one differs in at most max_distance ÷ 4 bits, so looking up
+    each band's few variants finds every pair without comparing all. Raises ValueError for equal hashes, or a distance
+    outside [0, 15].
+    """
+    hashes = np.asarray(hashes, dtype=np.uint64)
+    if not 0 <= max_distance <= 15:
+        raise ValueError(f"max_distance must be in [0, 15] of {HASH_BITS} bits, got {max_distance}")
+    if len(np.unique(hashes)) != len(hashes):
+        raise ValueError("hashes must all be different: collapse equal ones first")
+    flips = [0]
+    for count in range(1, max_distance // BANDS + 1):
+        flips += [sum(1 << bit for bit in bits) for bits in combinations(range(BAND_BITS), count)]
+    found = [np.zeros((0, 2), dtype=np.int64)]
+    for band in range(BANDS):
+        keys = ((hashes >> np.uint64(band * BAND_BITS)) & np.uint64(2**BAND_BITS - 1)).astype(np.int64)  # (N,)
+        order = np.argsort(keys, kind="stable")
+        in_order = keys[order]
+        for flip in flips:
+            probes = keys ^ flip
+            first, last = np.searchsorted(in_order, probes, "left"), np.searchsorted(in_order, probes, "right")
+            counts = last - first
+            # rows in slices whose candidates fit into memory
+            edges = np.flatnonzero(np.diff(np.cumsum(counts) // PAIRS_AT_ONCE)) + 1
+            for rows in np.split(np.arange(len(hashes)), edges):
+                lengths = counts[rows]
+                left = np.repeat(rows, lengths)  # (C,)
+                within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+                right = order[np.repeat(first[rows], lengths) + within]
+                is_close = (left < right) & (np.bitwise_count(hashes[left] ^ hashes[right]) <= max_distance)
+                found.append(np.stack([left[is_close], right[is_close]], axis=1))
+    pairs = np.unique(np.concatenate(found), axis=0)
+    return pairs, np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]).astype(np.float64)
+
+
+def cosine_pairs(
+    embeddings: np.ndarray, min_cosine: float, clusters: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of unit vectors with a cosine of at least `min_cosine`.
+
+    (N, D) → (P, 2) int64 with first < second, sorted, and (P,) distances 1 − cosine. `clusters` (N,): only pairs of one
+    cluster are compared (SemDeDup, Abbas et al. 2023 §3), which costs the few that k-means separates.
+    """
+    embeddings = np.asarray(embeddings, dtype=np.float32)
+    labels = np.zeros(len(embeddings), dtype=np.int64) if clusters is None else np.asarray(clusters)
+    pairs, distances = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        vectors = embeddings[rows]  # (n, D)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            cosines = vectors[start : start + ROWS_AT_ONCE] @ vectors.T  # (b, n)
+            left, right = np.nonzero(cosines >= min_cosine)
+            is_pair = left + start < right
+            left, right = left[is_pair], right[is_pair]
+            pairs.append(np.stack([rows[left + start], rows[right]], axis=1))
+            distances.append(np.clip(1.0 - cosines[left, right].astype(np.float64), 0.0, 2.0))
+    found, apart = np.concatenate(pairs), np.concatenate(distances)
+    order = np.lexsort((found[:, 1], found[:, 0]))
+    return found[order], apart[order]
+
+
+def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Who stands for whom. `order` (N,): items from the one to keep first to the last; pairs as above.
+
+    In that order an item is kept unless it is close to one already kept; else the nearest kept one stands for it (ties:
+    the earlier in the order). So every dropped item is within the limit of the representative that is named, which
+    groups by connected components do not promise: chains join items far apart.
+    → (N,) int64, the item's representative (itself where kept), and (N,) distance to it.
+    """
+    n = len(order)
+    if sorted(order.tolist()) != list(range(n)):
+        raise ValueError(f"order must name each of {n} items once")
+    # stored distances + 1, so that an exact 0 is no hole in the sparse matrix
+    both = csr_matrix(
+        (np.tile(distances + 1.0, 2), (np.concatenate(pairs.T), np.concatenate(pairs.T[::-1]))), shape=(n, n)
+    )
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    chosen, apart = np.arange(n), np.zeros(n)
+    is_kept = np.zeros(n, dtype=bool)
+    for item in order.tolist():
+        span = slice(both.indptr[item], both.indptr[item + 1])
+        near, gaps = both.indices[span], both.data[span]
+        kept = is_kept[near]
+        if not kept.any():
+            is_kept[item] = True
+            continue
+        near, gaps = near[kept], gaps[kept]
+        best = np.lexsort((place[near], gaps))[0]
+        chosen[item], apart[item] = near[best], gaps[best] - 1.0
+    return chosen, apart
