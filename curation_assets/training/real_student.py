@@ -363,7 +363,9 @@ def fit_bottleneck(coco: np.ndarray, bank: np.ndarray) -> dict[str, np.ndarray]:
     """mean (D,) and components (BOTTLENECK_WIDTH, D), float16, of COCO captions and scenes of the bank."""
     chosen = np.random.default_rng(0).permutation(len(bank))[:BOTTLENECK_SCENES]
     fitted = PCA(BOTTLENECK_WIDTH, svd_solver="full").fit(np.concatenate([coco, bank[np.sort(chosen)]]))
-    return {"mean": fitted.mean_.astype(np.float16), "components": fitted.components_.astype(np.float16)}
+    # contiguous: safetensors writes the buffer as it lies in memory
+    arrays = {"mean": fitted.mean_, "components": fitted.components_}
+    return {name: np.ascontiguousarray(array, dtype=np.float16) for name, array in arrays.items()}
 
 
 def cross_validate(
