@@ -67,7 +67,7 @@ def success_rate(frame: pl.DataFrame) -> float | None:
             return None
         at_stake = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
         failed = at_stake.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
-    return 1 - failed / at_stake.height if at_stake.height else None
+    return (at_stake.height - failed) / at_stake.height if at_stake.height else None
 
 
 def success_violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
