@@ -305,6 +305,6 @@ def test_enum_series_keeps_nulls_and_drops_unused_words() -> None:
 
 def test_footer_is_plain_json(ctx: PoolContext) -> None:
     footer = json.loads(pl.read_parquet_metadata(ledger_path(ctx.store, "icc_after_clip"))["curation_ledger"])
-    assert footer["policy"]["prefilters"] == [{"rank_by": "signals.clip_score", "fraction": 0.5}]
+    assert footer["policy"]["prefilters"] == [{"rank_by": "signals.clip_score", "fraction": 0.5, "threshold": None}]
     assert len(footer["cut"]["cuts"]) == 2
     assert replace(read_ledger(ledger_path(ctx.store, "icc_after_clip")).policy, description="").version
