@@ -195,4 +195,13 @@ def _stored(part: pl.DataFrame, place: np.ndarray, size: int) -> StoredTable:
         arrays[name] = np.full(size, -1, dtype=np.int32)
         arrays[name][at[here]] = codes[here]
         words[name] = distinct
-    return StoredTable(is_there=is_there, words=words, **arrays)  # one array per remaining field
+    return StoredTable(
+        is_there=is_there,
+        content=arrays["content"],
+        code_version=arrays["code_version"],
+        config_hash=arrays["config_hash"],
+        models=arrays["models"],
+        row_count=arrays["row_count"],
+        seconds=arrays["seconds"],
+        words=words,
+    )

@@ -225,7 +225,7 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
     would be computed again; what they will be, only the run can say.
     """
     rows: PoolRows | None = None
-    told = []
+    told: list[dict[str, object]] = []
     for policy in policies:
         name, at_most, exact = f"filtered/{policy.name}", 0, 0
         inputs = [reference.replace(".", "/") for reference in policy.references]
@@ -245,9 +245,9 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
             rows = rows or PoolRows.read(ctx.store)
             after = judge(policy, rows).verdict
             kept = ctx.store.scan(name).select("sample_id", "shard", "source_row", "verdict").collect()
-            codes = kept["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
+            verdicts = kept["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
             order = kept.select(pl.arg_sort_by("sample_id", "shard", "source_row")).to_series()
-            exact = int((codes[order].to_numpy() != after).sum())
+            exact = int((verdicts[order].to_numpy() != after).sum())
         told.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
     schema = {"policy": pl.String, "flips": pl.Int64, "at_most": pl.Int64, "note": pl.String}
     return pl.DataFrame(told, schema=schema)

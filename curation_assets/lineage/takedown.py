@@ -212,7 +212,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "exports_flagged": flag_exports(home, takedown),
     }
     text = json.dumps(certificate, indent=1)
-    name = f"{certificate['written_at'].replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
     return certificate, path

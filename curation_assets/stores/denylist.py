@@ -119,7 +119,7 @@ def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
     """
     path = home / FOLDER / "denylist.json"
     pairs: Sequence[tuple[Kind, str]] = [(kind, normalised(kind, value)) for kind, value in values]
-    content = {"salt": secrets.token_hex(16), "entries": []}
+    content: dict[str, Any] = {"salt": secrets.token_hex(16), "entries": []}
     if path.is_file():
         content = json.loads(path.read_text(encoding="utf-8"))
     listed = Denylist(str(content["salt"]), {})
