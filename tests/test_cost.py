@@ -98,7 +98,7 @@ def test_a_killed_attempt_is_waste_and_a_line_cut_short_harms_no_other(tmp_path:
 def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_path: Path) -> None:
     ctx = bring_up_to_date(webdataset_pool(tmp_path))
     random = per_kept_sample(ctx.store, "random")
-    kept = ctx.store.read("filtered/random").filter(pl.col("verdict") == "kept").height
+    kept = ctx.store.scan("filtered/random").collect().filter(pl.col("verdict") == "kept").height
     behind = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/random"]
     expected = table_costs(ctx.store, behind)
     assert random["kept"] == kept

@@ -38,7 +38,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 
 def kept_ids(ctx: PoolContext, policy: str) -> list[str]:
-    verdicts = ctx.store.read(f"filtered/{policy}").filter(pl.col("verdict") == "kept")
+    verdicts = ctx.store.scan(f"filtered/{policy}").collect().filter(pl.col("verdict") == "kept")
     return sorted(verdicts["sample_id"])
 
 
@@ -171,7 +171,7 @@ def test_card_says_what_the_ledger_says(ctx: PoolContext, tmp_path: Path) -> Non
     front = yaml.safe_load(card.split("---")[1])
     assert (front["license"], front["size_categories"]) == ("cc-by-4.0", ["n<1K"])
     assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*.parquet"}]
-    verdicts = ctx.store.read("filtered/icc_after_clip")
+    verdicts = ctx.store.scan("filtered/icc_after_clip").collect()
     for (verdict, reason), rows in verdicts.group_by("verdict", "reason"):
         assert f"| {verdict} | {reason or '–'} | {rows.height} |" in card
     assert "prefilter:signals.clip_score" in card

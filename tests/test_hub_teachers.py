@@ -440,7 +440,7 @@ def test_a_pool_trains_the_bridge_on_what_it_does_not_distil(hub: Path, tmp_path
         materialise_table(ctx, tables[name], shard if tables[name].grain == "shard" else None, tables=tables)
 
     raw = [name for name in tables if name.startswith("raw/")]
-    for name in (*raw, "teachers/distillation_sample", "teachers/sba_bridge"):
+    for name in (*raw, "teachers/distillation_fraction", "teachers/distillation_sample", "teachers/sba_bridge"):
         make(name)
     scored = ctx.store.read("teachers/distillation_sample", shard)["caption"].to_list()
     trained_on = training_captions(ctx)

@@ -48,7 +48,7 @@ def cost(
 
 
 def _keeps(ctx: PoolContext, policy: str) -> bool:
-    return bool((ctx.store.read(f"filtered/{policy}", columns=["verdict"])["verdict"] == "kept").any())
+    return bool((ctx.store.scan(f"filtered/{policy}").select("verdict").collect()["verdict"] == "kept").any())
 
 
 def _show(costs: pl.DataFrame, first: str) -> None:

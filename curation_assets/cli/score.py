@@ -112,7 +112,7 @@ def methods(
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("method", "stage", "runs", "unit", "better", "reads", "profiles", "version", "source"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "method")
     for method, row in zip(all_methods().values(), method_rows(), strict=True):
         table.add_row(
             method.name,

@@ -72,7 +72,7 @@ def success_rate(frame: pl.DataFrame) -> float | None:
 
 def success_violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
     """One sentence where too few rows of a table succeed; empty when enough do."""
-    if table.compute is None or table.stage not in ("raw", "teachers", "signals", "fused"):
+    if table.compute is None or table.stage not in ("raw", "teachers", "signals"):
         return []
     rate, floor = success_rate(ctx.store.read(table.name, shard)), min_success_rate(ctx)
     if rate is None or rate >= floor:

@@ -103,7 +103,7 @@ def per_kept_sample(store: ShardStore, policy: str) -> dict[str, float | int | N
 
     Raises MissingTableError where the policy was not applied, ValueError where it keeps nothing.
     """
-    verdicts = store.read(f"filtered/{policy}", columns=["verdict"])
+    verdicts = store.scan(f"filtered/{policy}").select("verdict").collect()
     kept = int((verdicts["verdict"] == "kept").sum())
     if not kept:
         raise ValueError(f"policy {policy!r} keeps no sample; there is no cost per kept sample")

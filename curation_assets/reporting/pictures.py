@@ -50,7 +50,7 @@ def picture_of(table: str, frame: pl.DataFrame) -> str | None:
     """
     if "status" in frame.columns and "reason" in frame.columns and frame.height:
         return states_bar(frame)
-    if "verdict" in frame.columns and frame.height:
+    if {"verdict", "value"} <= set(frame.columns) and frame.height:
         return verdicts_histogram(frame)
     if {"scorer", "spearman", "spearman_low"} <= set(frame.columns) and frame.height:
         return data_uri(agreement_figure(frame))
@@ -68,7 +68,8 @@ def picture_of(table: str, frame: pl.DataFrame) -> str | None:
 #: Columns of text that say nothing about what a sample holds.
 SHOWN_TEXTS = frozenset(
     ("sample_id", "shard", "status", "reason", "verdict", "decided_by", "policy", "policy_version", "other", "metric",
-     "method", "teacher", "kind", "target", "rank_by", "language", "member", "step", "grouping")
+     "method", "teacher", "kind", "target", "rank_by", "language", "member", "step", "grouping",
+     "signal", "standardisation", "scorer", "similarity", "standardised", "when", "length_unit")
 )  # fmt: skip
 
 
