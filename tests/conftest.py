@@ -1,10 +1,16 @@
 """Shared fixtures: one tiny pool, run once through real Dagster, read by many tests."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from absl import logging as absl_logging
+
+# absl (through mlcroissant) logs to the standard error of its import and closes that stream with its handler, as when
+# Dagster sets up logging: under pytest that stream would be pytest's own.
+absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
