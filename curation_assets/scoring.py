@@ -642,7 +642,7 @@ def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     )
     rest = rest.with_columns(
         pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
-        for name in DERIVED_COLUMNS
+        for name in ("generated_captions", "detected_objects")
         if rest.schema.get(name) == pl.String
     )
     return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))

@@ -99,7 +99,14 @@ def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_p
     ctx = bring_up_to_date(webdataset_pool(tmp_path))
     random = per_kept_sample(ctx.store, "random")
     kept = ctx.store.scan("filtered/random").collect().filter(pl.col("verdict") == "kept").height
-    behind = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/random"]
+    behind = [
+        "raw/registered_shards",
+        "raw/downloads",
+        "raw/samples",
+        "filtered/duplicates",
+        "filtered/random_cut",
+        "filtered/random",
+    ]
     expected = table_costs(ctx.store, behind)
     assert random["kept"] == kept
     assert random["cpu_seconds"] == pytest.approx(expected["cpu_seconds"].sum() / kept)

@@ -130,8 +130,8 @@ def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path) -> None:
         ctx = PoolContext.open(settings, "mine", progress=KillingProgress(kill_after))  # type: ignore[arg-type]
         tables = tables_of(ctx)
         raw = [name for name in tables if name.startswith("raw/")]
-        for name in (*raw, "teachers/distillation_sample", "teachers/sba"):
-            materialise_table(ctx, tables[name], SHARD, tables=tables)
+        for name in (*raw, "teachers/distillation_fraction", "teachers/distillation_sample", "teachers/sba"):
+            materialise_table(ctx, tables[name], SHARD if tables[name].grain == "shard" else None, tables=tables)
         return ctx
 
     whole = shard_after(tmp_path / "a", None, 60.0)

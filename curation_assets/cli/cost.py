@@ -31,7 +31,7 @@ def cost(
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     costs = table_costs(ctx.store, tables_of(ctx))
-    applied = [one.name for one in policies_of(ctx) if ctx.store.manifest(f"filtered/{one.name}") is not None]
+    applied = [one.name for one in policies_of(ctx) if ctx.store.partitions(f"filtered/{one.name}")]
     kept = {name: per_kept_sample(ctx.store, name) for name in applied if _keeps(ctx, name)}
     if json:
         told = {"tables": costs.to_dicts(), "stages": stage_costs(costs).to_dicts(), "per_kept_sample": kept}

@@ -17,11 +17,13 @@ function shareCount(n, fraction) {
 }
 
 // What one cut of a policy passes: [count, threshold] of values `ordered` best first.
-function cutOf(policy, ordered, poolSize, fraction) {
-  if (fraction === null) {
+// `step`: one of fraction, threshold and count is given.
+function cutOf(policy, ordered, poolSize, step) {
+  const { fraction, threshold: value } = step;
+  if (value !== null) {
     let count = 0;
-    while (count < ordered.length && ordered[count] >= policy.threshold) count += 1;
-    return [count, policy.threshold];
+    while (count < ordered.length && ordered[count] >= value) count += 1;
+    return [count, value];
   }
   if (policy.semantics === "compat") {
     if (!ordered.length) throw new Error(`no sample has a value of ${policy.rank_by}; nothing to cut`);
@@ -30,20 +32,22 @@ function cutOf(policy, ordered, poolSize, fraction) {
     while (count < ordered.length && ordered[count] >= threshold) count += 1;
     return [count, threshold];
   }
-  const count = Math.min(shareCount(poolSize, fraction), ordered.length);
+  const asked = fraction === null ? step.count : shareCount(poolSize, fraction);
+  const count = Math.min(asked, ordered.length);
   return [count, count ? ordered[count - 1] : NaN];
 }
 
 // One verdict per row; `values`: reference → Float64Array, NaN where there is none.
 function judge(policy, values, n) {
   const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
-  const steps = [...policy.prefilters.map((one) => [one.rank_by, one.fraction]), [policy.rank_by, policy.fraction]];
+  const steps = [...policy.prefilters, policy];
   let alive = Uint32Array.from({ length: n }, (_, i) => i);
-  steps.forEach(([reference, fraction], number) => {
+  steps.forEach((made, number) => {
+    const reference = made.rank_by;
     const column = values[reference === "random" ? `random:${policy.seed}` : reference];
     if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
     const valued = alive.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
-    const [count, threshold] = cutOf(policy, Array.from(valued, (i) => column[i]), n, fraction);
+    const [count, threshold] = cutOf(policy, Array.from(valued, (i) => column[i]), n, made);
     thresholds.push(threshold);
     for (const i of alive) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
     valued.forEach((i, place) => { rank[i] = place + 1; if (place >= count) verdict[i] = DROPPED; });
