@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 from absl import logging as absl_logging
 
-# absl (through mlcroissant) logs to the standard error of its import and closes that stream with its handler, as when
-# Dagster sets up logging: under pytest that stream would be pytest's own.
-absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
-
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
@@ -19,6 +15,10 @@ os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 from curation_assets.flow import PoolContext, TableReport
 from curation_assets.pools import add_world_pool
 from curation_assets.settings import Settings, load_settings
+
+# absl (through mlcroissant) logs to the standard error of its import and closes that stream with its handler, as when
+# Dagster sets up logging: under pytest that stream would be pytest's own.
+absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 TINY_OPTIONS = {
     "distillation_size": 60,
