@@ -29,7 +29,7 @@ demo: install ## Run the whole chain on the embedded pool and write the report
 	$(BIN)/curate demo
 
 test: install ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: install ## Lint, format check and types
 	$(BIN)/ruff check .
