@@ -221,5 +221,5 @@ def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path
     assert len(arrows) == 9
     told = json.loads(CliRunner().invoke(app, ["lineage", "random", "--json", *home]).stdout)
     assert len(told["edges"]) == 25
-    assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 4
+    assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 6
     assert CliRunner().invoke(app, ["lineage", "nothing", *home]).exit_code == 1
