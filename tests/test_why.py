@@ -67,7 +67,7 @@ def test_what_is_nothing_is_refused_with_a_sentence(ctx: PoolContext) -> None:
 def test_command_prints_words_or_json(ctx: PoolContext) -> None:
     row = row_of(ctx, 9)
     home = ["--home", str(ctx.settings.home)]
-    words = CliRunner().invoke(app, ["why", str(row["sample_id"]), *home], env={"COLUMNS": "200"})
+    words = CliRunner().invoke(app, ["why", str(row["sample_id"]), *home])
     assert words.exit_code == 0, words.output
     for expected in ("caption", "cut at", "margin", "rank", "signals.icc", "embedded:icc abababab", "run-of-s"):
         assert expected in words.output, expected

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.lineage.why import as_json, explain, sentence
@@ -54,14 +53,12 @@ def _show(one: dict[str, Any]) -> None:
     if shown:
         text = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         console.print(f"  signals       {text}", highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
-    for heading in ("made by", "code", "model", "data version", "run"):
-        table.add_column(heading, no_wrap=heading != "model")
     seen = {made["table"]: made for verdict in one["policies"] if verdict["in_force"] for made in verdict["made_by"]}
     for name, made in sorted(seen.items()):
         if not made["models"] and name.split("/")[0] not in ("raw", "signals", "fused"):
             continue  # --json has them all
         models = ", ".join(f"{m['address']} {m['weights_sha256'][:8]}" for m in made["models"] or [])
         code = made["code_version"][:8]
-        table.add_row(name, code, models, (made["content_sha256"] or "")[:12], (made["run_id"] or "")[:8])
-    console.print(table)
+        data, run = (made["content_sha256"] or "")[:12], (made["run_id"] or "")[:8]
+        line = f"  {name:<26} code {code}  data {data:<12}  run {run:<8}  {models}".rstrip()
+        console.print(line, highlight=False, soft_wrap=True)
