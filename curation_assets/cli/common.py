@@ -1,6 +1,7 @@
 """What every command shares: consoles, the option for the home folder, and errors shown as sentences."""
 
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,10 @@ from rich.console import Console
 
 from curation_assets.settings import Settings, load_settings
 
-console = Console()
+#: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
+PIPED_WIDTH = 250
+
+console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 error_console = Console(stderr=True)
 
 HomeOption = Annotated[
