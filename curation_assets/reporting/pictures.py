@@ -119,7 +119,9 @@ def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 
     if filled:
         edges = np.histogram_bin_edges(np.concatenate(filled), bins=bins)
         for colour, (name, array) in zip(SERIES, arrays.items(), strict=False):
-            axes.hist(array, bins=edges.tolist(), alpha=0.6, color=colour, label=f"{name} ({len(array):,})")
+            label = f"{name} ({len(array):,})"
+            # one outline, not a patch per bin: several times faster to draw
+            axes.hist(array, bins=edges.tolist(), histtype="stepfilled", alpha=0.6, color=colour, label=label)
     axes.set_xlabel(xlabel)
     axes.set_ylabel("samples")
     axes.legend(frameon=False, fontsize=7)
