@@ -6,7 +6,7 @@ import polars as pl
 from curation_assets.evaluations.concreteness import concreteness_report
 from curation_assets.flow import PoolContext, Table, materialise_table, tables_of
 from curation_assets.flow.parallel import materialise_shards
-from curation_assets.flow.standardised import TEACHERS, standardised_labels
+from curation_assets.flow.standardised import TEACHERS, fusion_options, standardised_labels
 from curation_assets.flow.teachers import score_in_parts
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.pools import add_world_pool
@@ -47,7 +47,12 @@ def bench_embedded(
     that table, and the same agreement on `balanced` captions of no pool, beside the reference figures.
     """
     pool = add_world_pool(
-        settings, "bench", size=size, seed=seed, shard_size=-(-size // 2), options={"distillation_size": captions}
+        settings,
+        "bench",
+        size=size,
+        seed=seed,
+        shard_size=-(-size // 2),
+        options={"distillation_size": captions, "fusion_l2": 1.0},
     )
     ctx = PoolContext.open(settings, pool.name, progress=progress)
     materialise_with_inputs(ctx, "downstream/method_quality")
@@ -84,7 +89,9 @@ def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFram
     raw = score_in_parts(ctx, planted)
     scaled = standardised_labels(ctx, raw, reference=raw)
     labels = standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"), reference=raw)
-    weights = fit_logistic_fusion(_teacher_scores(labels), labels["rating"].to_numpy(), names=TEACHERS)
+    weights = fit_logistic_fusion(
+        _teacher_scores(labels), labels["rating"].to_numpy(), names=TEACHERS, **fusion_options(ctx)
+    )
     student = ctx.engines(["student"])["student"]
     values: dict[str, np.ndarray] = {name: raw[name].to_numpy() for name in TEACHERS}
     values |= {f"{name}, standardised": scaled[name].to_numpy() for name in TEACHERS}

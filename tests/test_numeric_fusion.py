@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
+from scipy.stats import spearmanr
 
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse, min_max, weighted_fusion
 
@@ -102,3 +103,15 @@ def test_constant_signal_leaves_the_order_to_the_other() -> None:
 def test_weights_must_sum_to_one() -> None:
     with pytest.raises(ValueError, match="sum to 1"):
         weighted_fusion([np.zeros(2), np.ones(2)], [0.5, 0.6])
+
+
+def test_a_penalty_shrinks_the_weights_and_keeps_the_order() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.random((300, 2))
+    ratings = scores @ [3.0, 1.0] + rng.normal(0, 0.3, 300)
+    free, bound = fit_logistic_fusion(scores, ratings), fit_logistic_fusion(scores, ratings, l2=1.0)
+    assert not free.is_regularised and bound.is_regularised
+    assert max(bound.weights) < max(free.weights)
+    assert spearmanr(fuse(scores, free), fuse(scores, bound)).statistic > 0.98
+    with pytest.raises(ValueError, match="l2 must be 0"):
+        fit_logistic_fusion(scores, ratings, l2=-1.0)

@@ -13,7 +13,7 @@ import polars as pl
 
 from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.human_agreement import agreement_table
-from curation_assets.flow.standardised import TEACHERS
+from curation_assets.flow.standardised import TEACHERS, fusion_options
 from curation_assets.flow.teachers import labels_config, read_labels
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
 
@@ -35,9 +35,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="distilled/fusion_weights",
         grain="pool",
         inputs=(labelled_table(ctx),),
-        version="1",
+        version="2",
         compute=_fusion_weights,
-        config=lambda ctx, shard: {"ties": ctx.option("ties", "drop")},
+        config=lambda ctx, shard: fusion_options(ctx),
         is_frozen=True,
         description=(
             "One row: weights a, b and intercept c of score = σ(a·VBA + b·SBA + c), fitted on captions rated above "
@@ -166,7 +166,7 @@ def _matrix(frame: pl.DataFrame) -> np.ndarray:
 def _fusion_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     labelled = ctx.store.read(labelled_table(ctx))
     weights = fit_logistic_fusion(
-        _matrix(labelled), labelled["rating"].to_numpy(), ties=ctx.option("ties", "drop"), names=TEACHERS
+        _matrix(labelled), labelled["rating"].to_numpy(), names=TEACHERS, **fusion_options(ctx)
     )
     return pl.DataFrame([weights.to_dict()])
 

@@ -41,13 +41,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
     if ctx.pool.kind == "world":
-        teachers = ("standardised/teacher_scores", "distilled/targets") if ctx.distils else ()
+        judged = ("teachers/vba", "teachers/sba", "standardised/teacher_scores", "distilled/targets")
+        teachers = judged if ctx.distils else ()
         quality = ("downstream/method_quality", "downstream/separation")
         yield Table(
             name="downstream/method_quality",
             grain="pool",
             inputs=("raw/samples", *signals, *teachers, "fused/sieve_clip"),
-            version="1",
+            version="2",
             compute=_method_quality,
             description=(
                 "One row per method and metric against the planted truth: agreement with planted concreteness, AUC of "
@@ -146,8 +147,10 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     judged = {"icc": ("signals/icc", "value")}
     if ctx.distils:
         judged |= {
-            "vba": ("standardised/teacher_scores", "vba"),
-            "sba": ("standardised/teacher_scores", "sba"),
+            "vba": ("teachers/vba", "value"),
+            "sba": ("teachers/sba", "value"),
+            "vba, standardised": ("standardised/teacher_scores", "vba"),
+            "sba, standardised": ("standardised/teacher_scores", "sba"),
             "fused teachers": ("distilled/targets", "value"),
         }
     seen = set(ctx.store.scan("distilled/targets").collect()["sample_id"]) if ctx.distils else set()

@@ -70,7 +70,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(*teachers, "teachers/labelled_captions"),
         version="1",
         compute=_length_evidence,
-        config=lambda ctx, shard: {**_options(ctx), "ties": ctx.option("ties", "drop")},
+        config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
         description=(
             "One row per signal and standardisation: agreement with the human ratings of caption length alone, and of "
             "the teachers raw, per length and with one global z-score; a warning where length carries the signal."
@@ -130,6 +130,11 @@ def _options(ctx: PoolContext) -> dict[str, Any]:
         "min_group": _min_group(ctx),
         "mu_logit": _mu_logit(ctx),
     }
+
+
+def fusion_options(ctx: PoolContext) -> dict[str, Any]:
+    """The pool's options for the regression on ratings: ties (drop, pos, neg) and fusion_l2 (its penalty, 0: none)."""
+    return {"ties": ctx.option("ties", "drop"), "l2": float(ctx.option("fusion_l2", 0.0))}
 
 
 def _lengths(ctx: PoolContext, captions: pl.Series) -> np.ndarray:
@@ -220,7 +225,7 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
             add(teacher, grouping, columns[-1])
         try:
             held_out = held_out_fusion(
-                np.stack(columns, axis=1), ratings, np.random.default_rng(0), ties=ctx.option("ties", "drop")
+                np.stack(columns, axis=1), ratings, np.random.default_rng(0), **fusion_options(ctx)
             )
         except ValueError:  # too few ratings for five folds: the row says so with nulls
             held_out = np.full(len(ratings), np.nan)

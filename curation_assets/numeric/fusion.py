@@ -24,7 +24,7 @@ class FusionWeights:
     n_ties: int  # ratings equal to the median
     n_incomplete: int  # left out: a score or the rating is missing
     median: float  # of the ratings, in their unit
-    is_regularised: bool  # L2 with C = 1, because the classes can be separated or a column is redundant
+    is_regularised: bool  # L2: asked for, or because the classes can be separated or a column is redundant
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a table or a JSON file."""
@@ -37,18 +37,25 @@ class FusionWeights:
 
 
 def fit_logistic_fusion(
-    scores: np.ndarray, ratings: np.ndarray, *, ties: Ties = "drop", names: Sequence[str] | None = None
+    scores: np.ndarray,
+    ratings: np.ndarray,
+    *,
+    ties: Ties = "drop",
+    l2: float = 0.0,
+    names: Sequence[str] | None = None,
 ) -> FusionWeights:
     """Logistic regression of "rated above the median" on the scores. ICC §4.3, METHODS §1.7.
 
     `scores` (N, K), higher is better; `ratings` (N,). Rows with a NaN are left out and counted, before the median is
-    taken. Ratings equal to the median are dropped, or taken as positive or negative. The fit is unpenalised; where no
-    finite unpenalised fit exists (separable classes, redundant columns) it is L2 with C = 1.
+    taken. Ratings equal to the median are dropped, or taken as positive or negative. `l2` is the
+    penalty 1 / C; 0 is the unpenalised fit, and where that is not finite (separable classes, redundant columns) C = 1.
     Raises ValueError for bad shapes, an unknown `ties`, or when one of the two classes is empty.
     """
     scores, ratings = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
     if scores.ndim != 2 or ratings.shape != scores.shape[:1]:
         raise ValueError(f"expected scores (N, K) and ratings (N,), got {scores.shape} and {ratings.shape}")
+    if l2 < 0:
+        raise ValueError(f"l2 must be 0 (no penalty) or above, got {l2}")
     if ties not in ("drop", "pos", "neg"):
         raise ValueError(f"ties must be 'drop', 'pos' or 'neg', got {ties!r}")
     names = tuple(names) if names is not None else tuple(f"score_{k}" for k in range(scores.shape[1]))
@@ -69,8 +76,8 @@ def fit_logistic_fusion(
             f"fusion needs ratings above and below the median {median}; got {int(y.sum())} above of {len(y)} used "
             f"({int(is_tie.sum())} ties, ties={ties!r}); rate more samples or set ties to 'pos' or 'neg'"
         )
-    is_regularised = _is_separable(x, y) or _is_redundant(x)
-    model = LogisticRegression(C=1.0 if is_regularised else np.inf, tol=1e-10, max_iter=10_000).fit(x, y)
+    penalty = l2 or (1.0 if _is_separable(x, y) or _is_redundant(x) else 0.0)
+    model = LogisticRegression(C=1 / penalty if penalty else np.inf, tol=1e-10, max_iter=10_000).fit(x, y)
     return FusionWeights(
         weights=tuple(float(w) for w in model.coef_[0]),
         intercept=float(model.intercept_[0]),
@@ -80,7 +87,7 @@ def fit_logistic_fusion(
         n_ties=int(is_tie.sum()),
         n_incomplete=n_incomplete,
         median=median,
-        is_regularised=is_regularised,
+        is_regularised=penalty > 0,
     )
 
 
@@ -93,7 +100,13 @@ def fuse(scores: np.ndarray, weights: FusionWeights) -> np.ndarray:
 
 
 def held_out_fusion(
-    scores: np.ndarray, ratings: np.ndarray, rng: np.random.Generator, *, folds: int = 5, ties: Ties = "drop"
+    scores: np.ndarray,
+    ratings: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    folds: int = 5,
+    ties: Ties = "drop",
+    l2: float = 0.0,
 ) -> np.ndarray:
     """Fused scores by weights that have not seen the row's own rating. (N, K), (N,) → (N,) in [0, 1], NaN for gaps.
 
@@ -106,7 +119,7 @@ def held_out_fusion(
     fused = np.full(len(ratings), np.nan)
     for fold in range(folds):
         held_out = fold_of == fold
-        weights = fit_logistic_fusion(scores[~held_out], ratings[~held_out], ties=ties)
+        weights = fit_logistic_fusion(scores[~held_out], ratings[~held_out], ties=ties, l2=l2)
         fused[held_out] = fuse(scores[held_out], weights)
     return fused
 
