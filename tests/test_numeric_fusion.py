@@ -110,7 +110,8 @@ def test_a_penalty_shrinks_the_weights_and_keeps_the_order() -> None:
     scores = rng.random((300, 2))
     ratings = scores @ [3.0, 1.0] + rng.normal(0, 0.3, 300)
     free, bound = fit_logistic_fusion(scores, ratings), fit_logistic_fusion(scores, ratings, l2=1.0)
-    assert not free.is_regularised and bound.is_regularised
+    assert not free.is_regularised
+    assert bound.is_regularised
     assert max(bound.weights) < max(free.weights)
     assert spearmanr(fuse(scores, free), fuse(scores, bound)).statistic > 0.98
     with pytest.raises(ValueError, match="l2 must be 0"):
