@@ -2,8 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -43,17 +43,35 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
     return encoded[back[torch.tensor(inverse)]]
 
 
-def autocast(device: str) -> contextlib.AbstractContextManager[object]:
-    """fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
-    if device == "cpu":
+#: The setting `precision` of a role; "auto" is what `autocast` and `weights_dtype` take on a device by themselves.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def asked_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
+    """The setting `precision` (float32, bfloat16, float16); None for "auto" and where it is left out.
+
+    Raises ValueError for another word.
+    """
+    name = settings.get("precision", "auto")
+    if name != "auto" and name not in PRECISIONS:
+        raise ValueError(f"precision must be auto or one of {', '.join(PRECISIONS)}, got {name!r}")
+    return PRECISIONS.get(name)
+
+
+def autocast(device: str, precision: torch.dtype | None = None) -> contextlib.AbstractContextManager[object]:
+    """Mixed precision around weights in fp32. None: fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
+    if precision is None and device != "cpu":
+        precision = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if precision in (None, torch.float32):
         return contextlib.nullcontext()
-    dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.autocast(device, dtype=dtype)
+    return torch.autocast(device, dtype=precision)
 
 
-def weights_dtype(device: str) -> torch.dtype:
-    """Precision in which large generative models are held: fp32 on CPU, fp16 on CUDA as the papers' scripts do."""
-    return torch.float32 if device == "cpu" else torch.float16
+def weights_dtype(device: str, settings: Mapping[str, Any]) -> torch.dtype:
+    """Precision in which a large generative model is held: the role's setting `precision`, else fp32 on CPU and fp16
+    on CUDA as the papers' scripts do.
+    """
+    return asked_precision(settings) or (torch.float32 if device == "cpu" else torch.float16)
 
 
 def quiet_loading() -> None:
