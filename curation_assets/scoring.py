@@ -402,17 +402,22 @@ def _evaluate(
     if saved is not None:
         _restore(run, saved.read())
     unsaved: list[int] = []
-    for start in range(0, n, batch_size):
-        stop = min(start + batch_size, n)
-        batch = _read_batch(samples, start, stop, columns, run, load_image)
-        if batch:
-            _score_batch(batch, call, run, label)
-            unsaved += [i for i, _ in batch]
-        if saved is not None and unsaved and saved.is_due():
+    try:
+        for start in range(0, n, batch_size):
+            stop = min(start + batch_size, n)
+            batch = _read_batch(samples, start, stop, columns, run, load_image)
+            if batch:
+                _score_batch(batch, call, run, label)
+                unsaved += [i for i, _ in batch]
+            if saved is not None and unsaved and saved.is_due():
+                saved.add(_rows_to_save(run, unsaved, detail_types or {}))
+                unsaved = []
+            if progress is not None:
+                progress(stop - start)
+    except KeyboardInterrupt:  # somebody stops the run by hand: whole batches are worth keeping
+        if saved is not None and unsaved:
             saved.add(_rows_to_save(run, unsaved, detail_types or {}))
-            unsaved = []
-        if progress is not None:
-            progress(stop - start)
+        raise
     if run.first_error is not None and not run.has_answered:
         raise _broken(label, run.first_error, "every sample") from run.first_error
     return Values(run.value, run.reason, run.details)

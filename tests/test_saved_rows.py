@@ -73,6 +73,31 @@ def test_a_killed_run_asks_only_for_the_rest(tmp_path: Path) -> None:
     assert again.asked == []
 
 
+def test_a_run_stopped_by_hand_keeps_what_it_has(tmp_path: Path) -> None:
+    """Ctrl+C long before the first save is due."""
+
+    def stop_after(rows: int) -> Callable[[int], None]:
+        done = [0]
+
+        def advance(count: int) -> None:
+            done[0] += count
+            if done[0] >= rows:
+                raise KeyboardInterrupt
+
+        return advance
+
+    def run_with(decoder: CountingDecoder, progress: Callable[[int], None] | None) -> pl.DataFrame:
+        roles = {"semantic_decoder": decoder}
+        saved = SavedRows(tmp_path / "stopped")
+        return score_samples(get_method("sba"), samples(CAPTIONS), roles, batch_size=3, progress=progress, saved=saved)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_with(CountingDecoder(), stop_after(6))
+    rest = CountingDecoder()
+    assert run_with(rest, None).equals(run(CountingDecoder(), tmp_path / "whole", CAPTIONS))
+    assert rest.asked == CAPTIONS[6:]
+
+
 def test_failures_are_kept_with_their_reason_and_do_not_look_like_a_broken_engine(tmp_path: Path) -> None:
     captions = [*CAPTIONS, "a bad kite", "a bad boat"]
     with pytest.raises(KilledError):

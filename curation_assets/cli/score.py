@@ -69,7 +69,7 @@ def score(
             made_by=made_by,
         )
     valued = scored[method].drop_nulls().len()
-    counted = f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit})"
+    counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
     console.print(f"{counted}; written to {out}", highlight=False, soft_wrap=True)
     slope = _length_slope(scored, method)
     if slope is not None:
