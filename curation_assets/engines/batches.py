@@ -23,6 +23,26 @@ def by_length(texts: Sequence[str]) -> list[int]:
     return sorted(range(len(texts)), key=lambda position: -len(texts[position]))
 
 
+#: Of padded text in one batch, about 8,000 tokens: 50 MB in the widest layer of MiniLM, whatever long texts turn up.
+CHARACTERS_AT_ONCE = 32_768
+
+
+def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    """Positions of `texts` from long to short in batches of at most `size` texts and, padded to their longest, at most
+    CHARACTERS_AT_ONCE (a longer text goes alone). Raises ValueError for a size below 1.
+    """
+    if size < 1:
+        raise ValueError(f"batch size must be at least 1, got {size}")
+    batch: list[int] = []
+    for position in by_length(texts):
+        if batch and (len(batch) == size or (len(batch) + 1) * len(texts[batch[0]]) > CHARACTERS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(position)
+    if batch:
+        yield batch
+
+
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Distinct strings in order of appearance, and for each input the position of its string there."""
     positions: dict[str, int] = {}
@@ -36,8 +56,9 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
     `encode`: list of n texts → (n, ...) tensor. An empty input is refused by the caller.
     """
     distinct, inverse = unique_texts(texts)
-    order = by_length(distinct)
-    encoded = torch.cat([encode([distinct[i] for i in batch]) for batch in chunks(order, batch_size)])  # (U, ...)
+    batches = list(batches_by_length(distinct, batch_size))
+    order = [position for batch in batches for position in batch]
+    encoded = torch.cat([encode([distinct[i] for i in batch]) for batch in batches])  # (U, ...)
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return encoded[back[torch.tensor(inverse)]]
