@@ -421,10 +421,10 @@ def test_a_hub_out_of_reach_names_the_ways_out(tmp_path: Path, monkeypatch: pyte
 
 def test_of_a_hub_repository_one_copy_of_the_weights_is_fetched() -> None:
     """File names as in Stable Diffusion 2's repository, through the hub client's own filter."""
-    wanted = ["model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors",
-              "text_encoder/model.safetensors", "tokenizer/merges.txt", "vae/diffusion_pytorch_model.safetensors"]  # fmt: skip
-    spare = ["768-v-ema.ckpt", "768-v-ema.safetensors", "unet/diffusion_pytorch_model.bin", "README.md",
-             "unet/diffusion_pytorch_model.fp16.safetensors", "text_encoder/model.fp16.safetensors"]  # fmt: skip
+    wanted = ["model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors"]
+    wanted += ["text_encoder/model.safetensors", "tokenizer/merges.txt", "vae/diffusion_pytorch_model.safetensors"]
+    spare = ["768-v-ema.ckpt", "768-v-ema.safetensors", "unet/diffusion_pytorch_model.bin", "README.md"]
+    spare += ["unet/diffusion_pytorch_model.fp16.safetensors", "text_encoder/model.fp16.safetensors"]
     found = filter_repo_objects([*wanted, *spare], allow_patterns=HUB_PATTERNS, ignore_patterns=HUB_IGNORED)
     assert list(found) == wanted
 
