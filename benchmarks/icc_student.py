@@ -127,6 +127,7 @@ def measure(shared: Path) -> dict[str, Any]:
     found["nouns"] = {
         name: agreement_facts(score([words[i] for i in drawn]), ratings[drawn]) for name, score in scorers.items()
     }
+    found["all nouns of the half list"] = agreement_facts(student.score_captions(words), ratings)
 
     rated = read_table(shared / "data/icc/calibration_300.tsv")
     lexicon = word_ratings(table.to_dict(as_series=False))

@@ -8,7 +8,7 @@ import polars as pl
 
 from curation_assets.evaluations.concreteness import RatingGroup, concreteness_report
 from curation_assets.methods import all_methods
-from curation_assets.numeric.agreement import Agreement
+from curation_assets.numeric.agreement import Agreement, AgreementDifference, agreement_difference
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS, is_unigram_noun, satisfies_rule
 from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
 
@@ -235,3 +235,19 @@ def rating_agreement(
     report = concreteness_report(score, rating, rng, resamples=resamples)
     length = length_dependence(score, caption_length(table["text"].to_list())) if has_text else None
     return RatingAgreement(report.agreement, report.by_rating, length, broke)
+
+
+def rating_difference(
+    joined: Joined, other: Joined, rng: np.random.Generator, *, resamples: int = 1000
+) -> AgreementDifference:
+    """Agreement of `joined` minus that of `other`, both joined with the same labels, on the keys that both have.
+
+    Rows of one key are averaged. Raises ValueError as `agreement` does.
+    """
+    means = [
+        side.table.group_by("key", maintain_order=True).agg(pl.col("score", "rating").mean())
+        for side in (joined, other)
+    ]
+    both = means[0].join(means[1].select("key", other="score"), on="key", how="inner", maintain_order="left")
+    columns = (both[name].to_numpy() for name in ("score", "other", "rating"))
+    return agreement_difference(*columns, rng, resamples=resamples)

@@ -17,9 +17,10 @@ from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import is_sample_id, sample_id_of, seed_of
 from curation_assets.ratings import read_table
 from curation_assets.roles import Captioner, ObjectDetector
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.atomic import remove_path, replacing
+from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.saved_rows import SavedRows
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 
 LoadImage = Callable[[dict[str, Any]], Image.Image]
 Progress = Callable[[int], None]
@@ -67,6 +68,13 @@ def with_parameters(method: Method, **parameters: Any) -> Method:
             stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
             parameters[file.parameter] = _parsed_file(path, stamp, file.parse, file.is_list)
     return replace(method, function=partial(method.function, **parameters))
+
+
+def described_settings(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` of a method, and the sha256 of every file that they name: equal where the values must be equal."""
+    files = {f"{name}_sha256": file_sha256(Path(str(settings[name])).expanduser())
+             for name in method.file_settings if name in settings}  # fmt: skip
+    return {**settings, **files}
 
 
 @lru_cache(maxsize=8)
@@ -394,17 +402,22 @@ def _evaluate(
     if saved is not None:
         _restore(run, saved.read())
     unsaved: list[int] = []
-    for start in range(0, n, batch_size):
-        stop = min(start + batch_size, n)
-        batch = _read_batch(samples, start, stop, columns, run, load_image)
-        if batch:
-            _score_batch(batch, call, run, label)
-            unsaved += [i for i, _ in batch]
-        if saved is not None and unsaved and saved.is_due():
+    try:
+        for start in range(0, n, batch_size):
+            stop = min(start + batch_size, n)
+            batch = _read_batch(samples, start, stop, columns, run, load_image)
+            if batch:
+                _score_batch(batch, call, run, label)
+                unsaved += [i for i, _ in batch]
+            if saved is not None and unsaved and saved.is_due():
+                saved.add(_rows_to_save(run, unsaved, detail_types or {}))
+                unsaved = []
+            if progress is not None:
+                progress(stop - start)
+    except KeyboardInterrupt:  # somebody stops the run by hand: whole batches are worth keeping
+        if saved is not None and unsaved:
             saved.add(_rows_to_save(run, unsaved, detail_types or {}))
-            unsaved = []
-        if progress is not None:
-            progress(stop - start)
+        raise
     if run.first_error is not None and not run.has_answered:
         raise _broken(label, run.first_error, "every sample") from run.first_error
     return Values(run.value, run.reason, run.details)
@@ -538,12 +551,16 @@ def score_file(
     *,
     batch_size: int = DEFAULT_BATCH,
     progress: Progress | None = None,
+    made_by: Mapping[str, Any] | None = None,
+    save_every_seconds: float = DEFAULT_SECONDS,
 ) -> pl.DataFrame:
     """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
     tars. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number, columns their names.
+    `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
+    saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
     Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
     """
     input_path, out = Path(input_path), Path(out)
@@ -559,6 +576,11 @@ def score_file(
             f"webdataset tar; it has {table.columns}"
         )
     samples = as_samples(table)
+    saved = None
+    if made_by is not None:
+        images = _image_stamps(input_path, samples) if "image" in method.columns else []
+        made_from = [frame_sha256(samples), images, method.name, method.version, dict(made_by)]
+        saved = SavedRows(unfinished_folder(out) / config_sha256({"made_from": made_from})[:32], save_every_seconds)
     scored = score_samples(
         method,
         samples,
@@ -566,11 +588,27 @@ def score_file(
         load_image=partial(load_row_image, input_path),
         batch_size=batch_size,
         progress=progress,
+        saved=saved,
     )
     result = table.with_columns(scored["value"].alias(method.name), scored["reason"].alias(f"{method.name}_reason"))
     with replacing(out) as temporary:
         _WRITERS[out.suffix](result, temporary)
+    if saved is not None:
+        remove_path(unfinished_folder(out))
     return result
+
+
+def unfinished_folder(out: Path) -> Path:
+    """Where a file's finished rows wait until all are there; a stopped `score_file` leaves it."""
+    return out.with_name(f".{out.name}.unfinished")
+
+
+def _image_stamps(input_path: Path, samples: pl.DataFrame) -> list[tuple[str, int, int]]:
+    """Path, size and modification time of every file that holds images: another picture is another sample."""
+    name = "tar" if "tar" in samples.columns else "image"
+    paths = sorted({text for text in samples[name].cast(pl.String).to_list() if text})
+    files = [Path(text) if name == "tar" else input_path.parent / text for text in paths]
+    return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files if file.is_file() and (stat := file.stat())]
 
 
 def read_captions(path: Path) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """curate agree: files joined with nothing lost in silence, figures that a reader can check."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from curation_assets.cli import app
 from curation_assets.numeric.caption_benchmark import (
     PERSONAL_DATA,
     STOP_WORDS,
+    UNIGRAM_NOUNS_OF_THE_FULL_LIST,
     is_unigram_noun,
     rule_violation,
     sample_caption_benchmark,
@@ -108,6 +110,31 @@ def test_the_command_shows_the_figures_of_scipy_and_gives_them_as_json(tmp_path:
     assert content["length"]["slope_per_word"] == pytest.approx(np.polyfit(lengths, score, 1)[0])
 
 
+def test_two_scores_are_compared_on_the_rows_that_both_have(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rating = rng.integers(0, 4, 60).astype(float)
+    captions = [f"caption {i % 58}" for i in range(60)]  # two captions come twice
+    ours, theirs = rating + rng.normal(size=60) * 0.3, rating + rng.normal(size=60) * 2
+    order = rng.permutation(59)
+    pl.DataFrame({"caption": captions, "icc": ours}).write_parquet(tmp_path / "ours.parquet")
+    pl.DataFrame({"caption": captions, "rating": rating}).write_parquet(tmp_path / "labels.parquet")
+    pl.DataFrame({"caption": captions, "other": theirs})[order.tolist()].write_parquet(tmp_path / "theirs.parquet")
+    files = ("agree", tmp_path / "ours.parquet", tmp_path / "labels.parquet", "--resamples", "200")
+    pair = ("--against", tmp_path / "theirs.parquet", "--against-column", "other")
+    found = json.loads(curate(*files, *pair, "--json").output)["difference"]
+    assert found["n"] == 58, "one row per caption: those that come twice are averaged"
+    assert found["pearson"] > 0.1
+    assert found["intervals"]["pearson"][0] > 0
+    shown = curate(*files, *pair)
+    assert shown.exit_code == 0, shown.output
+    assert "beyond noise" in shown.output
+    itself = curate(*files, "--against", tmp_path / "ours.parquet")
+    assert itself.output.count("within noise") == 3
+    refused = curate(*files, *pair, "--benchmark-rule", "stated")
+    assert refused.exit_code == 1
+    assert "leave --benchmark-rule out" in flat(refused)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -173,6 +200,38 @@ def test_published_scores_of_the_calibration_captions_agree_as_the_paper_says(tm
     assert (figures["pearson"], figures["spearman"]) == pytest.approx((0.72, 0.75), abs=0.04)
     assert figures["kendall"] == pytest.approx(0.604, abs=0.04)
     assert figures["intervals"] == {}
+
+
+def whole_file(variable: str, what: str) -> Path:
+    """A file of the user's, named by an environment variable; never read to fit or to choose anything."""
+    path = os.environ.get(variable)
+    if not path:
+        pytest.skip(f"{variable} names no file: {what}; it is not part of the project")
+    return Path(path)
+
+
+def test_the_released_scores_reproduce_the_printed_correlations(tmp_path: Path) -> None:
+    """METHODS §13.4: rows 1–200 are the caption benchmark, and only tau-b gives the printed .54."""
+    rows = pl.read_csv(whole_file("CURATION_ICC_ANNOTATIONS", "the 500 annotated captions of the ICC authors"))
+    first = rows.head(200)
+    expected = {200: (0.690917, 0.665157, 0.537922), 500: (0.724262, 0.748602, 0.604434)}
+    for table in (first, rows):
+        table.write_parquet(tmp_path / "rows.parquet")
+        result = curate("agree", tmp_path / "rows.parquet", tmp_path / "rows.parquet", "--json", "--resamples", "0")
+        figures = json.loads(result.output)["agreement"]
+        found = [figures[name] for name in ("pearson", "spearman", "kendall")]
+        assert found == pytest.approx(expected[table.height], abs=1e-5)
+    captions = first["caption"].to_list()
+    share = [sum(word.lower() in STOP_WORDS for word in words_of(text)) / len(words_of(text)) for text in captions]
+    assert (sum(x <= 0.2 for x in share), sum(x >= 0.2 for x in share)) == (16, 160)
+
+
+def test_the_whole_word_list_has_the_known_counts() -> None:
+    """METHODS §13.4: 39,954 entries, of which 2,896 are bigrams and 14,592 unigram nouns (the paper prints 14,562)."""
+    table = read_table(whole_file("CURATION_WORD_RATINGS", "the concreteness ratings of Brysbaert et al. 2014"))
+    bigrams = sum(str(two) in ("1", "1.0") for two in table["bigram"])
+    nouns = int(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list()).sum())
+    assert (table.height, bigrams, nouns) == (39_954, 2_896, UNIGRAM_NOUNS_OF_THE_FULL_LIST)
 
 
 def test_word_files_are_read_in_both_spellings(tmp_path: Path) -> None:

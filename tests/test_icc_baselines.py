@@ -218,7 +218,7 @@ def test_score_runs_an_optional_method_and_methods_says_which_are(tmp_path: Path
     arguments = ["score", "clip_stroop", str(tmp_path / "captions.txt"), "--out", str(tmp_path / "out.tsv")]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
-    assert "1 of 2 rows have a clip_stroop" in result.output
+    assert "1 of 2 rows have a value of clip_stroop" in result.output
     shown = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "250"}).output
     line = next(line for line in shown.splitlines() if line.startswith("clip_stroop"))
     assert "if named" in line

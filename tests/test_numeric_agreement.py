@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation_assets.numeric.agreement import _correlations_of_draws, _one_by_one, agreement
+from curation_assets.numeric.agreement import (
+    _correlations_of_draws,
+    _one_by_one,
+    agreement,
+    agreement_difference,
+    correlations,
+)
 from curation_assets.numeric.separation import roc_auc
 
 
@@ -74,6 +80,28 @@ def test_auc_is_the_share_of_pairs_in_order(rows: list[tuple[int, bool]]) -> Non
     pairs = [(p > q) + 0.5 * (p == q) for p in positives for q in negatives]
     values, is_positive = np.array([v for v, _ in rows]), np.array([p for _, p in rows])
     assert roc_auc(values, is_positive) == pytest.approx(np.mean(pairs))
+
+
+def test_a_difference_is_that_of_the_two_and_pairs_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    ratings = rng.integers(0, 4, 200).astype(float)
+    shared = rng.normal(size=200)  # noise that both have
+    good, poor = ratings + shared, ratings + shared + 0.5 * rng.normal(size=200)
+    found = agreement_difference(good, poor, ratings, np.random.default_rng(1), resamples=300)
+    first, second = agreement(good, ratings), agreement(poor, ratings)
+    assert found.kendall == pytest.approx(first.kendall - second.kendall)
+    assert found.intervals["pearson"][0] > 0, "the same rows on both sides: a small difference shows"
+    apart = [agreement(v, ratings, np.random.default_rng(1)).intervals["pearson"] for v in (good, poor)]
+    assert apart[0][0] < apart[1][1], "which two intervals of their own do not tell"
+    draws = np.random.default_rng(1).integers(0, 200, size=(300, 200))  # the slow twin
+    by_hand = [correlations(good[d], ratings[d])[0] - correlations(poor[d], ratings[d])[0] for d in draws]
+    assert found.intervals["pearson"] == pytest.approx(tuple(np.quantile(by_hand, [0.025, 0.975])))
+    none = agreement_difference(good, good * 2, ratings, np.random.default_rng(1), resamples=50)
+    assert none.intervals["spearman"] == (0.0, 0.0)
+    gap = agreement_difference(np.r_[good, np.nan], np.r_[poor, 1.0], np.r_[ratings, 1.0], rng, resamples=50)
+    assert (gap.n, gap.n_incomplete) == (200, 1)
+    with pytest.raises(ValueError, match=r"expected three \(N,\)"):
+        agreement_difference(good, poor[:3], ratings, rng)
 
 
 def test_resamples_by_matrices_are_resamples_one_by_one() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -70,6 +71,30 @@ def test_a_score_depends_on_the_caption_alone(student: Any) -> None:
     np.testing.assert_allclose(together, [student.score_captions([text])[0] for text in texts], atol=1e-5)
     np.testing.assert_allclose(student.score_captions(texts[::-1] * 2), np.tile(together[::-1], 2), atol=1e-5)
     assert student.score_captions([]).shape == (0,)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 256])
+def test_batch_size_and_order_of_a_file_change_no_score(tmp_path: Path, batch_size: int, student: Any) -> None:
+    """Through the command: rows stay where they were, duplicates agree, every gap says why."""
+    captions = [*ABSTRACT, "", *CONCRETE, ABSTRACT[0], "\t", "mug", CONCRETE[0], "long " * 300]
+    alone = {text: student.score_captions([text])[0] for text in set(captions) if text.strip()}
+    shipped = (Path(__file__).parents[1] / "curation_assets" / "profiles" / "embedded.yaml").read_text()
+    profile = tmp_path / "sized.yaml"
+    profile.write_text(shipped.replace("student: 256", f"student: {batch_size}"))
+    for name, lines in (("forward", captions), ("backward", captions[::-1])):
+        source, out = tmp_path / f"{name}.txt", tmp_path / f"{name}.parquet"
+        source.write_text("\n".join(lines) + "\n")
+        arguments = ["score", "icc", str(source), "--out", str(out), "--profile", str(profile)]
+        ran = CliRunner().invoke(app, arguments)
+        assert ran.exit_code == 0, ran.output
+        table = pl.read_parquet(out)
+        assert table["caption"].to_list() == lines
+        for row in table.iter_rows(named=True):
+            if row["caption"].strip():
+                assert row["icc"] == pytest.approx(alone[row["caption"]], abs=1e-5)
+                assert row["icc_reason"] is None
+            else:
+                assert (row["icc"], row["icc_reason"]) == (None, "empty_caption")
 
 
 def test_the_command_keeps_the_order_of_the_file(tmp_path: Path, student: Any) -> None:

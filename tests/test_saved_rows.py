@@ -1,6 +1,7 @@
 """A teacher killed inside a shard goes on from its last save, with the same numbers."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from curation_assets.flow import PoolContext, materialise_table, tables_of
 from curation_assets.methods import get_method
 from curation_assets.pools import add_pool
-from curation_assets.scoring import BrokenEngineError, score_samples
+from curation_assets.scoring import BrokenEngineError, score_file, score_samples, unfinished_folder
 from curation_assets.settings import load_settings
 from curation_assets.stores.saved_rows import SavedRows
 
@@ -72,6 +73,31 @@ def test_a_killed_run_asks_only_for_the_rest(tmp_path: Path) -> None:
     assert again.asked == []
 
 
+def test_a_run_stopped_by_hand_keeps_what_it_has(tmp_path: Path) -> None:
+    """Ctrl+C long before the first save is due."""
+
+    def stop_after(rows: int) -> Callable[[int], None]:
+        done = [0]
+
+        def advance(count: int) -> None:
+            done[0] += count
+            if done[0] >= rows:
+                raise KeyboardInterrupt
+
+        return advance
+
+    def run_with(decoder: CountingDecoder, progress: Callable[[int], None] | None) -> pl.DataFrame:
+        roles = {"semantic_decoder": decoder}
+        saved = SavedRows(tmp_path / "stopped")
+        return score_samples(get_method("sba"), samples(CAPTIONS), roles, batch_size=3, progress=progress, saved=saved)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_with(CountingDecoder(), stop_after(6))
+    rest = CountingDecoder()
+    assert run_with(rest, None).equals(run(CountingDecoder(), tmp_path / "whole", CAPTIONS))
+    assert rest.asked == CAPTIONS[6:]
+
+
 def test_failures_are_kept_with_their_reason_and_do_not_look_like_a_broken_engine(tmp_path: Path) -> None:
     captions = [*CAPTIONS, "a bad kite", "a bad boat"]
     with pytest.raises(KilledError):
@@ -99,6 +125,37 @@ def test_nothing_is_written_before_its_time(tmp_path: Path) -> None:
     assert not (tmp_path / "quick").exists()
 
 
+def test_a_stopped_command_over_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
+    """As `curate score`: input order, duplicates, blank lines and gaps are those of a run that nobody stopped."""
+    source, out = tmp_path / "captions.txt", tmp_path / "scores.parquet"
+    captions = [*CAPTIONS[:4], "", CAPTIONS[1], *CAPTIONS[4:]]
+    source.write_text("\n".join(captions) + "\n")
+    made_by = {"models": {"semantic_decoder": "counting"}}
+
+    def score(decoder: CountingDecoder, to: Path, **facts: object) -> pl.DataFrame:
+        roles = {"semantic_decoder": decoder}
+        options = {"batch_size": 3, "made_by": {**made_by, **facts}, "save_every_seconds": 0.0}
+        return score_file(get_method("sba"), source, to, roles, **options)  # type: ignore[arg-type]
+
+    whole = score(CountingDecoder(), tmp_path / "whole.parquet")
+    assert whole["caption"].to_list() == captions
+    with pytest.raises(KilledError):
+        score(CountingDecoder(dies_at=7), out)
+    assert not out.exists(), "half a file is no file"
+    assert unfinished_folder(out).is_dir()
+    rest = CountingDecoder()
+    assert score(rest, out).equals(whole)
+    assert len(rest.asked) == len(CAPTIONS) + 1 - 5  # rows 0–5 were saved, one of them blank
+    assert pl.read_parquet(out).equals(whole)
+    assert not unfinished_folder(out).exists()
+
+    with pytest.raises(KilledError):
+        score(CountingDecoder(dies_at=7), out)
+    other_model = CountingDecoder()
+    score(other_model, out, models={"semantic_decoder": "another"})
+    assert len(other_model.asked) == len(CAPTIONS) + 1, "what another model said is not taken over"
+
+
 class KillingProgress:
     """A reporter that ends the run after so many rows of the teacher."""
 
@@ -109,18 +166,22 @@ class KillingProgress:
     @contextlib.contextmanager
     def task(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
         def advance(count: int) -> None:
-            self.rows += count if name.startswith("sba") else 0
+            self.rows += count if name.startswith(("vba", "sba")) else 0
             if self.left is not None and self.rows >= self.left:
                 raise KilledError
 
         yield advance
 
 
-def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("teacher", ["vba", "sba"])
+def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path, teacher: str) -> None:
     """The shipped models through the flow: killed after two batches, resumed, equal to an uninterrupted run."""
+    table = f"teachers/{teacher}"
     profile = tmp_path / "small.yaml"
     shipped = (Path(__file__).parents[1] / "curation_assets" / "profiles" / "embedded.yaml").read_text()
-    profile.write_text(shipped.replace("semantic_decoder: 64", "semantic_decoder: 4"))
+    profile.write_text(
+        re.sub(r"(semantic_decoder|text_to_image): 64", r"\1: 4", shipped).replace("steps: 10", "steps: 2")
+    )
     pl.DataFrame({"caption": CAPTIONS}).write_csv(tmp_path / "captions.csv")
 
     def shard_after(home: Path, kill_after: int | None, every: float) -> PoolContext:
@@ -130,19 +191,19 @@ def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path) -> None:
         ctx = PoolContext.open(settings, "mine", progress=KillingProgress(kill_after))  # type: ignore[arg-type]
         tables = tables_of(ctx)
         raw = [name for name in tables if name.startswith("raw/")]
-        for name in (*raw, "teachers/distillation_fraction", "teachers/distillation_sample", "teachers/sba"):
+        for name in (*raw, "teachers/distillation_fraction", "teachers/distillation_sample", table):
             materialise_table(ctx, tables[name], SHARD if tables[name].grain == "shard" else None, tables=tables)
         return ctx
 
     whole = shard_after(tmp_path / "a", None, 60.0)
     with pytest.raises(KilledError):
         shard_after(tmp_path / "b", 8, 0.0)
-    unfinished = whole.store.__class__(tmp_path / "b" / "work" / "mine").unfinished_path("teachers/sba", SHARD)
+    unfinished = whole.store.__class__(tmp_path / "b" / "work" / "mine").unfinished_path(table, SHARD)
     saved = SavedRows(next(unfinished.iterdir())).read()
     assert saved is not None
     assert saved.height == 8
     resumed = shard_after(tmp_path / "b", None, 0.0)
-    first, second = (ctx.store.manifest("teachers/sba", SHARD) for ctx in (whole, resumed))
+    first, second = (ctx.store.manifest(table, SHARD) for ctx in (whole, resumed))
     assert first is not None
     assert second is not None
     assert first.content_sha256 == second.content_sha256

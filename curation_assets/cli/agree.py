@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import console, errors_as_sentences
+from curation_assets.numeric.agreement import AgreementDifference
 from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_LIST
 from curation_assets.ratings import (
     Joined,
@@ -17,6 +18,7 @@ from curation_assets.ratings import (
     join_ratings,
     only_unigram_nouns,
     rating_agreement,
+    rating_difference,
     read_table,
 )
 
@@ -44,6 +46,15 @@ def agree(
     word_benchmark: Annotated[
         bool, typer.Option("--word-benchmark", help="LABELS is a Brysbaert-format list: unigram nouns only.")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="A second file of scores of the same rows: is SCORES better beyond noise (paired bootstrap)?"
+        ),
+    ] = None,
+    against_column: Annotated[
+        str | None, typer.Option(help="Score column of --against; default as for SCORES.")
+    ] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap draws for the 95 % intervals; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -51,6 +62,10 @@ def agree(
     """Pearson, Spearman and Kendall tau-b of scores with ratings, with intervals and every lost row counted."""
     if resamples < 0:
         raise ValueError(f"resamples must be at least 0, got {resamples}")
+    if against is not None and (benchmark_rule is not None or not resamples):
+        raise ValueError(
+            "--against compares all rows by resampling: leave --benchmark-rule out and --resamples above 0"
+        )
     rated = read_table(labels)
     listed = rated.height
     if word_benchmark:
@@ -59,11 +74,35 @@ def agree(
     rng = np.random.default_rng(seed) if resamples else None
     found = rating_agreement(joined, rng, resamples=resamples, rule=benchmark_rule)
     notes = _notes(joined, found, listed if word_benchmark else None, benchmark_rule)
+    difference = None
+    if against is not None:
+        other = join_ratings(
+            read_table(against), rated, score_column=against_column, label_column=label_column, key=key
+        )
+        difference = rating_difference(joined, other, np.random.default_rng(seed), resamples=resamples)
+        notes.append(
+            f"difference: {joined.columns[0]} of {scores} minus {other.columns[0]} of {against}, "
+            f"on the {difference.n:,} captions, words or ids that both have"
+        )
     if as_json:
         content = {"scores": str(scores), "labels": str(labels), **_as_dict(joined, found), "notes": notes}
+        if difference is not None:
+            content["difference"] = asdict(difference)
         print(json.dumps(content, ensure_ascii=False, allow_nan=False))
         return
     _show(joined, found, notes)
+    if difference is not None:
+        _show_difference(difference)
+
+
+def _show_difference(found: AgreementDifference) -> None:
+    table = Table(title="Difference, paired bootstrap", title_justify="left", box=None, pad_edge=False)
+    for heading in ("correlation", "difference", "95 % low", "95 % high", ""):
+        table.add_column(heading, justify="left" if heading in ("correlation", "") else "right")
+    for name, (low, high) in found.intervals.items():
+        said = "within noise" if low <= 0 <= high else "beyond noise"
+        table.add_row(name, f"{getattr(found, name):+.4f}", f"{low:+.4f}", f"{high:+.4f}", said)
+    console.print(table)
 
 
 def _as_dict(joined: Joined, found: RatingAgreement) -> dict[str, object]:

@@ -13,7 +13,14 @@ from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
 from curation_assets.progress import reporter_for
 from curation_assets.roles import ROLES
-from curation_assets.scoring import DERIVING_ROLES, read_captions, score_file, with_parameters
+from curation_assets.scoring import (
+    DERIVING_ROLES,
+    described_settings,
+    read_captions,
+    score_file,
+    unfinished_folder,
+    with_parameters,
+)
 from curation_assets.settings import Profile
 
 
@@ -33,24 +40,36 @@ def score(
         list[str] | None, typer.Option("--role", help="Another model for a role: ROLE=ADDRESS (repeat).")
     ] = None,
 ) -> None:
-    """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason."""
+    """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason.
+
+    Finished rows are saved once a minute: a stopped run goes on where it was.
+    """
     from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
 
     chosen = get_method(method)
     addresses = profile_for_files(settings_from(None, profile).profile, role or [])
     rows = read_captions(source).height
     roles = {name: load_engine(name, addresses) for name in roles_asked(chosen, source)}
+    settings = addresses.methods.get(method, {})
+    made_by = {
+        "models": {name: vars(engine.identity) for name, engine in roles.items()},
+        "generation": {name: dict(addresses.generation.get(name, {})) for name in roles},
+        "settings": described_settings(chosen, settings),
+    }
+    if unfinished_folder(out).is_dir():
+        console.print(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept", soft_wrap=True)
     with reporter_for(console).task(method, rows) as advance:
         scored = score_file(
-            with_parameters(chosen, **addresses.methods.get(method, {})),
+            with_parameters(chosen, **settings),
             source,
             out,
             roles,
             batch_size=min((addresses.batch_size.get(name, 256) for name in roles), default=256),
             progress=advance,
+            made_by=made_by,
         )
     valued = scored[method].drop_nulls().len()
-    counted = f"{valued:,} of {scored.height:,} rows have a {method} ({chosen.unit})"
+    counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
     console.print(f"{counted}; written to {out}", highlight=False, soft_wrap=True)
     slope = _length_slope(scored, method)
     if slope is not None:

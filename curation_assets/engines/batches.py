@@ -2,8 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +23,26 @@ def by_length(texts: Sequence[str]) -> list[int]:
     return sorted(range(len(texts)), key=lambda position: -len(texts[position]))
 
 
+#: Of padded text in one batch, about 8,000 tokens: 50 MB in the widest layer of MiniLM, whatever long texts turn up.
+CHARACTERS_AT_ONCE = 32_768
+
+
+def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    """Positions of `texts` from long to short in batches of at most `size` texts and, padded to their longest, at most
+    CHARACTERS_AT_ONCE (a longer text goes alone). Raises ValueError for a size below 1.
+    """
+    if size < 1:
+        raise ValueError(f"batch size must be at least 1, got {size}")
+    batch: list[int] = []
+    for position in by_length(texts):
+        if batch and (len(batch) == size or (len(batch) + 1) * len(texts[batch[0]]) > CHARACTERS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(position)
+    if batch:
+        yield batch
+
+
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Distinct strings in order of appearance, and for each input the position of its string there."""
     positions: dict[str, int] = {}
@@ -36,24 +56,43 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
     `encode`: list of n texts → (n, ...) tensor. An empty input is refused by the caller.
     """
     distinct, inverse = unique_texts(texts)
-    order = by_length(distinct)
-    encoded = torch.cat([encode([distinct[i] for i in batch]) for batch in chunks(order, batch_size)])  # (U, ...)
+    batches = list(batches_by_length(distinct, batch_size))
+    order = [position for batch in batches for position in batch]
+    encoded = torch.cat([encode([distinct[i] for i in batch]) for batch in batches])  # (U, ...)
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return encoded[back[torch.tensor(inverse)]]
 
 
-def autocast(device: str) -> contextlib.AbstractContextManager[object]:
-    """fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
-    if device == "cpu":
+#: The setting `precision` of a role; "auto" is what `autocast` and `weights_dtype` take on a device by themselves.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def asked_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
+    """The setting `precision` (float32, bfloat16, float16); None for "auto" and where it is left out.
+
+    Raises ValueError for another word.
+    """
+    name = settings.get("precision", "auto")
+    if name != "auto" and name not in PRECISIONS:
+        raise ValueError(f"precision must be auto or one of {', '.join(PRECISIONS)}, got {name!r}")
+    return PRECISIONS.get(name)
+
+
+def autocast(device: str, precision: torch.dtype | None = None) -> contextlib.AbstractContextManager[object]:
+    """Mixed precision around weights in fp32. None: fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
+    if precision is None and device != "cpu":
+        precision = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if precision in (None, torch.float32):
         return contextlib.nullcontext()
-    dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.autocast(device, dtype=dtype)
+    return torch.autocast(device, dtype=precision)
 
 
-def weights_dtype(device: str) -> torch.dtype:
-    """Precision in which large generative models are held: fp32 on CPU, fp16 on CUDA as the papers' scripts do."""
-    return torch.float32 if device == "cpu" else torch.float16
+def weights_dtype(device: str, settings: Mapping[str, Any]) -> torch.dtype:
+    """Precision in which a large generative model is held: the role's setting `precision`, else fp32 on CPU and fp16
+    on CUDA as the papers' scripts do.
+    """
+    return asked_precision(settings) or (torch.float32 if device == "cpu" else torch.float16)
 
 
 def quiet_loading() -> None:

@@ -221,8 +221,8 @@ FAMILIES: dict[str, type[PreTrainedModel]] = {
 def load(request: EngineRequest) -> CaptionEngine:
     """The captioner in a folder (embedded:, path:, hub:), by the model_type of its config.json.
 
-    Settings: prompt, top_p, top_k, temperature, repetition_penalty, min_new_tokens, max_new_tokens.
-    Raises ValueError for another model_type, or a prompt for a family that takes none.
+    Settings: prompt, top_p, top_k, temperature, repetition_penalty, min_new_tokens, max_new_tokens,
+    precision. Raises ValueError for another model_type, or a prompt for a family that takes none.
     """
     quiet_loading()
     folder = local_folder(request.address)
@@ -232,7 +232,7 @@ def load(request: EngineRequest) -> CaptionEngine:
             f"{request.address.text}: role captioner takes model_type {', '.join(FAMILIES)}; "
             f"{folder} has {model_type!r}"
         )
-    dtype = weights_dtype(request.device)
+    dtype = weights_dtype(request.device, request.settings)
     model: Any = FAMILIES[model_type].from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=dtype, attn_implementation="eager"
     )

@@ -114,8 +114,8 @@ def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
 def load(request: EngineRequest) -> SemanticDecoderEngine:
     """Language model, bridge and CLIP text tower behind embedded:, path: or hub: addresses.
 
-    Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, text_encoder and bridge
-    (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.
+    Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, precision, text_encoder
+    and bridge (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.
     """
     quiet_loading()
     folder = local_folder(request.address)
@@ -132,7 +132,7 @@ def load(request: EngineRequest) -> SemanticDecoderEngine:
         folder,
         local_files_only=True,
         use_safetensors=True,
-        dtype=weights_dtype(request.device),
+        dtype=weights_dtype(request.device, request.settings),
         attn_implementation="eager" if request.device == "cpu" else "sdpa",
     )
     language_model.to(request.device).eval()

@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, by_length, chunks, quiet_loading, unique_texts
+from curation_assets.engines.batches import asked_precision, autocast, by_length, chunks, quiet_loading, unique_texts
 from curation_assets.roles import ModelIdentity
 
 BLANKS = re.compile(r"\s+")
@@ -26,15 +26,25 @@ class BertScoreEngine:
     """
 
     def __init__(
-        self, identity: ModelIdentity, model: Any, tokenizer: Any, layer: int, batch_size: int, device: str
+        self,
+        identity: ModelIdentity,
+        model: Any,
+        tokenizer: Any,
+        layer: int,
+        batch_size: int,
+        device: str,
+        precision: torch.dtype | None = None,
     ) -> None:
-        """`layer`: how many layers run; the hidden state after the last of them is matched."""
+        """`layer`: how many layers run; the hidden state after the last of them is matched. `precision`: see
+        `batches.autocast`.
+        """
         self.identity = identity
         self.model = model
         self.tokenizer = tokenizer
         self.layer = layer
         self.batch_size = batch_size
         self.device = device
+        self.precision = precision
         self.context_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
         if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
             # these number positions from pad_token_id + 1
@@ -79,7 +89,7 @@ class BertScoreEngine:
                 return_tensors="pt",
             )
             mask = tokens.attention_mask.bool()  # (B, T)
-            with autocast(self.device):
+            with autocast(self.device, self.precision):
                 hidden = self.model(
                     input_ids=tokens.input_ids.to(self.device),
                     attention_mask=tokens.attention_mask.to(self.device),
@@ -139,6 +149,7 @@ def load(request: EngineRequest) -> BertScoreEngine:
     """An encoder (BERT, RoBERTa, MiniLM) for BERTScore: embedded:bertscore-minilm, path: or hub:.
 
     Setting `layer`: how many layers run, all if left out (hub:roberta-large: 17). Layers above are dropped.
+    Setting `precision`: of the arithmetic (auto, float32, bfloat16, float16).
     Raises ValueError for a layer that the model does not have.
     """
     quiet_loading()
@@ -169,4 +180,5 @@ def load(request: EngineRequest) -> BertScoreEngine:
         layer,
         request.batch_size,
         request.device,
+        asked_precision(request.settings),
     )

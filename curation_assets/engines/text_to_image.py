@@ -44,7 +44,7 @@ class DiffusionEngine:
 
     @torch.inference_mode()
     def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
-        """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width).
+        """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width, precision).
 
         Captions are padded to the text encoder's context, so a neighbour's length has no effect; longer ones
         are cut. Raises ValueError when there is not one seed per caption.
@@ -80,7 +80,7 @@ def load(request: EngineRequest) -> DiffusionEngine:
     folder = local_folder(request.address)
     if not (folder / "model_index.json").is_file():
         raise ValueError(f"{request.address.text}: {folder} holds no model_index.json; expected a diffusers folder")
-    dtype = weights_dtype(request.device)
+    dtype = weights_dtype(request.device, request.settings)
     text_folder, tokenizer_folder = folder / "text_encoder", folder / "tokenizer"
     if "text_encoder" in request.companions:
         text_folder = tokenizer_folder = local_folder(request.companions["text_encoder"])

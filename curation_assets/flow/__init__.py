@@ -19,10 +19,10 @@ from curation_assets.lineage.versions import VersionBook
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.pools import Pool, discover_shards, load_pool
 from curation_assets.progress import ProgressReporter, Silent
-from curation_assets.scoring import with_parameters
+from curation_assets.scoring import described_settings, with_parameters
 from curation_assets.settings import Profile, Settings
 from curation_assets.stages import STAGES, check_reads_forward, stage_position
-from curation_assets.stores.content_hash import config_sha256, file_sha256
+from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.shard_store import Materialised, ShardStore
 
@@ -94,11 +94,7 @@ class PoolContext:
     def method_config(self, name: str) -> dict[str, Any]:
         """Settings of a method as its manifests record them; of a setting that names a file also its content."""
         settings = dict(self.profile.methods.get(name, {}))
-        file_settings = all_methods()[name].file_settings if name in all_methods() else {}
-        for setting in file_settings:
-            if setting in settings:
-                settings[f"{setting}_sha256"] = file_sha256(Path(str(settings[setting])).expanduser())
-        return settings
+        return described_settings(all_methods()[name], settings) if name in all_methods() else settings
 
     def engines(self, roles: Iterable[str]) -> dict[str, Any]:
         """The engines that fill `roles`, loaded once per process."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
+NAMES = ("pearson", "spearman", "kendall")
 MATRIX_LIMIT = 1500  # pairs up to which resamples are correlated all at once; an (N, N) float64 matrix is 18 MB
 
 
@@ -62,11 +63,52 @@ def agreement(
         tail = (1 - confidence) / 2
         # A resample may be constant (few pairs, many ties): it has no correlation and is left out.
         bounds = np.nanquantile(draws, [tail, 1 - tail], axis=0)  # (2, 3)
-        intervals = {
-            name: (float(bounds[0, column]), float(bounds[1, column]))
-            for column, name in enumerate(("pearson", "spearman", "kendall"))
-        }
+        intervals = {name: (float(bounds[0, column]), float(bounds[1, column])) for column, name in enumerate(NAMES)}
     return Agreement(*point, n=len(x), n_incomplete=int((~is_complete).sum()), intervals=intervals)
+
+
+@dataclass(frozen=True)
+class AgreementDifference:
+    """How much better one number agrees with ratings than another on the same pairs: three differences in [-2, 2]."""
+
+    pearson: float
+    spearman: float
+    kendall: float  # of the two tau-b
+    n: int
+    n_incomplete: int  # rows left out because one of the three is NaN
+    intervals: dict[str, tuple[float, float]]  # bootstrap percentiles; one that holds 0 tells nothing apart
+
+
+def agreement_difference(
+    values: np.ndarray,
+    others: np.ndarray,
+    ratings: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+) -> AgreementDifference:
+    """Agreement of `values` minus that of `others`, (N,) each, with a paired bootstrap (Efron & Tibshirani 1993 §16).
+
+    Every resample draws rows, and both sides are judged on the same rows: what makes one set of captions easy for both
+    cancels out. Raises ValueError as `agreement` does.
+    """
+    values, others, ratings = (np.asarray(side, dtype=np.float64) for side in (values, others, ratings))
+    if not values.shape == others.shape == ratings.shape:
+        raise ValueError(f"expected three (N,), got {values.shape}, {others.shape} and {ratings.shape}")
+    is_complete = np.isfinite(values) & np.isfinite(others) & np.isfinite(ratings)
+    x, z, y = values[is_complete], others[is_complete], ratings[is_complete]
+    first, second = agreement(x, y), agreement(z, y)  # refuses what has no correlation
+    rows = rng.integers(0, len(y), size=(resamples, len(y)))  # (R, N)
+    draws = _correlations_of_draws if len(y) <= MATRIX_LIMIT else _one_by_one
+    tail = (1 - confidence) / 2
+    bounds = np.nanquantile(draws(x, y, rows) - draws(z, y, rows), [tail, 1 - tail], axis=0)  # (2, 3)
+    return AgreementDifference(
+        *(getattr(first, name) - getattr(second, name) for name in NAMES),
+        n=len(y),
+        n_incomplete=int((~is_complete).sum()),
+        intervals={name: (float(bounds[0, i]), float(bounds[1, i])) for i, name in enumerate(NAMES)},
+    )
 
 
 def _one_by_one(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:

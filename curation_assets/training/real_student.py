@@ -31,7 +31,7 @@ from curation_assets.bank import vocabulary
 from curation_assets.engines import load_engine, resolve_address
 from curation_assets.engines.identities import file_sha256
 from curation_assets.engines.sentence_layers import load_layers
-from curation_assets.numeric.agreement import agreement, correlations
+from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
 from curation_assets.ratings import read_table
 from curation_assets.settings import Profile, load_profile
@@ -55,6 +55,7 @@ HIDDEN, EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 128, 4, 512, 2e-3, 1e-2
 RATING_MAX = 3
 FOLDS, REPEATS, RESAMPLES = 10, 3, 2_000
 TEACHERS = ("scene_bank", "sentence_bottleneck")
+AGAINST_PUBLISHED = "student minus published student, paired, first repeat"
 
 
 @dataclass(frozen=True)
@@ -295,9 +296,12 @@ def run(setup: Setup, shared: Path) -> None:
         **{name: described(values[None], ratings) for name, values in single.items()},
         **{name: described(values, ratings) for name, values in measured.items()},
         "published student": described(published[None], ratings),
+        AGAINST_PUBLISHED: difference(measured["student"][0], published, ratings),
     }
     for name, facts in quality.items():
         print(f"{name:22s}", {k: facts[k] for k in ("pearson", "spearman", "kendall")}, facts["intervals"])
+    columns = {name: values[0] for name, values in measured.items()} | {"published": published, "rating": ratings}
+    pl.DataFrame({"caption": rated, **columns}).write_parquet(setup.work / "out_of_fold.parquet")  # for curate agree
 
     final = calibrate(labelled, ratings)
     head = student_of(final, "distil")
@@ -392,6 +396,16 @@ def described(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
         **{name: round(float(x), 4) for name, x in zip(("pearson", "spearman", "kendall"), points, strict=True)},
         "n": len(ratings),
         "intervals": {name: [round(low, 3), round(high, 3)] for name, (low, high) in spread.intervals.items()},
+    }
+
+
+def difference(values: np.ndarray, others: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
+    """Agreement of (N,) values minus that of others, with paired bootstrap intervals (95 %)."""
+    found = agreement_difference(values, others, ratings, np.random.default_rng(0), resamples=RESAMPLES)
+    return {
+        **{name: round(getattr(found, name), 4) for name in found.intervals},
+        "n": found.n,
+        "intervals": {name: [round(low, 3), round(high, 3)] for name, (low, high) in found.intervals.items()},
     }
 
 
