@@ -41,6 +41,7 @@ WORD_RATINGS = SHARED / "words/concreteness_ratings_half.tsv"
 TARGET_SCENES, TARGET_SEED = 100, 977  # whose captions relatedness relates to: a stream of their own
 PHYSICAL_ENTITY = 1930  # WordNet 3.0
 SCENE_SIDE_PX = 100  # scenes are 128 px wide: limits for photographs of the web would drop all of them
+TEACHER_SAMPLE = 400  # samples that the teachers score: a drawing each
 LAION_SHARE = 0.5  # of all samples pass laion_filter's cosine here: .28 belongs to OpenAI's ViT-B/32 (METHODS §4)
 
 
@@ -101,7 +102,13 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
     without |= dict.fromkeys(skip, "left out by --skip")
     named = [name for name, one in all_methods().items() if one.stage == "signals" and name not in without]
     given = {name: one for name, one in given.items() if name in named}
-    options |= {"methods": named, "downstream": False, "duplicates": True, "image_clusters": max(8, size // 16)}
+    options |= {
+        "distillation_size": TEACHER_SAMPLE,
+        "methods": named,
+        "downstream": False,
+        "duplicates": True,
+        "image_clusters": max(8, size // 16),
+    }
     settings = with_methods(settings, given)
     add_world_pool(settings, "kinds", size=size, seed=seed, shard_size=-(-size // 2), options=options)
     if "laion_filter" in named:
