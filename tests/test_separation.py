@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curation_assets.evaluations.separation import KINDS, MADE_FOR, NO_PLANTED_KIND, in_order, verdict_of
+from curation_assets.evaluations.separation import KINDS, KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND, in_order, verdict_of
 from curation_assets.flow import tables_of
 from curation_assets.flow.downstream import read_truth
 from curation_assets.flow.fused import recipes
@@ -53,6 +53,8 @@ def test_what_methods_are_made_for_names_what_exists() -> None:
     assert set(MADE_FOR) | set(NO_PLANTED_KIND) <= {*all_methods(), *(model.name for model in recipes().values())}
     assert set(KINDS) == set(CAPTION_FOR) - {"clean"}
     assert {kind for kinds in MADE_FOR.values() for kind in kinds} <= set(KINDS)
+    assert all(kind in MADE_FOR[method] for method, kind in KNOWN_LIMITS)
+    assert not set(MADE_FOR) & set(NO_PLANTED_KIND)
     assert in_order(["odd_size", "new", "mismatched"]) == ["mismatched", "odd_size", "new"]
 
 

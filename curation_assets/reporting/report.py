@@ -13,7 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 import curation_assets
-from curation_assets.evaluations.separation import KINDS, MADE_FOR, NO_PLANTED_KIND, in_order
+from curation_assets.evaluations.separation import KINDS, KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND, in_order
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.distilled import fuse_on, labelled_table, read_weights
 from curation_assets.flow.duplicates import TABLE as DUPLICATES
@@ -170,7 +170,11 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
         "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
         "made_for": [(name, [kind for kind in MADE_FOR.get(name, ()) if kind in shown]) for name in methods],
         "no_kind": NO_PLANTED_KIND,
-        "failing": [row for row in rows if row["verdict"] == "does not"],
+        "failing": [
+            {**row, "why": KNOWN_LIMITS.get((row["method"], row["kind"]))}
+            for row in rows
+            if row["verdict"] == "does not"
+        ],
         "gaps": [row for row in rows if row["is_made_for"] and row["auc"] is None],
     }
 
