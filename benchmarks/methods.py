@@ -104,8 +104,9 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
     named = [name for name, one in all_methods().items() if one.stage == "signals" and name not in without]
     given = {name: one for name, one in given.items() if name in named}
     options |= {
-        "distillation_size": TEACHER_SAMPLE,
         "methods": named,
+        "distil": not {"vba", "sba"} & set(skip),
+        "distillation_size": TEACHER_SAMPLE,
         "downstream": False,
         "duplicates": True,
         "image_clusters": max(8, size // 16),

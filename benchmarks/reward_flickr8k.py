@@ -19,12 +19,13 @@ import numpy as np
 import polars as pl
 
 from curation_assets.engines import load_engine
+from curation_assets.engines.reward_model import RewardEngine
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.numeric.rankings import preference_accuracy
 from curation_assets.rankings import RankedImage, load_ranked_image, read_rankings
 from curation_assets.reward import RankedFeatures, RewardRecipe, ranked_features, train_reward_model
-from curation_assets.settings import Profile, load_profile
+from curation_assets.settings import load_profile
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 200
@@ -54,7 +55,7 @@ def clip_scores(path: Path, ranked: Sequence[RankedImage], encoder: Any) -> list
 
 
 def rewards_across_folds(
-    features: RankedFeatures, ranked: Sequence[RankedImage], folds: int, recipe: RewardRecipe, profile: Profile
+    features: RankedFeatures, ranked: Sequence[RankedImage], folds: int, recipe: RewardRecipe, encoder: Any
 ) -> list[np.ndarray]:
     """Rewards of every image by a model that never saw it."""
     fold_of = np.array([int(unit_interval_of(sample_id_of(one.image, ""), "folds") * folds) for one in ranked])
@@ -67,8 +68,9 @@ def rewards_across_folds(
         training = RankedFeatures(features.features[chosen], starts, [ranked[i].ranks for i in seen])
         with tempfile.TemporaryDirectory() as temporary:
             out = Path(temporary)
-            train_reward_model(training, out, recipe, pair_encoder=profile.address("pair_encoder"), facts={})
-            model: Any = load_engine("reward_model", profile.with_roles(reward_model=f"path:{out}"))
+            train_reward_model(training, out, recipe, pair_encoder=encoder.identity.address, facts={})
+            # the features are at hand: the engine's own head, without loading the frozen encoder again
+            model = RewardEngine(encoder.identity, encoder, out, batch_size=64, device="cpu")
             for i in np.flatnonzero(fold_of == fold):
                 rewards[i] = model.reward_features(features.features[rows[i]])
     return rewards
@@ -92,8 +94,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data")
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=4000)
-    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--updates", type=int, default=1500)
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--role", action="append", default=[], help="another model for a role: ROLE=ADDRESS (repeat)")
     given = parser.parse_args()
     profile = load_profile("embedded").with_roles(**dict(text.split("=", 1) for text in given.role))
@@ -117,10 +119,10 @@ def main() -> None:
             for activation in ("none", "relu"):
                 recipe = RewardRecipe(given.updates, given.learning_rate, 0.01, activation)
                 scores[f"reward, trained on the other images ({activation})"] = rewards_across_folds(
-                    features, ranked, given.folds, recipe, profile
+                    features, ranked, given.folds, recipe, pairs
                 )
             for name, one in scores.items():
-                rows.append({"captions": which, **judged(name, one, ranked)})
+                rows.append({"captions": which, "updates": given.updates, **judged(name, one, ranked)})
                 print(rows[-1], flush=True)
     table = pl.DataFrame(rows)
     RESULTS.mkdir(exist_ok=True)
