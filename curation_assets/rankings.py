@@ -29,7 +29,22 @@ class RankedImage:
 
 
 def read_rankings(path: Path) -> list[RankedImage]:
-    """Images of a ranking file with at least two captions, sorted by name.
+    """Images of a ranking file with at least two captions, sorted by name; the ranks of several raters are averaged.
+
+    Raises ValueError where no image has two captions, and as `read_ranks_by_rater`.
+    """
+    found = [
+        RankedImage(image, captions, tuple(mean_ranks(list(ranks.values()))))
+        for image, (captions, ranks) in read_ranks_by_rater(path).items()
+        if len(captions) > 1
+    ]
+    if not found:
+        raise ValueError(f"{path}: no image has two captions; there is nothing to rank")
+    return found
+
+
+def read_ranks_by_rater(path: Path) -> dict[str, tuple[tuple[str, ...], dict[str, np.ndarray]]]:
+    """Image → (captions, rater → (K,) ranks), sorted by image. A rater's later ranks of a caption replace earlier ones.
 
     Raises ValueError for a missing column, a rank or rating that is no number, or a rater who left captions of an
     image unranked; what `read_table` raises for the file.
@@ -43,21 +58,18 @@ def read_rankings(path: Path) -> list[RankedImage]:
     broken = rows.filter(pl.col("n").is_null() | pl.col("n").is_nan() | pl.col("image").is_null())
     if broken.height:
         raise ValueError(f"{path}: {value} must be a number in every row, got {table[value][0]!r} and the like")
-    found = []
+    found: dict[str, tuple[tuple[str, ...], dict[str, np.ndarray]]] = {}
     for (image,), group in sorted(rows.group_by("image", maintain_order=True), key=lambda pair: str(pair[0][0])):
         captions = group["caption"].unique(maintain_order=True).to_list()
-        ranks: list[np.ndarray] = []
+        ranks: dict[str, np.ndarray] = {}
         for (who,), mine in group.group_by("who", maintain_order=True):
             numbers = dict(mine.select("caption", "n").iter_rows())
             if set(numbers) != set(captions):
                 raise ValueError(f"{path}: rater {who!r} ranked {len(numbers)} of {len(captions)} captions of {image}")
             values = np.array([numbers[caption] for caption in captions])
             # ratings are turned into ranks: 1 + how many captions are rated higher
-            ranks.append(values if value == "rank" else 1.0 + (values[None, :] > values[:, None]).sum(axis=1))
-        if len(captions) > 1:
-            found.append(RankedImage(str(image), tuple(captions), tuple(mean_ranks([one.tolist() for one in ranks]))))
-    if not found:
-        raise ValueError(f"{path}: no image has two captions; there is nothing to rank")
+            ranks[str(who)] = values if value == "rank" else 1.0 + (values[None, :] > values[:, None]).sum(axis=1)
+        found[str(image)] = (tuple(captions), ranks)
     return found
 
 

@@ -1,6 +1,7 @@
 """SQL models: one DuckDB statement per file; references, order, version and lineage come from the parsed statement."""
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ class SqlModel:
     columns: tuple[str, ...]  # output columns in order
     column_lineage: Mapping[str, list[tuple[str, str]]]  # output column → [("stage/name", column)]
     is_per_shard: bool  # '-- applied: per shard': row by row, so one shard needs no other
+    parameters: Mapping[str, float]  # '-- parameter: alpha 0.5' → default of $alpha
     code_version: str  # sha256 of the normalised syntax tree: comments, case of keywords, white space do not count
 
     @property
@@ -124,8 +126,11 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         raise SqlModelError(f"{path}: the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
-    grain, tests, is_per_shard = _header(text, path)
+    grain, tests, is_per_shard, parameters = _header(text, path)
     statement = _one_select(text, path)
+    used = {parameter.name for parameter in statement.find_all(exp.Placeholder)}
+    if used != set(parameters):
+        raise SqlModelError(f"{path}: parameters in the header {sorted(parameters)}, in the statement {sorted(used)}")
     references = _references(statement, path)
     for reference in references:
         if reference == f"{stage}.{name}":
@@ -150,18 +155,33 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         columns=tuple(column_lineage),
         column_lineage=column_lineage,
         is_per_shard=is_per_shard,
+        parameters=parameters,
         code_version=hashlib.sha256(canonical.encode()).hexdigest(),
     )
 
 
-def run_model(model: SqlModel, connection: "duckdb.DuckDBPyConnection") -> pl.DataFrame:
-    """The model's table, from a connection that has its references as `stage.name`.
+def run_model(
+    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float] | None = None
+) -> pl.DataFrame:
+    """The model's table, from a connection that has its references as `stage.name`; `parameters` replace defaults.
 
-    Rows are sorted by the first `unique` test's columns, so that the same input gives the same bytes.
+    Rows are sorted by the first `unique` test's columns, so that the same input gives the same bytes. Raises
+    SqlModelError as `with_defaults`.
     """
-    frame = connection.sql(model.text).pl()
+    frame = connection.sql(model.text, params=with_defaults(model, parameters or {})).pl()
     keys = next((test.columns for test in model.tests if test.kind == "unique"), None)
     return frame if keys is None else frame.sort(keys)
+
+
+def with_defaults(model: SqlModel, given: Mapping[str, float]) -> dict[str, float]:
+    """Every parameter of the model. Raises SqlModelError for one that it has not, or that is no finite number."""
+    unknown = sorted(set(given) - set(model.parameters))
+    if unknown:
+        raise SqlModelError(f"{model.key} has no parameters {unknown}; it has {sorted(model.parameters) or 'none'}")
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise SqlModelError(f"{model.key}: parameter {name} must be a number, got {value!r}")
+    return {**model.parameters, **{name: float(value) for name, value in given.items()}}
 
 
 def check_tests(model: SqlModel, frame: pl.DataFrame) -> list[SqlTestResult]:
@@ -186,14 +206,15 @@ def output_schema(model: SqlModel, inputs: Mapping[str, Mapping[str, str]]) -> d
             columns = ", ".join(f'"{column}" {kind}' for column, kind in inputs[reference].items())
             connection.execute(f'create schema if not exists "{stage}"')
             connection.execute(f'create table "{stage}"."{name}" ({columns})')
-        relation = connection.sql(model.text)
+        relation = connection.sql(model.text, params=dict(model.parameters))
         return {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
 
 
-def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool]:
-    """Grain sentence, tests and whether it is applied per shard, from the comment lines before the statement."""
+def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool, dict[str, float]]:
+    """Grain, tests, whether it is applied per shard, and parameters, from the comments before the statement."""
     grain: str | None = None
     tests: list[SqlTest] = []
+    parameters: dict[str, float] = {}
     is_per_shard = False
     for line in text.splitlines():
         if not line.strip():
@@ -207,6 +228,11 @@ def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool]:
             grain = comment.removeprefix("Grain:").strip()
         elif comment.startswith("test:"):
             tests.append(_parse_test(comment.removeprefix("test:").split(), path))
+        elif comment.startswith("parameter:"):
+            told = re.fullmatch(r"parameter: ([a-z][a-z0-9_]*) (-?[0-9]*\.?[0-9]+)", comment)
+            if told is None:
+                raise SqlModelError(f"{path}: a parameter reads '-- parameter: NAME NUMBER', got {comment!r}")
+            parameters[told.group(1)] = float(told.group(2))
         elif comment.startswith("applied:"):
             if comment != "applied: per shard":
                 raise SqlModelError(
@@ -215,7 +241,7 @@ def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool]:
             is_per_shard = True
     if not grain:
         raise SqlModelError(f"{path}: the file must begin with a comment '-- Grain: one row per …'")
-    return grain, tuple(tests), is_per_shard
+    return grain, tuple(tests), is_per_shard, parameters
 
 
 def _parse_test(words: list[str], path: Path) -> SqlTest:

@@ -11,7 +11,7 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.datacomp import broken_caption_rule, broken_image_based_caption_rule, broken_size_rule
 from curation_assets.numeric.selection import select_compat, select_threshold, select_top_fraction
 from curation_assets.roles import LanguageIdentifier
-from curation_assets.scoring import score_file, score_samples
+from curation_assets.scoring import score_file, score_samples, with_parameters
 from curation_assets.settings import load_profile
 
 SHARED = Path(__file__).parents[2] / "shared/data"
@@ -47,6 +47,18 @@ def test_caption_rules(caption, basic, image_based):
 )
 def test_size_rules(width, height, broken):
     assert broken_size_rule(width, height) == broken
+
+
+def test_limits_of_size_are_settings() -> None:
+    method = get_method("datacomp_basic")
+    sizes = {"original_width": [128, 99, 400], "original_height": [128, 128, 100]}
+    given = {"caption": ["a red kite"] * 3, "language_identifier": method.example.roles["language_identifier"]}
+    assert method.function(**given, **sizes).details["rule"] == ["too_small"] * 3
+    settled = with_parameters(method, min_side_px=100, max_aspect_ratio=4).function(**given, **sizes)
+    assert settled.value.tolist() == [1, 0, 1]
+    assert settled.details["rule"] == [None, "too_small", None]
+    with pytest.raises(ValueError, match="must be at least 1"):
+        broken_size_rule(10, 10, min_side_px=0)
 
 
 def test_the_first_broken_rule_is_told_with_its_value():

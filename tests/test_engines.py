@@ -55,6 +55,7 @@ from curation_assets.engines.addresses import HUB_IGNORED, HUB_PATTERNS, WEIGHTS
 from curation_assets.engines.batches import CHARACTERS_AT_ONCE, batches_by_length
 from curation_assets.engines.nucleus import SeededNucleus, nucleus, row_uniforms
 from curation_assets.engines.text_similarity import greedy_f1
+from curation_assets.methods import get_method
 from curation_assets.roles import ROLES
 from curation_assets.settings import Profile, load_profile
 
@@ -844,6 +845,43 @@ def test_minilm_is_normalised_and_blind_to_neighbours() -> None:
     )
     assert dog @ puppy > dog @ tax + 0.3
     assert engine.embed_sentences([]).shape == (0, 384)
+
+
+@pytest.mark.parametrize("has_dense", [False, True], ids=["paraphrase-multilingual-MiniLM", "distiluse"])
+def test_multilingual_encoders_by_address_are_normalised(tmp_path: Path, has_dense: bool) -> None:
+    """The two layouts of SIEVE's multilingual encoders, neither of unit norm by itself (METHODS §2.4)."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Pooling, Transformer
+    from transformers import BertTokenizer, DistilBertConfig, DistilBertModel
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ein", "roter", "drachen", "a", "red", "kite"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(words), "max_position_embeddings": 32}
+    inner = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = (
+        DistilBertModel(DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=16, **sizes))
+        if has_dense
+        else BertModel(BertConfig(**inner, **sizes))
+    )
+    model.save_pretrained(tmp_path / "words")
+    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "words")
+    modules = [Transformer(str(tmp_path / "words")), Pooling(16)]
+    if has_dense:
+        modules.append(Dense(16, 8, activation_function=torch.nn.Tanh()))
+    library = SentenceTransformer(modules=modules, device="cpu")
+    library.save(str(tmp_path / "encoder"))
+    engine = load_engine("sentence_encoder", profile_of("sentence_encoder", f"path:{tmp_path / 'encoder'}"))
+    texts = ["ein roter drachen", "a red kite"]
+    vectors = engine.embed_sentences(texts)
+    assert vectors.shape == (2, 8 if has_dense else 16)
+    plain = library.encode(texts)
+    assert abs(np.linalg.norm(plain, axis=1) - 1).min() > 0.05, "what the model gives is not of unit length"
+    np.testing.assert_allclose(vectors, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-5)
+    scored = get_method("sieve").function(
+        caption=["ein roter drachen"], generated_captions=[["a red kite"]], sentence_encoder=engine
+    )
+    assert scored.value[0] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
 
 
 BERTSCORE_FOLDERS: dict[str, Callable[[Path], tuple[str, str, int]]] = {

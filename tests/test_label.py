@@ -21,7 +21,7 @@ from curation_assets.flow.teachers import read_labels
 from curation_assets.labelling.drawing import draw_for_rating
 from curation_assets.labelling.ratings_log import RatingsLog, merge_ratings, rating_matrix, read_ratings
 from curation_assets.labelling.session import LabellingSession
-from curation_assets.labelling.web import LabellingServer
+from curation_assets.labelling.web import LabellingServer, LocalPageServer
 from curation_assets.numeric.plane_sampling import sample_plane
 from curation_assets.numeric.rater_agreement import krippendorff_alpha, weighted_kappa
 from curation_assets.pools import add_pool
@@ -219,7 +219,7 @@ def server(tmp_path: Path) -> Iterator[LabellingServer]:
         thread.join()
 
 
-def call(server: LabellingServer, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
+def call(server: LocalPageServer, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     sent = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
     connection.request(method, path, None if content is None else json.dumps(content), sent)

@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
 from curation_assets.methods import Example, Method, Values, get_method
 from curation_assets.numeric.identity import seed_of
 from curation_assets.scoring import (
@@ -190,6 +192,27 @@ def test_score_file_keeps_order_rows_and_columns(tmp_path: Path, suffix: str) ->
     written = readers[suffix](tmp_path / f"out{suffix}")
     assert written["word_count"].cast(pl.Float64).to_list() == [2.0, 0.0, 3.0]
     assert written["caption"].to_list()[0] == 'a "b'
+
+
+def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: Path) -> None:
+    """`curate score sieve FILE`: the shipped MiniLM weights, and no captioner: the profile has none."""
+    (tmp_path / "given.csv").write_text(
+        'caption,generated_captions\n"a red kite over the beach","[""a kite in the sky"", ""a dog""]"\n'
+        '"the meaning of success","[""a kite in the sky"", ""a dog""]"\nstock photo,a dog\na dog,[]\na dog,\n'
+    )
+    (tmp_path / "p.yaml").write_text("roles: {sentence_encoder: embedded:minilm}\ndevice: cpu\n")
+    command = ["score", "sieve", str(tmp_path / "given.csv"), "--out", str(tmp_path / "out.csv")]
+    told = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
+    assert told.exit_code == 0, told.output
+    scored = pl.read_csv(tmp_path / "out.csv")
+    expected = [0.7098, 0.1267, 0.0]  # cosines of MiniLM; nothing of 'stock photo' is left after masking
+    assert scored["sieve"][:3].to_list() == pytest.approx(expected, abs=2e-3)
+    assert scored["sieve_reason"].to_list() == [None] * 3 + ["no_generated_captions"] * 2
+    (tmp_path / "bare.csv").write_text("caption\na dog\n")
+    command[2] = str(tmp_path / "bare.csv")
+    refused = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
+    assert refused.exit_code != 0, "without the column a captioner is asked for"
+    assert "captioner" in refused.output
 
 
 def test_score_file_of_lines(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from .conftest import FinishedPool
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text()
-COMMANDS = README + (REPOSITORY / "docs" / "icc.md").read_text()
+COMMANDS = README + "".join((REPOSITORY / "docs" / name).read_text() for name in ("icc.md", "methods.md"))
 
 
 def test_both_commands_are_named_and_ci_calls_the_test_command() -> None:
@@ -35,7 +35,7 @@ def test_every_make_target_in_the_readme_exists() -> None:
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^curate ([^#\n]+)", COMMANDS, flags=re.MULTILINE))))
 def test_every_curate_line_in_the_readme_parses(line: str) -> None:
     words = [word for word in line.split() if not word.startswith("-")]
-    command = words[:2] if words[0] in ("pool", "takedown", "bench", "label") else words[:1]
+    command = words[:2] if words[0] in ("pool", "takedown", "bench", "label", "reward") else words[:1]
     shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, line
     for option in re.findall(r"(--[a-z-]+)", line):

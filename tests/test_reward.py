@@ -4,6 +4,9 @@ import io
 import json
 import math
 import tarfile
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import polars as pl
 import pytest
 from PIL import Image
 from rich.console import Console
+from scipy.stats import kendalltau
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
@@ -19,13 +23,24 @@ from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.reward_model import build_mlp
 from curation_assets.labelling.ranking import RankingLog, parse_order, rank_in_terminal
+from curation_assets.labelling.ranking_web import RankingServer, RankingSession
 from curation_assets.methods import get_method
-from curation_assets.numeric.rankings import bradley_terry_loss, mean_ranks, preference_accuracy, ranked_pairs
+from curation_assets.numeric.rankings import (
+    RankAgreement,
+    bradley_terry_loss,
+    concordance,
+    mean_ranks,
+    preference_accuracy,
+    rank_agreement,
+    ranked_pairs,
+)
 from curation_assets.rankings import RankedImage, read_rankings, split_by_image
 from curation_assets.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
 from curation_assets.settings import Profile, load_profile
 from curation_assets.world.rankings import Judged, draw_candidates, rank_by_criteria
 from curation_assets.world.scene import draw_spec, render_scene
+
+from .test_label import call
 
 PROFILE = load_profile("embedded")
 SHARED = Path(__file__).parents[2] / "shared/data"
@@ -255,6 +270,93 @@ def test_ranking_by_hand_goes_on_where_it_stopped(tmp_path: Path) -> None:
     (tmp_path / "other.tsv").write_text("a\tb\n")
     with pytest.raises(ValueError, match="no ranking file"):
         RankingLog(tmp_path / "other.tsv")
+
+
+@pytest.fixture
+def ranking_page(tmp_path: Path) -> Iterator[RankingServer]:
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "0.png")
+    (tmp_path / "1.png").write_bytes(b"broken")
+    candidates = [("0.png", ["good", "bad"]), ("1.png", ["x", "y", "z"])]
+    with RankingServer(candidates, tmp_path / "c.tsv", RankingLog(tmp_path / "ranks.tsv")) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+
+
+def test_ranking_on_the_page_goes_on_where_it_stopped(ranking_page: RankingServer, tmp_path: Path) -> None:
+    assert "http" not in call(ranking_page, "GET", "/")[1], "nothing is loaded from elsewhere"
+    seen = {}
+    for _ in range(2):
+        state = call(ranking_page, "GET", "/state?rater=ann")[1]
+        seen[state["image"]] = state["captions"]
+        told = {"rater": "ann", "image": state["image"], "order": " ".join("abc"[: len(state["captions"])])}
+        refused = call(ranking_page, "POST", "/rank", {**told, "order": "a a"})
+        assert refused[0] == 400
+        after = call(ranking_page, "POST", "/rank", told)[1]
+        assert call(ranking_page, "POST", "/rank", told)[1] == after, "a second click ranks no other image"
+    assert after == {"image": None, "captions": None, "done": 2, "total": 2}
+    assert set(seen) == {"0.png", "1.png"}
+    ranked = {
+        one.image: dict(zip(one.captions, one.ranks, strict=True)) for one in read_rankings(tmp_path / "ranks.tsv")
+    }
+    assert ranked == {name: dict(zip(texts, (1.0, 2.0, 3.0), strict=False)) for name, texts in seen.items()}
+    last = call(ranking_page, "POST", "/back", {"rater": "ann"})[1]
+    order = " ".join(reversed("abc"[: len(last["captions"])]))
+    call(ranking_page, "POST", "/rank", {"rater": "ann", "image": last["image"], "order": order})
+    again = {one.image: one for one in read_rankings(tmp_path / "ranks.tsv")}[last["image"]]
+    assert dict(zip(again.captions, again.ranks, strict=True))[last["captions"][-1]] == 1, "the later ranks count"
+    fresh = RankingSession(ranking_page.candidates, "ann", RankingLog(tmp_path / "ranks.tsv"))
+    assert (fresh.current, fresh.done_count) == (None, 2)
+    assert call(ranking_page, "GET", "/state?rater=bob")[1]["done"] == 0
+
+
+def test_the_page_shows_the_candidates_images_only(ranking_page: RankingServer, tmp_path: Path) -> None:
+    connection = HTTPConnection("127.0.0.1", ranking_page.server_port)
+    connection.request("GET", "/picture?name=0.png")
+    answer = connection.getresponse()
+    assert Image.open(io.BytesIO(answer.read())).size == (40, 30)
+    connection.close()
+    Image.new("RGB", (4, 4)).save(tmp_path / "other.png")
+    for name in ("other.png", "../0.png", "1.png", ""):
+        assert call(ranking_page, "GET", f"/picture?name={name}")[0] == 404
+    assert call(ranking_page, "GET", "/state?rater=")[0] == 400
+    assert call(ranking_page, "POST", "/elsewhere", {"rater": "ann"})[0] == 400
+
+
+def test_a_torn_ranking_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.tsv"
+    RankingLog(path).append("0.png", ["good", "bad"], [1, 2], "me")
+    path.write_text(path.read_text() + "1.png\tx\t1\tme\tnow\n1.png\ty\t2")  # killed inside an image's second line
+    candidates = [("0.png", ["good", "bad"]), ("1.png", ["x", "y"])]
+    session = RankingSession(candidates, "me", RankingLog(path))
+    assert session.current is not None
+    assert (session.current[0], session.done_count) == ("1.png", 1)
+    session.rank("b=a")
+    assert {one.image: one.ranks for one in read_rankings(path)} == {"0.png": (1, 2), "1.png": (1, 1)}
+
+
+def test_agreement_of_raters_by_hand(tmp_path: Path) -> None:
+    # pairs (ab, ac, bc): alike, alike, other way round; tau = 1/3; sums of ranks 2, 5, 5 around 4: S = 6, W = 12·6 / 96
+    two = [np.array([1, 2, 3]), np.array([1, 3, 2])]
+    assert rank_agreement([(two[0], two[1])]) == RankAgreement(pytest.approx(1 / 3), pytest.approx(2 / 3), 3, 1)
+    assert concordance([two]) == pytest.approx(0.75)
+    same = [np.array([1, 1, 3]), np.array([1, 1, 3]), np.array([2, 2, 7])]
+    assert concordance([same]) == pytest.approx(1.0), "corrected for ties"
+    assert rank_agreement([(same[0], np.ones(3))]) == RankAgreement(None, None, 0, 1)
+    assert concordance([[np.array([1, 2])]]) is None
+    rng = np.random.default_rng(0)
+    assert concordance([[rng.permutation(6) for _ in range(200)]]) == pytest.approx(1 / 200, abs=0.01)
+    a, b = (rng.integers(1, 5, 8) for _ in range(2))
+    assert rank_agreement([(a, b)]).kendall == pytest.approx(kendalltau(a, b).statistic)
+    log = RankingLog(tmp_path / "r.tsv")
+    for rater, ranks in (("ann", [1, 2, 3]), ("bob", [1, 3, 2])):
+        log.append("0.png", ["a", "b", "c"], ranks, rater)
+    told = CliRunner().invoke(app, ["reward", "agreement", str(tmp_path / "r.tsv"), "--json"])
+    assert json.loads(told.output)["kendall_w"] == pytest.approx(0.75)
+    assert json.loads(told.output)["pairs"][0]["pairs"] == 3
+    shown = CliRunner().invoke(app, ["reward", "agreement", str(tmp_path / "r.tsv")])
+    assert "Kendall's W: 0.750" in shown.output
 
 
 def test_commands_from_candidates_to_evaluation(tmp_path: Path) -> None:

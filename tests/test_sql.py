@@ -7,7 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from curation_assets.flow import PoolContext, config_of, tables_of
 from curation_assets.numeric.fusion import weighted_fusion
+from curation_assets.pools import add_world_pool
+from curation_assets.settings import load_settings
 from curation_assets.sql import (
     SqlModel,
     SqlModelError,
@@ -16,6 +19,7 @@ from curation_assets.sql import (
     output_schema,
     parse_model,
     run_model,
+    with_defaults,
 )
 from curation_assets.stages import BackwardsReadError
 
@@ -111,6 +115,39 @@ def test_sieve_clip_worked_example() -> None:
         frame = run_model(MODELS["fused.sieve_clip"], connection)
     assert frame["quality"].to_list() == pytest.approx([0, 0.6875, 0.7, 0.7125])
     assert frame["reason"].null_count() == 4
+
+
+def test_alpha_weighs_clip_in_the_fusion(tmp_path: Path) -> None:
+    """SIEVE §3.3: (1 − α) · SIEVE + α · CLIP on the signals of METHODS §13.7."""
+    model = MODELS["fused.sieve_clip"]
+    tables = {
+        "raw.samples": samples(["kept"] * 4, [None] * 4),
+        "signals.sieve": signal([-0.1, 0.2, 0.7, 0.4]),
+        "signals.clip_score": signal([0.10, 0.35, 0.20, 0.30]),
+    }
+    expected = {0.0: [0, 0.375, 1, 0.625], 1.0: [0, 1, 0.4, 0.8], 0.25: [0, 0.53125, 0.85, 0.66875]}
+    for alpha, quality in expected.items():
+        with connection_of(tables) as connection:
+            frame = run_model(model, connection, {"alpha": alpha})
+        assert frame["quality"].to_list() == pytest.approx(quality)
+    for wrong, message in (({"beta": 1}, r"has no parameters \['beta'\]"), ({"alpha": "x"}, "must be a number")):
+        with pytest.raises(SqlModelError, match=message):
+            with_defaults(model, wrong)  # type: ignore[arg-type]
+    settings = load_settings(tmp_path, "embedded")
+    add_world_pool(settings, "tiny", size=10, seed=0, options={"recipes": {"sieve_clip": {"alpha": 0.25}}})
+    ctx = PoolContext.open(settings, "tiny")
+    assert config_of(ctx, tables_of(ctx)["fused/sieve_clip"], None)["table"] == {"alpha": 0.25}
+    add_world_pool(settings, "wrong", size=10, seed=0, options={"recipes": {"sieve": {"alpha": 0.25}}})
+    with pytest.raises(ValueError, match=r"option recipes names \['sieve'\]"):
+        tables_of(PoolContext.open(settings, "wrong"))
+
+
+def test_parameters_stand_in_header_and_statement() -> None:
+    text = "-- Grain: x\n{}with final as (select a.b + $p as c from raw.a as a)\nselect * from final"
+    assert parse_model(text.format("-- parameter: p -.5\n"), stage="fused", name="m").parameters == {"p": -0.5}
+    for header, message in (("", "in the header"), ("-- parameter: p much\n", "NAME NUMBER")):
+        with pytest.raises(SqlModelError, match=message):
+            parse_model(text.format(header), stage="fused", name="m")
 
 
 @pytest.mark.parametrize(

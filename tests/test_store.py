@@ -95,6 +95,17 @@ def test_packing_sorts_as_unsigned_pairs() -> None:
         pack_uids(["0" * 31])
 
 
+def test_npy_has_the_bytes_of_the_published_procedure(tmp_path: Path) -> None:
+    """DataComp: halves of the uid read as numbers, dtype u8,u8, numpy's own sort and save (METHODS §3.3)."""
+    rng = np.random.default_rng(0)
+    uids = [rng.bytes(16).hex() for _ in range(200)] + ["f" * 32, "0" * 32, "f" * 16 + "0" * 16, "f" * 32]
+    pairs = np.array([(int(uid[:16], 16), int(uid[16:], 16)) for uid in uids], np.dtype("u8,u8"))
+    pairs.sort()
+    np.save(tmp_path / "theirs.npy", pairs)
+    write_subset_npy(tmp_path / "ours.npy", uids)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+
+
 def test_numbers_drawn_from_an_id_are_stable_and_in_range() -> None:
     assert seed_of(IDS[0], "vba") == seed_of(IDS[0], "vba")
     assert seed_of(IDS[0], "vba") != seed_of(IDS[0], "sba") != seed_of(IDS[1], "sba")

@@ -1,5 +1,6 @@
 """curate reward: gather candidate captions, rank them, train a reward model on the ranks, judge it."""
 
+import itertools
 import json as json_format
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +59,8 @@ def rank(
     source: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="Table with image and caption.")],
     rater: Annotated[str, typer.Option(help="Who ranks; several raters may share one file.")] = "rater",
     out: Annotated[Path | None, typer.Option("--out", help="Ranking file; default CANDIDATES.rankings.tsv.")] = None,
+    web: Annotated[bool, typer.Option("--web", help="Rank on a local page, with the images, for any rater.")] = False,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for --web; 0 takes a free one.")] = 8124,
 ) -> None:
     """Rank the captions of every image by accuracy, completeness, vividness, context. Stop whenever you like."""
     from curation_assets.labelling.ranking import RankingLog, rank_in_terminal
@@ -71,8 +74,48 @@ def rank(
         for (image,), group in table.group_by("image", maintain_order=True)
     ]
     log = RankingLog(out or source.with_suffix(".rankings.tsv"))
+    if web:
+        from curation_assets.labelling.ranking_web import RankingServer
+
+        with RankingServer(groups, source, log, port=port) as server:
+            console.print(f"Ranks are appended to {log.path}", highlight=False, soft_wrap=True)
+            console.print(f"Open {server.url} (stop with Ctrl+C)", highlight=False)
+            server.serve_forever()
+        return
     done = rank_in_terminal(groups, rater, log, console, lambda: input("> "))
     console.print(f"{done} images ranked; they are in {log.path}", highlight=False, soft_wrap=True)
+
+
+@app.command("agreement")
+@errors_as_sentences
+def agreement(
+    rankings: Annotated[Path, typer.Argument(help="Ranking file with a column rater.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How alike raters order captions: Kendall's W over all, tau-b and pairs ordered alike of every two."""
+    from curation_assets.numeric.rankings import concordance, rank_agreement
+    from curation_assets.rankings import read_ranks_by_rater
+
+    read = read_ranks_by_rater(rankings)
+    shared = [list(ranks.values()) for _, ranks in read.values() if len(ranks) > 1]
+    raters = sorted({rater for _, ranks in read.values() for rater in ranks})
+    found: dict[str, Any] = {"images": len(read), "raters": raters, "kendall_w": concordance(shared), "pairs": []}
+    for first, second in itertools.combinations(raters, 2):
+        both = [(ranks[first], ranks[second]) for _, ranks in read.values() if {first, second} <= set(ranks)]
+        found["pairs"].append({"raters": [first, second], **asdict(rank_agreement(both))})
+    if as_json:
+        typer.echo(json_format.dumps(found, ensure_ascii=False, allow_nan=False))
+        return
+    console.print(f"{found['images']} images, {len(raters)} raters, {len(shared)} images by several", highlight=False)
+    w = found["kendall_w"]
+    console.print("Kendall's W: " + ("–, no image was ranked by two" if w is None else f"{w:.3f}"), highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("rater", "rater", "tau-b", "pairs ordered alike", "pairs", "images"):
+        table.add_column(heading, justify="left" if heading == "rater" else "right")
+    for pair in found["pairs"]:
+        shown = ["–" if pair[name] is None else f"{pair[name]:.3f}" for name in ("kendall", "pair_agreement")]
+        table.add_row(*pair["raters"], *shown, str(pair["pairs"]), str(pair["images"]))
+    console.print(table)
 
 
 @app.command("train")

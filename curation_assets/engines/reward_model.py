@@ -63,7 +63,12 @@ class RewardEngine:
         """(N,), (N,) → (N,) float64, unbounded."""
         if not captions:
             return np.zeros(0)
-        features = torch.from_numpy(self.encoder.embed_pairs(images, captions)).float()
+        return self.reward_features(self.encoder.embed_pairs(images, captions))
+
+    @torch.inference_mode()
+    def reward_features(self, pair_vectors: np.ndarray) -> np.ndarray:
+        """Rewards of vectors that the pair encoder has made. (N, D) → (N,) float64. Raises ValueError for another D."""
+        features = torch.from_numpy(pair_vectors).float()
         if features.shape[1] != len(self.mean):
             raise ValueError(
                 f"{self.identity.address}: trained on {len(self.mean)} numbers per pair, its pair encoder now gives "

@@ -11,6 +11,8 @@ from curation_assets.flow import PoolContext, Table, text_tables
 from curation_assets.flow.duplicates import TABLE as DUPLICATES
 from curation_assets.flow.duplicates import duplicate_settings
 from curation_assets.flow.filtered import kept_ids, policies_of
+from curation_assets.flow.fused import missing_signals, recipes
+from curation_assets.flow.standardised import TEACHERS
 from curation_assets.flow.subset_training import budget_of, captioning_of, metrics_by_policy_and_seed, retrieval_of
 
 TEXT_IN_IMAGES = "downstream/text_in_images"
@@ -58,12 +60,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield Table(
             name="downstream/separation",
             grain="pool",
-            inputs=("raw/samples", *signals, "fused/sieve_clip"),
-            version="2",
+            inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
+            version="3",
             compute=_separation,
             description=(
-                "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance), and, for a "
-                "kind that the method was made for, whether it separates it."
+                "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
+                "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
+                "whether it separates it."
             ),
         )
     optional: tuple[str, ...] = ()
@@ -121,16 +124,33 @@ def read_truth(ctx: PoolContext) -> pl.DataFrame:
     return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
 
 
-def _with_truth(ctx: PoolContext, table: str, column: str) -> pl.DataFrame:
-    """sample_id, value, kind, concreteness, is_aligned of the samples that have a value."""
+def _with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
+    """sample_id, value, kind, concreteness, is_aligned of the samples with a value, or of all that raw kept."""
     values = ctx.store.scan(table).select("sample_id", pl.col(column).cast(pl.Float64).alias("value")).collect()
-    return values.join(read_truth(ctx), on="sample_id").filter(pl.col("value").is_not_null())
+    valued = values.filter(pl.col("value").is_not_null())
+    if not with_gaps:
+        return valued.join(read_truth(ctx), on="sample_id")
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
+    asked = kept.filter(pl.col("sample_id").is_in(values["sample_id"].implode()))
+    return asked.join(valued, on="sample_id", how="left").join(read_truth(ctx), on="sample_id")
 
 
 def _valued_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     """Shown name → (table, column) of everything that gives samples a number."""
     found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
     return found | {"sieve_clip": ("fused/sieve_clip", "quality")}
+
+
+def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
+    """Shown name → (table, column): signals, then the recipes over them, then the teachers where they run."""
+    found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
+    for recipe in recipes().values():
+        if not missing_signals(ctx, recipe.references):
+            name = recipe.name if recipe.name not in found else f"fused {recipe.name}"
+            found[name] = (f"fused/{recipe.name}", "quality")
+    if ctx.distils:
+        found |= {name: ("standardised/teacher_scores", name) for name in TEACHERS}
+    return found
 
 
 def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -170,23 +190,29 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    from curation_assets.evaluations.separation import verdict_of
-    from curation_assets.numeric.separation import roc_auc
+    from curation_assets.evaluations.separation import MADE_FOR, verdict_of
+    from curation_assets.numeric.separation import auc_interval, roc_auc
 
     lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
     rows = []
-    for name, (table, column) in _valued_tables(ctx).items():
-        frame = _with_truth(ctx, table, column)
-        clean = frame.filter(pl.col("kind") == "clean")["value"].to_numpy()
+    for name, (table, column) in _separating_tables(ctx).items():
+        frame = _with_truth(ctx, table, column, with_gaps=True)
+        clean = frame.filter(pl.col("kind") == "clean")["value"].drop_nulls().to_numpy()
         for (kind,), group in sorted(frame.group_by("kind")):
             if kind == "clean":
                 continue
-            values = np.concatenate([clean, group["value"].to_numpy()])
-            is_clean = np.arange(len(values)) < len(clean)
-            auc = roc_auc(-values if name in lower_is_better else values, is_clean)
-            verdict = verdict_of(name, str(kind), auc)
-            rows.append({"method": name, "kind": kind, "auc": auc, "n": group.height, "verdict": verdict})
-    return pl.DataFrame(rows, schema_overrides={"verdict": pl.String})
+            values = group["value"].drop_nulls().to_numpy()
+            row = {"method": name, "kind": kind, "auc": None, "low": None, "high": None, "verdict": None}
+            row |= {"n": len(values), "n_clean": len(clean), "without_value": group.height - len(values)}
+            row |= {"is_made_for": kind in MADE_FOR.get(name, ())}
+            if len(values) and len(clean):
+                both = np.concatenate([clean, values]) * (-1 if name in lower_is_better else 1)
+                row["auc"] = auc = roc_auc(both, np.arange(len(both)) < len(clean))
+                row["low"], row["high"] = auc_interval(auc, len(clean), len(values))
+                row["verdict"] = verdict_of(name, str(kind), auc)
+            rows.append(row)
+    numbers = dict.fromkeys(("auc", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, schema_overrides={**numbers, "verdict": pl.String})
 
 
 def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.duplicates import duplicates
 from curation_assets.methods import all_methods
-from curation_assets.sql import SqlModel, check_tests, load_models, run_model
+from curation_assets.sql import SqlModel, check_tests, load_models, run_model, with_defaults
 from curation_assets.stores.catalog import open_pool
 
 RANGE = "_range"
@@ -24,6 +24,7 @@ class SqlTestFailedError(ValueError):
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table per SQL model of the stage whose signals the pool runs, their ranges, and the duplicates."""
+    _check_option(ctx)
     there = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
     references = {reference for model in there for reference in model.references}
     for reference in sorted(references - set(recipes())):
@@ -33,6 +34,21 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         if not missing_signals(ctx, model.references):
             yield _model_table(model)
     yield from duplicates(ctx)
+
+
+def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
+    """The parameters of a recipe: its defaults, or what the pool's option `recipes` says.
+
+    Raises SqlModelError for a parameter that the recipe lacks or that is no number.
+    """
+    return with_defaults(model, ctx.option("recipes", {}).get(model.name, {}))
+
+
+def _check_option(ctx: PoolContext) -> None:
+    unknown = sorted(set(ctx.option("recipes", {})) - {model.name for model in recipes().values()})
+    if unknown:
+        names = sorted(model.name for model in recipes().values())
+        raise ValueError(f"pool {ctx.pool.name!r}: option recipes names {unknown}; there are {names}")
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
@@ -73,7 +89,7 @@ def _model_table(model: SqlModel) -> Table:
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         with open_pool(ctx.store, inputs, shard=shard, threads=1 if shard else None) as connection:
-            frame = run_model(model, connection)
+            frame = run_model(model, connection, recipe_parameters(ctx, model))
         failed = [result for result in check_tests(model, frame) if not result.passed]
         if failed:
             raise SqlTestFailedError(f"{model.path}: " + "; ".join(result.message for result in failed))
@@ -85,6 +101,7 @@ def _model_table(model: SqlModel) -> Table:
         inputs=inputs,
         version=model.code_version,
         compute=compute,
+        config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
         continues="raw/samples",
         description=f"{model.grain}\n\n```sql\n{model.text}\n```",
         kinds=("duckdb", "sql"),

@@ -1,6 +1,6 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +9,7 @@ import polars as pl
 from curation_assets.flow import PoolContext, Table
 from curation_assets.flow.canary import canary_tables
 from curation_assets.flow.duplicates import duplicate_settings
+from curation_assets.flow.given_columns import DTYPES, fingerprint, given_file, read_given
 from curation_assets.flow.image_clusters import TABLE as IMAGE_CLUSTERS
 from curation_assets.flow.image_clusters import image_clusters
 from curation_assets.methods import Method
@@ -25,14 +26,17 @@ from curation_assets.scoring import (
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage: the generated captions, then one per method."""
+    is_given = {name: given_file(ctx, name) is not None for name in DTYPES}
     yield Table(
         name="signals/generated_captions",
         grain="shard",
         inputs=("raw/samples",),
         version="1",
-        compute=_generated_captions,
-        roles=("captioner",),
-        config=lambda ctx, shard: {"count": ctx.option("caption_count", DEFAULT_CAPTION_COUNT)},
+        compute=_given("generated_captions") if is_given["generated_captions"] else _generated_captions,
+        roles=() if is_given["generated_captions"] else ("captioner",),
+        config=_given_config("generated_captions")
+        if is_given["generated_captions"]
+        else lambda ctx, shard: {"count": ctx.option("caption_count", DEFAULT_CAPTION_COUNT)},
         continues="raw/samples",
         description="One row per sample: captions sampled from its image (nucleus), kept for every method that asks.",
         kinds=("torch", "polars"),
@@ -44,14 +48,17 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="shard",
             inputs=("raw/samples",),
             version="1",
-            compute=_detected_objects,
-            roles=("object_detector",),
+            compute=_given("detected_objects", "detection_scores")
+            if is_given["detected_objects"]
+            else _detected_objects,
+            roles=() if is_given["detected_objects"] else ("object_detector",),
+            config=_given_config("detected_objects") if is_given["detected_objects"] else None,
             continues="raw/samples",
             description="One row per sample: labels of the objects in its image, best first, with their scores.",
             kinds=("torch", "polars"),
         )
     for name in derived_columns(ctx):
-        yield _derived_table(name)
+        yield _derived_table(name, is_given=is_given[name])
     yield from image_clusters(ctx)
     for method in methods:
         yield _signal_table(ctx, method)
@@ -70,9 +77,24 @@ def derived_columns(ctx: PoolContext) -> list[str]:
     return sorted(asked & set(DERIVED_COLUMNS))
 
 
-def _derived_table(name: str) -> Table:
+def _given(column: str, also: str | None = None) -> Callable[[PoolContext, str | None], pl.DataFrame]:
+    """What computes a table whose column the pool brings along."""
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        path = given_file(ctx, column)
+        assert path is not None, column
+        return read_given(path, column, ctx.store.read("raw/samples", shard), also)
+
+    return compute
+
+
+def _given_config(column: str) -> Callable[[PoolContext, str | None], dict[str, str | None]]:
+    return lambda ctx, shard: {"given_sha256": fingerprint(ctx, column)}
+
+
+def _derived_table(name: str, *, is_given: bool) -> Table:
     column = DERIVED_COLUMNS[name]
-    roles = (column.role,) if column.role else ()
+    roles = (column.role,) if column.role and not is_given else ()
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         samples = ctx.store.read("raw/samples", shard)
@@ -91,8 +113,9 @@ def _derived_table(name: str) -> Table:
         grain="shard",
         inputs=("raw/samples",),
         version="1",
-        compute=compute,
+        compute=_given(name) if is_given else compute,
         roles=roles,
+        config=_given_config(name) if is_given else None,
         continues="raw/samples",
         description=column.description,
         kinds=("polars",),

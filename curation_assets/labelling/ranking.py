@@ -51,14 +51,33 @@ class RankingLog:
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
         if tuple(first.split("\t")) != HEADER:
             raise ValueError(f"{path} is no ranking file: expected the header {' '.join(HEADER)}, got {first[:80]!r}")
+        self._drop_cut_line()
 
-    def ranked_by(self, rater: str) -> set[str]:
-        """Images that a rater has ranked."""
-        lines = self.path.read_text(encoding="utf-8").split("\n")[1:]
-        return {cells[0] for line in lines if len(cells := line.split("\t")) == len(HEADER) and cells[3] == rater}
+    def _drop_cut_line(self) -> None:
+        """Cut off what a killed writer left of a line: nobody was told that it is written."""
+        data = self.path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+
+    def ranked_by(self, rater: str) -> dict[str, set[str]]:
+        """Image → its captions that a rater has ranked, the image ranked first in front."""
+        found: dict[str, set[str]] = {}
+        for line in self.path.read_text(encoding="utf-8").split("\n")[1:]:
+            cells = line.split("\t")
+            if len(cells) == len(HEADER) and cells[3] == rater:
+                found.setdefault(cells[0], set()).add(cells[1])
+        return found
+
+    def left_for(self, rater: str, candidates: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, Sequence[str]]]:
+        """Images of which a rater has not ranked every caption, in the candidates' order."""
+        done = self.ranked_by(rater)
+        return [(image, captions) for image, captions in candidates if set(captions) - done.get(image, set())]
 
     def append(self, image: str, captions: Sequence[str], ranks: Sequence[int], rater: str) -> None:
-        """Write all captions of one image and make them last. Raises ValueError for texts that do not fit the file."""
+        """Write all captions of one image and make them last; later ranks of an image replace earlier ones.
+
+        Raises ValueError for texts that do not fit the file.
+        """
         check_rater(rater)
         for text in (image, *captions):
             if not is_storable(text):
@@ -86,8 +105,7 @@ def rank_in_terminal(
     for number, (name, meaning) in enumerate(CRITERIA.items(), start=1):
         console.print(f"  {number}. {name}: {meaning}", highlight=False)
     console.print(KEYS, style="dim", highlight=False, markup=False)
-    done, count = log.ranked_by(rater), 0
-    waiting = [(image, captions) for image, captions in candidates if image not in done]
+    waiting, count = log.left_for(rater, candidates), 0
     for place, (image, captions) in enumerate(waiting, start=1):
         console.print(Text(f"\n{place}/{len(waiting)}  open {image}", style="bold"))
         for letter, text in zip("abcdefghijklmnopqrstuvwxyz", captions, strict=False):

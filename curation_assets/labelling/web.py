@@ -17,25 +17,72 @@ HOST = "127.0.0.1"
 MAX_BODY_BYTES = 4096  # a rating is about a hundred
 
 
-class LabellingServer(ThreadingHTTPServer):
-    """Serves the page and keeps one session per rater."""
+class LocalPageServer(ThreadingHTTPServer):
+    """A page for this machine only. What it shows and does is a subclass's: `page`, `state`, `act`, `picture`."""
 
     daemon_threads = True
 
-    def __init__(self, captions: Sequence[str], log: RatingsLog, *, port: int = 0, in_order: bool = False) -> None:
+    def __init__(self, port: int) -> None:
         """Bind 127.0.0.1:`port` (0: any free one). Raises OSError where the port is taken."""
         super().__init__((HOST, port), _Handler)
-        self.captions = list(captions)
-        self.log = log
-        self.in_order = in_order
         self.nonce = secrets.token_urlsafe(16)
         self.lock = Lock()
-        self._sessions: dict[str, LabellingSession] = {}
 
     @property
     def url(self) -> str:
         """Address of the page."""
         return f"http://{HOST}:{self.server_port}/"
+
+    def page(self) -> str:
+        """The page's HTML; its scripts and styles carry `self.nonce`."""
+        raise NotImplementedError
+
+    def state(self, rater: str) -> dict[str, Any]:
+        """What the page shows a rater now. Raises ValueError for a bad name."""
+        raise NotImplementedError
+
+    def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
+        raise NotImplementedError
+
+    def picture(self, name: str) -> bytes | None:
+        """A JPEG that the page may show, None for an unknown name."""
+        return None
+
+
+class LabellingServer(LocalPageServer):
+    """Serves the rating page and keeps one session per rater."""
+
+    def __init__(self, captions: Sequence[str], log: RatingsLog, *, port: int = 0, in_order: bool = False) -> None:
+        """Raises OSError where the port is taken."""
+        super().__init__(port)
+        self.captions = list(captions)
+        self.log = log
+        self.in_order = in_order
+        self._sessions: dict[str, LabellingSession] = {}
+
+    def page(self) -> str:
+        """A caption, four buttons."""
+        return _page(self.nonce)
+
+    def state(self, rater: str) -> dict[str, Any]:
+        """caption (None when all are done), done, total."""
+        session = self.session(rater)
+        return {"caption": session.current, "done": session.done_count, "total": session.total}
+
+    def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """/rate: {"rater", "caption", "rating": 0–3 or null}; /back: {"rater"}."""
+        rater = str(content.get("rater", ""))
+        session = self.session(rater)
+        if path == "/rate":
+            if content.get("caption") == session.current:  # a second click on an answered caption changes nothing
+                rating = content.get("rating")
+                session.rate(None if rating is None else int(rating))
+        elif path == "/back":
+            session.go_back()
+        else:
+            raise ValueError(f"no action {path!r}")
+        return self.state(rater)
 
     def session(self, rater: str) -> LabellingSession:
         """The rater's session, from the log when first asked for. Raises ValueError for a bad name."""
@@ -45,23 +92,25 @@ class LabellingServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: LabellingServer
+    server: LocalPageServer
     server_version = "curate-label"
 
     def do_GET(self) -> None:
-        """The page, or /state?rater=NAME."""
+        """The page, /state?rater=NAME, or /picture?name=NAME."""
         address = urlsplit(self.path)
         if not self._is_local():
             return
         if address.path == "/":
-            self._send(200, "text/html; charset=utf-8", _page(self.server.nonce).encode())
+            self._send(200, "text/html; charset=utf-8", self.server.page().encode())
         elif address.path == "/state":
-            self._answer(lambda: self._state((parse_qs(address.query).get("rater") or [""])[0]))
+            self._answer(lambda: self.server.state(_given(address.query, "rater")))
+        elif address.path == "/picture" and (found := self.server.picture(_given(address.query, "name"))) is not None:
+            self._send(200, "image/jpeg", found)
         else:
             self._send(404, "text/plain", b"not found")
 
     def do_POST(self) -> None:
-        """/rate: {"rater", "caption", "rating": 0–3 or null}; /back: {"rater"}. Both answer with the new state."""
+        """What the server can `act` on, as a small JSON body; the answer is the new state."""
         if not self._is_local():
             return
         size = int(self.headers.get("Content-Length") or 0)
@@ -70,24 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(415, "text/plain", b"expected a small JSON body")
             return
         body = self.rfile.read(size)
-        self._answer(lambda: self._act(urlsplit(self.path).path, json.loads(body)))
-
-    def _act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
-        rater = str(content.get("rater", ""))
-        session = self.server.session(rater)
-        if path == "/rate":
-            if content.get("caption") == session.current:  # a second click on an answered caption changes nothing
-                rating = content.get("rating")
-                session.rate(None if rating is None else int(rating))
-        elif path == "/back":
-            session.go_back()
-        else:
-            raise ValueError(f"no action {path!r}")
-        return self._state(rater)
-
-    def _state(self, rater: str) -> dict[str, Any]:
-        session = self.server.session(rater)
-        return {"caption": session.current, "done": session.done_count, "total": session.total}
+        self._answer(lambda: self.server.act(urlsplit(self.path).path, json.loads(body)))
 
     def _answer(self, act: Any) -> None:
         try:
@@ -115,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header(
             "Content-Security-Policy",
-            f"default-src 'none'; connect-src 'self'; script-src 'nonce-{self.server.nonce}'; "
+            f"default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'nonce-{self.server.nonce}'; "
             f"style-src 'nonce-{self.server.nonce}'",
         )
         self.end_headers()
@@ -123,6 +155,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet: the page shows what happens."""
+
+
+def _given(query: str, name: str) -> str:
+    return (parse_qs(query).get(name) or [""])[0]
 
 
 def _page(nonce: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
-from curation_assets.numeric.datacomp import broken_size_rule
+from curation_assets.numeric.datacomp import MAX_ASPECT_RATIO, MIN_SIDE_PX, broken_size_rule
 from curation_assets.roles import LanguageIdentifier
 
 
@@ -13,15 +13,18 @@ def datacomp_basic(
     original_width: Sequence[int],
     original_height: Sequence[int],
     language_identifier: LanguageIdentifier,
+    min_side_px: int = MIN_SIDE_PX,
+    max_aspect_ratio: float = MAX_ASPECT_RATIO,
 ) -> Values:
     """1 where caption and image pass, else 0. DataComp §3.2, METHODS §3.2.
 
-    Caption rules as in `datacomp_caption`, then shorter side ≥ 200 px and aspect ratio ≤ 3 of the image as it was
-    before any resizing. Details: rule (the first broken one), rule_value, language, language_probability.
+    Caption rules as in `datacomp_caption`, then shorter side ≥ `min_side_px` and longer ÷ shorter ≤ `max_aspect_ratio`
+    of the image as it was before any resizing (a pool of small images only needs a smaller `min_side_px`). Details:
+    rule (the first broken one), rule_value, language, language_probability. Raises ValueError for limits below 1.
     """
     values = datacomp_caption(caption, language_identifier)
     sizes = zip(original_width, original_height, strict=True)
-    for i, broken in enumerate(broken_size_rule(width, height) for width, height in sizes):
+    for i, broken in enumerate(broken_size_rule(w, h, min_side_px, max_aspect_ratio) for w, h in sizes):
         if broken is not None and values.value[i]:
             values.value[i] = 0.0
             values.details["rule"][i], values.details["rule_value"][i] = broken.rule, float(broken.value)

@@ -34,9 +34,16 @@ def broken_image_based_caption_rule(caption: str) -> Broken | None:
     return Broken("too_few_characters", len(caption)) if len(caption) <= MIN_CHARACTERS else None
 
 
-def broken_size_rule(width: int, height: int) -> Broken | None:
-    """Basic filtering: shorter side ≥ 200 px and longer ÷ shorter ≤ 3. Sizes in px; below 1 is `too_small`."""
+def broken_size_rule(
+    width: int, height: int, min_side_px: int = MIN_SIDE_PX, max_aspect_ratio: float = MAX_ASPECT_RATIO
+) -> Broken | None:
+    """Basic filtering: shorter side ≥ 200 px and longer ÷ shorter ≤ 3. Sizes in px; below 1 is `too_small`.
+
+    Raises ValueError for limits that no image could break or meet: below 1.
+    """
+    if min_side_px < 1 or max_aspect_ratio < 1:
+        raise ValueError(f"min_side_px and max_aspect_ratio must be at least 1, got {min_side_px}, {max_aspect_ratio}")
     shorter, longer = sorted((width, height))
-    if shorter < MIN_SIDE_PX:
+    if shorter < min_side_px:
         return Broken("too_small", shorter)
-    return Broken("too_elongated", longer / shorter) if longer / shorter > MAX_ASPECT_RATIO else None
+    return Broken("too_elongated", longer / shorter) if longer / shorter > max_aspect_ratio else None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 
 def ranked_pairs(ranks: Sequence[float]) -> list[tuple[int, int]]:
@@ -58,6 +59,49 @@ def preference_accuracy(scores: Sequence[np.ndarray], ranks: Sequence[Sequence[f
     if not images:
         raise ValueError("no image has two captions of different ranks; there is nothing to agree with")
     return Preference(accuracy / pairs, top1 / images, chance / images, pairs, images)
+
+
+@dataclass(frozen=True)
+class RankAgreement:
+    """How alike two raters order the captions of the images that both ranked."""
+
+    kendall: float | None  # mean over images of tau-b; None where no image has a value
+    pair_agreement: float | None  # share of pairs ordered alike, of those that neither ties; None where there is none
+    pairs: int  # that neither ties
+    images: int
+
+
+def rank_agreement(ranks: Sequence[tuple[np.ndarray, np.ndarray]]) -> RankAgreement:
+    """Two raters' ranks (K,), (K,) of each image. An image on which a rater ties all captions has no tau-b."""
+    taus, alike, pairs = [], 0, 0
+    for first, second in ranks:
+        upper = np.triu_indices(len(first), 1)
+        sides = [np.sign(np.subtract.outer(one, one))[upper] for one in (np.asarray(first), np.asarray(second))]
+        both = sides[0] * sides[1]
+        alike += int((both > 0).sum())
+        pairs += int((both != 0).sum())
+        untied = float((sides[0] != 0).sum()) * float((sides[1] != 0).sum())
+        if untied:
+            taus.append(float(both.sum()) / untied**0.5)
+    return RankAgreement(float(np.mean(taus)) if taus else None, alike / pairs if pairs else None, pairs, len(ranks))
+
+
+def concordance(ranks: Sequence[Sequence[np.ndarray]]) -> float | None:
+    """Kendall's W, corrected for ties, of several raters' ranks (R, K) of each image; its mean over images, [0, 1].
+
+    Images with one rater or one caption, or on which every rater ties all captions, have no W; None where all are so.
+    Kendall & Babington Smith 1939.
+    """
+    found = []
+    for image in ranks:
+        given = rankdata(np.asarray(image, dtype=np.float64), axis=1)  # (R, K) average ranks
+        raters, count = given.shape
+        ties = sum(float((n**3 - n).sum()) for n in (np.unique(row, return_counts=True)[1] for row in given))
+        spread = raters**2 * (count**3 - count) - raters * ties
+        if raters > 1 and count > 1 and spread > 0:
+            sums = given.sum(axis=0)
+            found.append(12 * float(((sums - sums.mean()) ** 2).sum()) / spread)
+    return float(np.mean(found)) if found else None
 
 
 def mean_ranks(ranks: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> list[float]:

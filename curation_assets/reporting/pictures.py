@@ -197,6 +197,14 @@ def overlap_figure(names: Sequence[str], iou: np.ndarray) -> Figure:
     return figure
 
 
+def auc_colour(auc: float | None) -> str:
+    """CSS colour of a cell of a heat table: white at .5, green towards 1, red towards 0; grey where there is none."""
+    if auc is None:
+        return GRID
+    red, green, blue = (58, 157, 93) if auc >= 0.5 else (214, 69, 69)
+    return f"rgba({red}, {green}, {blue}, {0.75 * min(1.0, abs(auc - 0.5) * 2):.2f})"
+
+
 def metric_bars(table: pl.DataFrame, metric: str) -> Figure:
     """Mean of a downstream metric by policy, a dot per seed. Columns: policy, seed, metric, value."""
     rows = table.filter(pl.col("metric") == metric)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 import curation_assets
+from curation_assets.evaluations.separation import KINDS, KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND, in_order
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.distilled import fuse_on, labelled_table, read_weights
 from curation_assets.flow.duplicates import TABLE as DUPLICATES
@@ -156,15 +157,25 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
     if ctx.store.manifest("downstream/separation") is None:
         return None
     table = ctx.store.read("downstream/separation")
-    kinds = sorted(table["kind"].unique().to_list())
-    counts = dict(table.select("kind", "n").unique(subset="kind").iter_rows())
-    cells = {(row["method"], row["kind"]): row for row in table.to_dicts()}
+    kinds = in_order(table["kind"].to_list())
+    counts = dict(table.group_by("kind").agg((pl.col("n") + pl.col("without_value")).max()).iter_rows())
+    rows = [{**row, "colour": pictures.auc_colour(row["auc"])} for row in table.to_dicts()]
+    cells = {(row["method"], row["kind"]): row for row in rows}
     methods = table["method"].unique(maintain_order=True).to_list()
+    shown = set(kinds)
     return {
-        "kinds": kinds,
+        "kinds": [(kind, KINDS.get(kind, "")) for kind in kinds],
         "counts": counts,
+        "n_clean": int(table["n_clean"].max() or 0),  # type: ignore[arg-type]
         "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
-        "failing": [row for row in table.to_dicts() if row["verdict"] == "does not"],
+        "made_for": [(name, [kind for kind in MADE_FOR.get(name, ()) if kind in shown]) for name in methods],
+        "no_kind": NO_PLANTED_KIND,
+        "failing": [
+            {**row, "why": KNOWN_LIMITS.get((row["method"], row["kind"]))}
+            for row in rows
+            if row["verdict"] == "does not"
+        ],
+        "gaps": [row for row in rows if row["is_made_for"] and row["auc"] is None],
     }
 
 

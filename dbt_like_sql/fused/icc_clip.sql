@@ -1,8 +1,10 @@
 -- Grain: one row per row of raw.samples; quality is null, with a reason, where a signal has no value.
--- Our recipe after SIEVE §3.3: min–max over the whole pool, then .5 · ICC (is it concrete?) + .5 · CLIPScore (is it true?).
+-- Our recipe after SIEVE §3.3: min–max over the whole pool, then (1 − α) · ICC (is it concrete?)
+-- + α · CLIPScore (is it true?).
 -- The ranges are frozen: a late sample may lie outside [0, 1], and moves no other sample's score.
 -- A constant signal tells nothing and becomes .5 throughout, as in numeric/fusion.py.
 -- applied: per shard
+-- parameter: alpha 0.5
 -- test: unique shard source_row
 -- test: not_null sample_id
 with samples as (
@@ -72,7 +74,7 @@ final as (
         source_row,
         icc_score,
         clip_score,
-        0.5 * icc_score + 0.5 * clip_score as quality,
+        (1 - $alpha) * icc_score + $alpha * clip_score as quality,
         reason
     from scaled
 )

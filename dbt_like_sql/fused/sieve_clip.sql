@@ -1,8 +1,10 @@
 -- Grain: one row per row of raw.samples; quality is null, with a reason, where a signal has no value.
--- SIEVE §3.3 with α = .5: min–max of each signal over the whole pool, then .5 · SIEVE + .5 · CLIPScore.
+-- SIEVE §3.3: min–max of each signal over the whole pool, then (1 − α) · SIEVE + α · CLIPScore; the paper's α is .5.
+-- A pool's option sets another: recipes: {sieve_clip: {alpha: 0.3}}.
 -- The ranges are frozen: a late sample may lie outside [0, 1], and moves no other sample's score.
 -- A constant signal tells nothing and becomes .5 throughout, as in numeric/fusion.py.
 -- applied: per shard
+-- parameter: alpha 0.5
 -- test: unique shard source_row
 -- test: not_null sample_id
 with samples as (
@@ -72,7 +74,7 @@ final as (
         source_row,
         sieve_score,
         clip_score,
-        0.5 * sieve_score + 0.5 * clip_score as quality,
+        (1 - $alpha) * sieve_score + $alpha * clip_score as quality,
         reason
     from scaled
 )
