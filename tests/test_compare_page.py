@@ -15,6 +15,7 @@ from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_of
 from curation_assets.lineage.diff import compare, what_if
 from curation_assets.lineage.rows import PoolRows
+from curation_assets.lineage.why import explain
 from curation_assets.policies import Policy, Prefilter
 from curation_assets.reporting import compare as page
 from curation_assets.stores.shard_store import ShardStore
@@ -117,6 +118,31 @@ def test_shipped_policies_and_what_ifs_give_the_same_numbers(ctx: PoolContext) -
 
 
 @needs_node
+def test_the_page_explains_a_sample_as_its_ledger_does(ctx: PoolContext) -> None:
+    rows, known = PoolRows.read(ctx.store), policies_of(ctx)
+    data = page.compare_data(rows, known)
+    script = f"""const {{ rowOf, unpack, whyOf }} = require({json.dumps(str(SCRIPT))});
+    const told = JSON.parse(require("fs").readFileSync(0, "utf8")), data = unpack(told);
+    console.log(JSON.stringify([rowOf("no such words", data), rowOf(data.ids[3].toUpperCase(), data),
+      data.ids.map((id) => [id, whyOf(rowOf(id, data), data.policies, data)])]));"""
+    run = subprocess.run(["node", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=True)
+    absent, third, told = json.loads(run.stdout)
+    assert (absent, third, len(told)) == (-1, 3, data["n"])
+    names = ("verdict", "decided_by", "value", "threshold", "margin", "rank")
+    verdicts = set()
+    for sample_id, by_policy in told:
+        kept_row = next(one for one in explain(ctx.settings, sample_id) if one["raw"]["status"] == "kept")
+        recorded = {one["policy"]: one for one in kept_row["policies"]}
+        for one in by_policy:
+            expected = recorded[one["policy"]]
+            verdicts.add(one["verdict"])
+            for name in names:
+                wanted = expected[name]
+                assert one[name] == (pytest.approx(wanted) if isinstance(wanted, float) else wanted), (one, expected)
+    assert verdicts == {"kept", "dropped", "failed"}
+
+
+@needs_node
 def test_shares_round_as_the_pipeline_rounds(tmp_path: Path) -> None:
     from curation_assets.numeric.selection import share_count
 
@@ -138,7 +164,7 @@ def test_a_browser_shows_the_numbers_of_the_state_in_its_address(ctx: PoolContex
         [
             browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-            f"{(tmp_path / 'compare.html').as_uri()}#a=icc&b=sieve_clip&fraction=0.4",
+            f"{(tmp_path / 'compare.html').as_uri()}#a=icc&b=sieve_clip&fraction=0.4&why=thing+9+",
         ],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
@@ -149,6 +175,9 @@ def test_a_browser_shows_the_numbers_of_the_state_in_its_address(ctx: PoolContex
     assert tiles["kept by both"] == str(overlap.both)
     assert float(tiles["IoU"]) == pytest.approx(overlap.iou, rel=1e-3)
     assert "curate diff icc sieve_clip --pool photos --fraction 0.4 --save NEW_NAME" in drawn
+    verdicts = re.search(r'id="verdicts">(.*?)</div>', drawn, re.DOTALL)
+    assert verdicts is not None
+    assert "signals.icc" in verdicts[1]
 
 
 def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(

@@ -16,8 +16,8 @@ from curation_assets.flow.filtered import policies_folder, policies_of
 from curation_assets.lineage.diff import (
     Overlap,
     compare,
+    compare_ledgers,
     host_of,
-    overlap_of_ledgers,
     recipe_weights,
     save_policy,
     what_if,
@@ -125,11 +125,24 @@ def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> 
 def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> None:
     rows = PoolRows.read(ctx.store)
     known = {policy.name: policy for policy in policies_of(ctx)}
-    found = overlap_of_ledgers(ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"))
-    assert found == compare(rows, known["icc"], known["clip"]).overlap
+    for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "icc")):
+        found = compare_ledgers(ledger_path(ctx.store, left), ledger_path(ctx.store, right), ctx.store)
+        whole = compare(rows, known[left], known[right]).to_dict()
+        assert found == {name: whole[name] for name in found}
+        assert found["nearest_dropped"]
     other = bring_up_to_date(webdataset_pool(tmp_path, shards=2))
     with pytest.raises(LedgerError, match="different rows"):
-        overlap_of_ledgers(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"))
+        compare_ledgers(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
+    run = CliRunner().invoke(
+        app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
+    )
+    assert json.loads(run.stdout)["iou"] == compare(rows, known["icc"], known["clip"]).overlap.iou
+    run = CliRunner().invoke(app, ["diff", "icc", "clip", "--recorded", "--home", str(ctx.settings.home)])
+    assert "Nearest dropped" in run.output
+    run = CliRunner().invoke(
+        app, ["diff", "icc", "clip", "--recorded", "--fraction", "0.1", "--home", str(ctx.settings.home)]
+    )
+    assert run.exit_code == 1
 
 
 def test_overlap_read_by_eye() -> None:

@@ -26,10 +26,13 @@ from curation_assets.exports.subset import find_subset
 from curation_assets.exports.webdataset import export_webdataset
 from curation_assets.flow import PoolContext, materialise_table, tables_of
 from curation_assets.lineage.ledger import ledger_path, replay
+from curation_assets.lineage.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, recorded_exports
 from curation_assets.pools import add_pool
+from curation_assets.settings import load_settings
+from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 
-from .lineage_pools import bring_up_to_date, webdataset_pool
+from .lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,52 @@ def test_allow_list_gives_training_the_same_samples_without_resharding(ctx: Pool
     by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
     ids = [by_url[json.loads(one["json"])["url"]] for one in seen]
     assert {i: ids.count(i) for i in ids} == counts
+
+
+def test_the_flow_lists_keys_with_their_folder_up_to_the_first_dot(tmp_path: Path) -> None:
+    for shard in range(2):
+        numbers = range(8 * shard, 8 * shard + 8)
+        rows = [(f"a.b/{n:06d}", f"http://a.example/{n}", caption_of(n), jpeg(n)) for n in numbers]
+        write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "dotted", tmp_path / "tars", options=OPTIONS)
+    ctx = bring_up_to_date(settings, "dotted")
+    subsets = ctx.store.folder_path("filtered/subsets")
+    allowed = AllowList.read(subsets / "icc.keys.tsv")
+    tars = [str(tar) for tar in sorted((tmp_path / "tars").glob("*.tar"))]
+    seen = wds.WebDataset(tars, shardshuffle=False).compose(allowed.samples)
+    by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
+    kept = read_subset_npy(subsets / "icc.npy")
+    assert sorted(by_url[json.loads(one["json"])["url"]] for one in seen) == kept
+    assert len(kept) == 4
+    assert all(key.startswith("a.b/0000") for keys in allowed.multiplicity.values() for key in keys)
+
+
+def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home"))
+    home = ctx.settings.home
+    whole = export_webdataset(find_subset(ctx, "icc"), tmp_path / "whole")
+    first, second, *others = kept_ids(ctx, "icc")
+    url = find_subset(ctx, "icc").rows.filter(sample_id=second)["url"][0]
+    add_to_denylist(home, [("uid", first), ("url", url)])  # not applied yet
+    for name, export in (("tar", export_webdataset), ("hf", export_huggingface), ("npy", export_npy)):
+        export(find_subset(ctx, "icc"), tmp_path / name)  # type: ignore[operator]
+        assert read_subset_npy(tmp_path / name / "sample_ids.npy") == others
+        missing = read_missing(tmp_path / name)
+        assert dict(missing.select("sample_id", "reason").iter_rows()) == dict.fromkeys(
+            (first, second), "dropped:takedown"
+        )
+    ids = tmp_path / "ids.npy"
+    write_subset_npy(ids, [first, *others])
+    assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
+    assert [Path(one["folder"]).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(ctx.settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["exports_flagged"] == [{"folder": str(whole), "samples": 2}]
+    assert sorted(json.loads((whole / EXPORT_FLAG).read_text())["sample_ids"]) == [first, second]
 
 
 def test_allow_lists_refuse_what_they_cannot_tell_apart(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ import hashlib
 import json
 import re
 import shutil
+import sqlite3
 import tarfile
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -20,13 +23,17 @@ from curation_assets.cli import app
 from curation_assets.cli.takedown import take_down
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow import PoolContext, tables_of
+from curation_assets.lineage.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
+from curation_assets.lineage.scrubbing import GONE
 from curation_assets.lineage.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, record_export
 from curation_assets.lineage.why import explain
+from curation_assets.pools import load_pool, save_pool
 from curation_assets.reporting.report import thumbnail
 from curation_assets.settings import load_settings
 from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
 from curation_assets.stores.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stores.images import decode_image, tar_index
+from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 
@@ -193,6 +200,67 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     assert json.loads((exported / EXPORT_FLAG).read_text())["sample_ids"] == [kept[0]]
     assert (np.load(exported / "subset.npy") == contents).all()
     assert json.loads(path.read_text()) == certificate
+
+
+def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
+    """Saved rows of unfinished tables, the canary, Dagster's databases and logs, label files."""
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    store = ctx.store
+    frozen = freeze_canary(store, tmp_path / "canary.parquet", 22)
+    before, ids = frozen.sha256, frozen.rows["sample_id"].to_list()
+    scores = [
+        dict.fromkeys(CANARY_SCORES_SCHEMA) | {"method": "icc", "build": build, "canary_sha256": before,
+         "canary_sample_id": one, "value": 0.5}
+        for build in ("old", "new") for one in ids
+    ]  # fmt: skip
+    store.write("signals/canary", pl.DataFrame(scores, schema=CANARY_SCORES_SCHEMA), code_version="1")
+    pool = load_pool(settings, "photos")
+    save_pool(settings, replace(pool, options={**pool.options, "canary": "canary.parquet"}))
+    ctx = PoolContext.open(settings, "photos", run_id="run-8")
+    hit, other = (store.scan("raw/samples").filter(pl.col("url").str.ends_with(f"/{n}.jpg")).collect() for n in (9, 17))
+    hit_shard, other_shard = "photos-000001", "photos-000002"
+    for shard, rows in ((hit_shard, hit), (other_shard, other)):
+        SavedRows(store.unfinished_path("teachers/vba", shard) / "abc").add(rows.select("sample_id", "caption"))
+    quote = 'it says "small" – ' + caption_of(9)
+    events = tmp_path / "dagster" / "history" / "runs" / "r.db"
+    events.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(events)) as connection:
+        connection.execute("create table event_logs (id integer primary key, event text)")
+        for text in (caption_of(9), caption_of(17), quote):
+            event = json.dumps({"message": json.dumps(text)})
+            connection.execute("insert into event_logs (event) values (?)", (event,))
+        connection.execute("insert into event_logs (event) values (?)", ("http://host0.example/9.jpg",))
+        connection.execute("delete from event_logs where id = 4")  # its bytes stay in a free page
+        connection.commit()
+    (tmp_path / "dagster" / "run.out").write_text(f"fine\ncannot parse {caption_of(9)}\nfine\n")
+    labels = f"caption\trating\n{caption_of(9)}\t1\n{caption_of(17)}\t2\n"
+    (tmp_path / "labels.tsv").write_text(labels)
+    needles = (caption_of(9).encode(), jpeg(9), b"host0.example/9.jpg")
+    held = [name for name in holders(tmp_path, *needles) if "/tars/" not in name and "/work/" not in name]
+    assert len(held) >= 5, held
+
+    add_to_denylist(tmp_path, [("uid", hit["sample_id"][0])])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["left"] == []
+    assert [name for name in holders(tmp_path, *needles) if "/tars/" not in name] == []
+    assert SavedRows(store.unfinished_path("teachers/vba", hit_shard) / "abc").read() is None
+    saved = SavedRows(store.unfinished_path("teachers/vba", other_shard) / "abc").read()
+    assert saved is not None, "another shard's work is not lost"
+    with closing(sqlite3.connect(events)) as connection:
+        told = [json.loads(json.loads(row[0])["message"]) for row in connection.execute("select event from event_logs")]
+    assert told == [GONE, caption_of(17), 'it says "small" – ' + GONE]
+    assert (tmp_path / "dagster" / "run.out").read_text() == "fine\nfine\n"
+    assert (tmp_path / "labels.tsv").read_text() == f"caption\trating\n{caption_of(17)}\t2\n"
+    left = Canary.read(tmp_path / "canary.parquet")
+    assert left.rows["sample_id"].to_list() == [one for one in ids if one != hit["sample_id"][0]]
+    kept = store.read("signals/canary")
+    assert kept["canary_sha256"].unique().to_list() == [left.sha256]
+    assert kept.group_by("build").len()["len"].to_list() == [len(ids) - 1] * 2
 
 
 def test_a_late_tar_does_not_bring_it_in(tmp_path: Path) -> None:

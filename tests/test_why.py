@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -9,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.flow import PoolContext
+from curation_assets.flow import PoolContext, materialise_table, tables_of
+from curation_assets.lineage.lookup import LOOKUP, shards_of
 from curation_assets.lineage.why import explain, kind_of, sentence
 from curation_assets.pools import load_pool, save_pool
+from curation_assets.settings import load_settings
 
 from .lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
 
@@ -43,6 +47,33 @@ def test_three_names_of_one_sample_give_one_answer(ctx: PoolContext) -> None:
     manifest = ctx.store.manifest("signals/icc", str(row["shard"]))
     assert manifest is not None
     assert made["signals/icc"]["content_sha256"] == manifest.content_sha256
+
+
+def test_the_lookup_names_one_shard_and_those_written_since(
+    ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(ctx.settings.home, home, symlinks=True)  # keeps times of change
+    here = PoolContext.open(load_settings(home, "embedded"), "photos")
+    tables = tables_of(here)
+    assert shards_of(here.store, "photos", "sample_id", "0" * 32) is None, "none yet"
+    row = row_of(here, 9)
+    scanned = explain(here.settings, str(row["url"]))
+    materialise_table(here, tables[LOOKUP], tables=tables)
+    for kind, name in (("sample_id", "sample_id"), ("url", "url"), ("sha256", "image_sha256")):
+        assert shards_of(here.store, "photos", kind, str(row[name])) == ["photos-000001"]
+    assert shards_of(here.store, "photos", "url", "http://nowhere.example/1.jpg") == []
+    read: list[list[str] | None] = []
+    scan = type(here.store).scan
+    monkeypatch.setattr(
+        type(here.store), "scan", lambda self, asset, shards=None: read.append(shards) or scan(self, asset, shards)
+    )
+    assert explain(here.settings, str(row["url"])) == scanned
+    assert read == [["photos-000001"]]
+    late = here.store.table_path("raw/samples", "photos-000002")
+    os.utime(late)  # written anew: what the lookup says of it may be wrong
+    assert shards_of(here.store, "photos", "url", str(row["url"])) == ["photos-000001", "photos-000002"]
+    assert shards_of(here.store, "photos", "sample_id", "0" * 32) == ["photos-000002"]
 
 
 def test_samples_that_no_policy_saw_and_values_that_are_missing_are_explained(ctx: PoolContext) -> None:

@@ -1,7 +1,7 @@
 """curate diff: two policies of a pool side by side, or one with another fraction, threshold, signal or prefilter."""
 
 import json as json_format
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
@@ -11,7 +11,8 @@ from rich.table import Table
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_folder, policies_of
-from curation_assets.lineage.diff import Difference, compare, find_policy, iou_at, save_policy, what_if
+from curation_assets.lineage.diff import Difference, compare, compare_ledgers, find_policy, iou_at, save_policy, what_if
+from curation_assets.lineage.ledger import ledger_path
 from curation_assets.lineage.rows import PoolRows
 from curation_assets.numeric.selection import check_fraction
 from curation_assets.policies import Prefilter
@@ -39,6 +40,9 @@ def diff(
             "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if B first kept this share by it? (repeat; 'none')"
         ),
     ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Only what the ledgers say: seconds for a pool of any size.")
+    ] = False,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
     home: HomeOption = None,
@@ -48,6 +52,17 @@ def diff(
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
     one = find_policy(known, left)
+    if recorded:
+        what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
+        if any(one not in (None, False) for one in what_ifs):
+            raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
+        paths = (ledger_path(ctx.store, left), ledger_path(ctx.store, str(right)))
+        told = compare_ledgers(*paths, ctx.store)
+        if json:
+            typer.echo(json_format.dumps(told, indent=1, ensure_ascii=False))
+        else:
+            _show_recorded(told, left, str(right))
+        return
     if at is not None:
         table = iou_at(PoolRows.read(ctx.store), one, find_policy(known, right or left), _shares(at))
         if json:
@@ -137,6 +152,22 @@ def _show(found: Difference) -> None:
     if found.leave_one_out.height:
         _print_table("Without one signal", found.leave_one_out)
     _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
+
+
+def _show_recorded(told: dict[str, Any], left: str, right: str) -> None:
+    kept = told["kept"]
+    iou = "undefined: both are empty" if told["iou"] is None else f"{told['iou']:.4f}"
+    console.print(
+        f"[bold]{left}[/] against [bold]{right}[/], {told['rows']:,} rows: kept {kept['left']:,} and "
+        f"{kept['right']:,}; both {kept['both']:,}, only {left} {told['only_left']:,}, only {right} "
+        f"{told['only_right']:,}; IoU {iou}",
+        highlight=False,
+    )
+    _print_table(
+        "Verdicts", pl.DataFrame(told["transitions"]).rename({"left_verdict": left, "right_verdict": f"{right} "})
+    )
+    if told["nearest_dropped"]:
+        _print_table("Nearest dropped", pl.DataFrame(told["nearest_dropped"]).drop("url", "decided_by"))
 
 
 def _print_table(title: str, frame: pl.DataFrame) -> None:

@@ -12,6 +12,7 @@ import polars as pl
 
 import curation_assets
 from curation_assets.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
+from curation_assets.lineage.takedown import record_export
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
@@ -109,6 +110,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         if out.is_dir():
             remove_path(out)  # empty: os.replace wants it gone on some systems
     _note(subset.ctx.store, export, manifest)
+    record_export(subset.ctx.settings.home, subset.ctx.pool.name, out, out / SAMPLE_IDS)
 
 
 def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:

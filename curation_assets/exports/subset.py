@@ -14,6 +14,7 @@ from curation_assets.lineage.rows import uid_texts
 from curation_assets.methods import all_methods
 from curation_assets.policies import policy_content
 from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
 
 #: Columns of raw/samples that exports carry along.
@@ -78,17 +79,22 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
 
 
 def _located(ctx: PoolContext, name: str, asked: pl.DataFrame, source: Path, ledger: Ledger | None) -> Subset:
-    """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it."""
+    """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it.
+
+    What is on the denylist is missing, too, whether it has been purged yet or not.
+    """
     if not asked.height:
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
     wanted = ctx.store.scan("raw/samples").join(asked.lazy().select("sample_id"), on="sample_id", how="semi")
     told = wanted.sort("shard", "source_row").collect()
-    kept = told.filter(pl.col("status") == "kept").unique("sample_id", keep="first", maintain_order=True)
+    denied = told.filter(Denylist.load(ctx.settings.home).denied(told))["sample_id"].unique()
+    is_denied = pl.col("sample_id").is_in(denied.implode())
+    kept = told.filter(pl.col("status") == "kept", ~is_denied)
+    kept = kept.unique("sample_id", keep="first", maintain_order=True)
     rows = kept.select(SAMPLE_COLUMNS).join(asked, on="sample_id", how="inner", maintain_order="left")
     lost = asked.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
-    why = told.unique("sample_id", keep="first").select(
-        "sample_id", pl.format("{}:{}", "status", "reason").alias("why")
-    )
+    said = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
+    why = told.unique("sample_id", keep="first").select("sample_id", said.alias("why"))
     missing = lost.join(why, on="sample_id", how="left").select(
         "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
     )

@@ -7,7 +7,7 @@ code version (`ShardStore.materialise`), so a retry is cheap and a killed run go
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -141,6 +141,7 @@ class TableReport:
 
 Compute = Callable[[PoolContext, str | None], pl.DataFrame]
 ComputeFolder = Callable[[PoolContext, Path], None]
+ComputeShards = Callable[[PoolContext, Sequence[str]], dict[str, pl.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Table:
     description: str  # Markdown; first sentence says the grain
     compute: Compute | None = None
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
+    compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     is_frozen: bool = (

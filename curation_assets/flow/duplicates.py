@@ -177,30 +177,32 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray
 
 
 def _embeddings(rows: pl.DataFrame) -> np.ndarray:
-    return np.array(rows["image_embedding"].to_list(), dtype=np.float32)
+    """(N, D) float32 of a column of lists, without a Python number per value. Raises ValueError for unequal lengths."""
+    column = rows["image_embedding"].cast(pl.List(pl.Float32))
+    widths = column.list.len().unique().to_list()
+    if len(widths) > 1:
+        raise ValueError(f"signals/image_embedding has vectors of {sorted(widths)} numbers; materialise it again")
+    return column.explode().to_numpy().reshape(rows.height, -1)
 
 
 def _kinds(
     of: pl.DataFrame, leader: np.ndarray, apart: np.ndarray, settings: DuplicateSettings
 ) -> tuple[list[str | None], list[float | None]]:
     """(M,) kind and distance in its own unit; null for samples that are kept."""
-    sha = of["image_sha256"].to_list()
-    hashes = of["perceptual_hash"].to_list() if settings.perceptual_bits is not None else None
-    embeddings = _embeddings(of) if settings.cosine is not None and of.height else None
-    kinds: list[str | None] = []
-    distances: list[float | None] = []
-    for row, chief in enumerate(leader.tolist()):
-        if row == chief:
-            kinds.append(None)
-            distances.append(None)
-        elif sha[row] == sha[chief]:
-            kinds.append("exact")
-            distances.append(0.0)
-        elif apart[row] >= SEMANTIC and embeddings is not None:
-            kinds.append("semantic")
-            distances.append(max(0.0, 1.0 - float(embeddings[row] @ embeddings[chief])))
+    kinds: list[str | None] = [None] * len(leader)
+    distances: list[float | None] = [None] * len(leader)
+    dropped = np.flatnonzero(leader != np.arange(len(leader)))
+    sides = of[dropped], of[leader[dropped]]
+    sha = [side["image_sha256"].to_list() for side in sides]
+    hashes = [side["perceptual_hash"].to_list() for side in sides] if settings.perceptual_bits is not None else None
+    vectors = [_embeddings(side) for side in sides] if settings.cosine is not None and len(dropped) else None
+    for at, row in enumerate(dropped.tolist()):
+        if sha[0][at] == sha[1][at]:
+            kinds[row], distances[row] = "exact", 0.0
+        elif apart[row] >= SEMANTIC and vectors is not None:
+            kinds[row], distances[row] = "semantic", max(0.0, 1.0 - float(vectors[0][at] @ vectors[1][at]))
         else:
             assert hashes is not None
-            kinds.append("perceptual")
-            distances.append(float((int(hashes[row], 16) ^ int(hashes[chief], 16)).bit_count()))
+            bits = int(hashes[0][at], 16) ^ int(hashes[1][at], 16)
+            kinds[row], distances[row] = "perceptual", float(bits.bit_count())
     return kinds, distances

@@ -1,10 +1,12 @@
 """filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
@@ -33,6 +35,7 @@ from curation_assets.policies import (
 )
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
+from curation_assets.stores.webdataset import key_of
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -242,20 +245,25 @@ def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
-    samples = samples.join(ctx.store.read(DUPLICATES), on=ROW_KEY, how="anti").unique("sample_id")
-    samples = samples.filter(~denylist.denied(samples))
-    places = {row["sample_id"]: (row["tar"], row["member"]) for row in samples.iter_rows(named=True)}
+    wanted = ["sample_id", "source_row", "url", "image_sha256", "original_sha256", "tar", "member"]
     for policy in policies_of(ctx):
-        kept = [sample_id for sample_id in kept_ids(ctx, policy.name) if sample_id in places]
-        write_subset_npy(folder / f"{policy.name}.npy", kept)
-        write_subset_parquet(folder / f"{policy.name}.parquet", kept)
+        ids: list[str] = []
         keys_by_tar: dict[str, list[str]] = defaultdict(list)
-        for sample_id in kept:
-            tar, member = places[sample_id]
-            if tar is not None:
-                keys_by_tar[tar].append(Path(member).stem)
+        for shard in ctx.store.partitions("raw/samples"):
+            verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict"])
+            rows = ctx.store.read("raw/samples", shard, columns=wanted)
+            kept = rows.join(verdicts.filter(pl.col("verdict") == "kept"), on="source_row", how="semi")
+            kept = kept.filter(~denylist.denied(kept))
+            ids += kept["sample_id"].to_list()
+            for tar, member in kept.select("tar", "member").drop_nulls().iter_rows():
+                keys_by_tar[tar].append(key_of(member) or member)
+        write_subset_npy(folder / f"{policy.name}.npy", ids)
+        write_subset_parquet(folder / f"{policy.name}.parquet", ids)
         write_key_list(folder / f"{policy.name}.keys.tsv", keys_by_tar)
+
+
+def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:
+    return ctx.store.read(f"filtered/{policy_name}", shard, ["sample_id", "source_row", "verdict", "reason"])
 
 
 def _ledger(ctx: PoolContext, folder: Path) -> None:
@@ -270,24 +278,29 @@ def _ledger(ctx: PoolContext, folder: Path) -> None:
             run_id=ctx.run_id,
             cut=cut_of(ctx, policy.name),
         )
-        check_against_verdicts(judged, rows, ctx.store.scan(f"filtered/{policy.name}").collect())
+        check_against_verdicts(judged, rows, functools.partial(_verdicts, ctx, policy.name))
     write_versions(book, folder)
 
 
 def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    kept = {policy.name: set(kept_ids(ctx, policy.name)) for policy in policies_of(ctx)}
+    names = [policy.name for policy in policies_of(ctx)]
+    both = np.zeros((len(names), len(names)), dtype=np.int64)
+    for key in ctx.store.partitions("raw/samples"):
+        tables = [ctx.store.read(f"filtered/{name}", key, columns=["source_row", "verdict"]) for name in names]
+        kept = np.stack([(one.sort("source_row")["verdict"] == "kept").to_numpy() for one in tables])  # (P, N)
+        both += kept.astype(np.int64) @ kept.T.astype(np.int64)
     rows = []
-    for left, left_ids in kept.items():
-        for right, right_ids in kept.items():
-            both, either = len(left_ids & right_ids), len(left_ids | right_ids)
+    for left, name in enumerate(names):
+        for right, other in enumerate(names):
+            either = int(both[left, left] + both[right, right] - both[left, right])
             rows.append(
                 {
-                    "policy": left,
-                    "other": right,
-                    "kept": len(left_ids),
-                    "other_kept": len(right_ids),
-                    "both": both,
-                    "iou": both / either if either else None,
+                    "policy": name,
+                    "other": other,
+                    "kept": int(both[left, left]),
+                    "other_kept": int(both[right, right]),
+                    "both": int(both[left, right]),
+                    "iou": int(both[left, right]) / either if either else None,
                 }
             )
     return pl.DataFrame(rows, schema_overrides={"iou": pl.Float64})

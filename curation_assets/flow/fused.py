@@ -5,7 +5,7 @@ frozen, so that a shard that comes late or goes moves no other sample's score.
 """
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
@@ -87,13 +87,22 @@ def recipes() -> dict[str, SqlModel]:
 def _model_table(model: SqlModel) -> Table:
     inputs = tuple(reference.replace(".", "/") for reference in model.references)
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with open_pool(ctx.store, inputs, shard=shard, threads=1 if shard else None) as connection:
-            frame = run_model(model, connection, recipe_parameters(ctx, model))
+    def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
+        with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
+            return run_model(model, connection, recipe_parameters(ctx, model))
+
+    def checked(frame: pl.DataFrame) -> pl.DataFrame:
         failed = [result for result in check_tests(model, frame) if not result.passed]
         if failed:
             raise SqlTestFailedError(f"{model.path}: " + "; ".join(result.message for result in failed))
         return frame
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return checked(run(ctx, None if shard is None else [shard]))
+
+    def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
+        parts = run(ctx, shards).partition_by("shard", maintain_order=True, as_dict=True)
+        return {str(shard): checked(part.rechunk()) for (shard,), part in parts.items()}
 
     return Table(
         name=f"{model.stage}/{model.name}",
@@ -102,6 +111,7 @@ def _model_table(model: SqlModel) -> Table:
         version=model.code_version,
         compute=compute,
         config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
+        compute_shards=compute_shards if model.is_per_shard else None,
         continues="raw/samples",
         description=f"{model.grain}\n\n```sql\n{model.text}\n```",
         kinds=("duckdb", "sql"),

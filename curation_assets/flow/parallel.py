@@ -11,8 +11,11 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import forkserver
 from typing import Any, TypeVar
+
+import polars as pl
 
 from curation_assets.flow import PoolContext, Table, is_up_to_date, materialise_table, tables_of
 from curation_assets.roles import ROLES
@@ -25,6 +28,8 @@ Result = TypeVar("Result")
 
 #: Roles of no default method: their libraries wait until a worker asks for them.
 OPTIONAL_ROLES = {"text_spotter", "safety_classifier"}
+
+ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
 _executor: ProcessPoolExecutor | None = None
 _executor_size = 0
@@ -40,8 +45,12 @@ def materialise_shards(
     """
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     side_by_side = len(stale) > 1 and bool(table.roles) and ctx.settings.workers > 1
-    if table.stage in ("fused", "filtered") and len(stale) > 1 and ctx.settings.threads > 1:
-        yield from _in_threads(ctx, table, shards, tables)
+    if table.stage in ("fused", "filtered") and len(stale) > 1:
+        known = set(stale)
+        for shard in shards:
+            if shard not in known:
+                yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
+        yield from _in_threads(ctx, table, stale, tables)
         return
     for shard in shards:
         if not side_by_side or shard not in stale:
@@ -62,12 +71,49 @@ def _in_threads(
 ) -> Iterator[tuple[str, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock."""
     with ThreadPoolExecutor(ctx.settings.threads) as executor:
-        jobs = {
-            executor.submit(outcome_of, lambda shard=shard: materialise_table(ctx, table, shard, tables=tables)): shard  # type: ignore[misc]
-            for shard in shards
-        }
+        jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
         for job in as_completed(jobs):
-            yield jobs[job], job.result()
+            yield from job.result()
+
+
+def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[list[str]]:
+    """Shards that are computed together: those of about ROWS_AT_ONCE rows, where a table can do that."""
+    group: list[str] = []
+    rows = 0
+    for shard in shards:
+        manifest = ctx.store.manifest(table.continues, shard) if table.compute_shards and table.continues else None
+        size = ROWS_AT_ONCE if manifest is None else manifest.row_count
+        if group and rows + size > ROWS_AT_ONCE:
+            yield group
+            group, rows = [], 0
+        group.append(shard)
+        rows += size
+    if group:
+        yield group
+
+
+def _group(
+    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
+) -> list[tuple[str, Outcome]]:
+    """Stale shards of one thread. The first computes all, and bears their cost."""
+    ahead: dict[str, pl.DataFrame] | None = None
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        nonlocal ahead
+        assert shard is not None, table.name
+        assert table.compute is not None, table.name
+        assert table.compute_shards is not None, table.name
+        if ahead is None:
+            try:
+                ahead = table.compute_shards(ctx, group)
+            except Exception:  # whose fault it is, computing one by one tells; the others are none the worse for it
+                ahead = {}
+        return ahead.pop(shard) if shard in ahead else table.compute(ctx, shard)
+
+    of_group = table
+    if table.compute_shards is not None and len(group) > 1:
+        of_group = replace(table, compute=compute)
+    return [(one, outcome_of(lambda one=one: materialise_table(ctx, of_group, one, tables=tables))) for one in group]  # type: ignore[misc]
 
 
 def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:

@@ -8,6 +8,7 @@ import polars as pl
 
 from curation_assets import pools
 from curation_assets.flow import PoolContext, Table
+from curation_assets.lineage.lookup import LOOKUP, write_lookup
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -47,6 +48,15 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "
             "kept, dropped (reason) or failed (reason)."
         ),
+    )
+    yield Table(
+        name=LOOKUP,
+        grain="pool",
+        inputs=("raw/samples",),
+        version="1",
+        compute_folder=lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads),
+        description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
+        kinds=("numpy",),
     )
 
 

@@ -247,3 +247,16 @@ def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
     accepted = read_accepted(store) | {method: current[method] for method in wanted}
     write_text_atomically(store.root / ACCEPTED, json.dumps(accepted, indent=1, sort_keys=True))
     return {method: current[method] for method in wanted}
+
+
+def keep_builds(store: ShardStore, before: str, canary: Canary) -> None:
+    """After samples left a canary, let every build keep its scores of the others. `before`: the sha256 it had.
+
+    What is stored counts as stale then: the next run marks which builds are in force.
+    """
+    scores = store.read("signals/canary").filter(pl.col("canary_sample_id").is_in(canary.rows["sample_id"].implode()))
+    is_it = pl.col("canary_sha256") == before
+    told = scores.with_columns(
+        pl.when(is_it).then(pl.lit(canary.sha256)).otherwise("canary_sha256").alias("canary_sha256")
+    )
+    store.write("signals/canary", told, code_version="samples were taken down")

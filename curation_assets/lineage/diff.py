@@ -10,8 +10,8 @@ import polars as pl
 import yaml
 
 from curation_assets.lineage.judging import Judged, judge
-from curation_assets.lineage.ledger import LedgerError, read_ledger
-from curation_assets.lineage.rows import DROPPED, STATES, PoolRows, Signal, Texts, uid_texts
+from curation_assets.lineage.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
+from curation_assets.lineage.rows import DROPPED, KEPT, STATES, PoolRows, Signal, Texts, uid_texts
 from curation_assets.policies import (
     POLICIES_ROOT,
     RANDOM,
@@ -23,6 +23,7 @@ from curation_assets.policies import (
 )
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.catalog import stored_tables
+from curation_assets.stores.shard_store import ShardStore
 
 #: Upper ends of the groups of caption lengths, in words.
 LENGTH_GROUPS = (5, 10, 20, 40)
@@ -112,7 +113,7 @@ def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEARE
         right,
         Overlap.of(judged[0].is_kept, judged[1].is_kept),
         int(rows.is_kept.sum()),
-        _transitions(*judged),
+        _transitions(*(one.verdict for one in judged)),
         _shifts(facts.filter(rows.is_kept), *(one.is_kept[rows.is_kept] for one in judged)),
         pl.concat([_leave_one_out(rows, one) for one in judged[: 1 if left == right else 2]]),
         pl.concat([_nearest(rows, facts, judged[i], judged[1 - i], nearest) for i in (0, 1)]),
@@ -143,21 +144,80 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
     return pl.DataFrame(told, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
 
 
-def overlap_of_ledgers(left: Path, right: Path) -> Overlap:
-    """Overlap of two recorded policies of one pool, without judging. Raises LedgerError for ledgers of other rows."""
-    columns = ["uid_high", "uid_low", "verdict"]
-    one, other = (read_ledger(path, columns) for path in (left, right))
-    if not one.frame.select(columns[:2]).equals(other.frame.select(columns[:2])):
+def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
+    """Overlap, transitions and nearest dropped of two recorded policies, for JSON: seconds for a pool of any size.
+
+    What needs every value or caption again (shifts, leave-one-out) is not among them: see `compare`. Raises LedgerError
+    for ledgers of other rows.
+    """
+    paths = (left, right)
+    known = [ledger_rows_sha256(path) for path in paths]
+    verdicts = []
+    for path in paths:
+        verdict = pl.read_parquet(path, columns=["verdict"], hive_partitioning=False)["verdict"]
+        verdicts.append(verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy())
+    if None in known:  # ledgers of before rows were recorded
+        ids = [pl.read_parquet(path, columns=["uid_high", "uid_low"], hive_partitioning=False) for path in paths]
+        is_same = ids[0].equals(ids[1])
+    else:
+        is_same = known[0] == known[1]
+    if not is_same:
         raise LedgerError(f"{left} and {right} record different rows; run the pool again so that both are of one pool")
-    return Overlap.of(one.is_kept, other.is_kept)
+    overlap = Overlap.of(*(one == KEPT for one in verdicts))
+    facts = [ledger_facts(path) for path in paths]
+    return {
+        "left": policy_content(facts[0][0]),
+        "right": policy_content(facts[1][0]),
+        "rows": overlap.rows,
+        "kept": {"left": overlap.left, "right": overlap.right, "both": overlap.both},
+        "only_left": overlap.only_left,
+        "only_right": overlap.only_right,
+        "iou": overlap.iou,
+        "transitions": _transitions(*verdicts).to_dicts(),
+        "nearest_dropped": [
+            row for i in (0, 1) for row in _nearest_recorded(paths[i], facts[i], verdicts[1 - i], store, nearest)
+        ],
+    }
+
+
+def _nearest_recorded(
+    path: Path, facts: tuple[Policy, Any, str, Any], other: np.ndarray, store: ShardStore, count: int
+) -> list[dict[str, Any]]:
+    """Samples just below the last cut of a ledger. `other` (N,): the other ledger's verdicts."""
+    policy, _, _, counts = facts
+    passing = counts[-1][2]
+    is_near = (pl.col("verdict") == "dropped") & (pl.col("decided_by") == policy.rank_by)
+    is_near &= (pl.col("rank") > passing) & (pl.col("rank") <= passing + count)
+    is_near &= pl.col("reason") == f"below_cut:{policy.rank_by}"
+    column = signal_column(policy.rank_by)
+    wanted = ["uid_high", "uid_low", "shard", "source_row", "rank", "verdict", "decided_by", "reason", "margin", column]
+    scan = pl.scan_parquet(path, hive_partitioning=False).select(*wanted).with_row_index("row")
+    found = scan.filter(is_near).sort("rank").collect()
+    told = []
+    for sample_id, row in zip(uid_texts(found["uid_high"], found["uid_low"]), found.to_dicts(), strict=True):
+        sample = store.read("raw/samples", row["shard"], ["source_row", "caption", "url"])
+        (facts_of,) = sample.filter(pl.col("source_row") == row["source_row"]).to_dicts() or [{}]
+        told.append(
+            {
+                "policy": policy.name,
+                "sample_id": sample_id,
+                "caption": facts_of.get("caption"),
+                "url": facts_of.get("url"),
+                "decided_by": policy.rank_by,
+                "value": row[column],
+                "margin": row["margin"],
+                "other_verdict": STATES[other[row["row"]]],
+            }
+        )
+    return told
 
 
 # -- shifts -----------------------------------------------------------------------------------------------------------
 
 
-def _transitions(left: Judged, right: Judged) -> pl.DataFrame:
-    counts = np.zeros((3, 3), dtype=np.int64)
-    np.add.at(counts, (left.verdict, right.verdict), 1)
+def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
+    """(N,) and (N,) codes of STATES → rows per pair."""
+    counts = np.bincount(left.astype(np.int64) * 3 + right, minlength=9).reshape(3, 3)
     return pl.DataFrame(
         [
             {"left_verdict": STATES[i], "right_verdict": STATES[j], "rows": int(counts[i, j])}

@@ -7,7 +7,9 @@ that changed; `curate run` calls it at its end.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -76,19 +78,37 @@ def refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
 
 
 def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> None:
-    """Both files, texts as dictionaries."""
-    partitions = pl.Enum(pl.concat([tables["partition"], inputs["partition"]]).unique().sort().to_list() or [POOL])
-    for name, frame in (("tables", tables), ("inputs", inputs)):
-        texts = [column for column, kind in frame.schema.items() if kind == pl.String and column != "partition"]
-        coded = frame.with_columns(pl.col("partition").cast(partitions), pl.col(texts).cast(pl.Categorical))
+    """Both files. Texts are codes into sorted words, which the footer holds: a tenth of the time to read."""
+    for name, frame, order in (("tables", tables, _TABLE_ORDER), ("inputs", inputs, _INPUT_ORDER)):
+        texts = [column for column, kind in frame.schema.items() if kind == pl.String]
+        words = {column: frame[column].unique().sort().to_list() for column in texts}
+        coded = frame.with_columns(pl.col(one).cast(pl.Enum(words[one])).to_physical().cast(pl.UInt32) for one in texts)
         with replacing(folder / f"{name}.parquet") as temporary:
-            coded.sort("asset", "partition").write_parquet(temporary, compression="zstd")
+            coded.sort(order).write_parquet(temporary, compression="zstd", metadata={_WORDS: json.dumps(words)})
+
+
+_TABLE_ORDER, _INPUT_ORDER = ("asset", "partition"), ("asset", "input", "partition")
+_WORDS = "curation_index_words"
+
+
+def _read_coded(path: Path) -> tuple[pl.DataFrame, dict[str, list[str]]] | None:
+    """Codes and words; None where there is no index, or one of an older layout."""
+    if not path.is_file():
+        return None
+    footer = pl.read_parquet_metadata(path)
+    return (pl.read_parquet(path), json.loads(footer[_WORDS])) if _WORDS in footer else None
 
 
 def _read(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    if not path.is_file():
+    found = _read_coded(path)
+    if found is None:
         return pl.DataFrame(schema=schema)
-    return pl.read_parquet(path).cast(dict(schema))  # type: ignore[arg-type]
+    coded, words = found
+    return coded.with_columns(
+        pl.col(name).replace_strict(np.arange(len(listed)), listed, return_dtype=pl.String)
+        for name, listed in words.items()
+        if listed
+    ).cast(dict(schema))  # type: ignore[arg-type]
 
 
 def _files(store: ShardStore, asset: str) -> Iterable[tuple[str, Path]]:
@@ -124,25 +144,34 @@ def _input_rows(manifest: Manifest) -> list[tuple[object, ...]]:
 
 
 @dataclass(frozen=True)
+class Words:
+    """Texts that codes stand for."""
+
+    texts: list[str]
+
+    @cached_property
+    def code_of(self) -> dict[str, int]:
+        """Text → code."""
+        return {text: code for code, text in enumerate(self.texts)}
+
+
+@dataclass(frozen=True)
 class StoredTable:
     """All partitions of one table as arrays over the shards of an `Index` (one entry for a whole-pool table)."""
 
     is_there: np.ndarray  # (S,) bool
     content: np.ndarray  # (S,) uint64
-    code_version: np.ndarray  # (S,) int32 codes into `words`
+    code_version: np.ndarray  # (S,) int64 codes into `words`, -1 where it is not there
     config_hash: np.ndarray
     models: np.ndarray
     row_count: np.ndarray  # (S,) int64
     seconds: np.ndarray  # (S,) float64
-    words: dict[str, list[str]]  # column → texts of its codes
+    words: dict[str, Words]  # column → texts of its codes
     inputs: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # name → contents, counts
 
-    def differs(self, column: str, word: str | np.ndarray) -> np.ndarray:
+    def differs(self, column: str, word: str) -> np.ndarray:
         """(S,) bool: stored partitions whose text in a column is another."""
-        codes = getattr(self, column)
-        place = {text: code for code, text in enumerate(self.words[column])}
-        wanted = place.get(word, -1) if isinstance(word, str) else np.array([place.get(one, -1) for one in word])
-        return self.is_there & (codes != wanted)
+        return self.is_there & (getattr(self, column) != self.words[column].code_of.get(word, -2))
 
 
 @dataclass(frozen=True)
@@ -155,53 +184,63 @@ class Index:
     @classmethod
     def read(cls, folder: Path, shards: list[str]) -> "Index":
         """The index of a pool's work folder, seen from `shards`. Raises FileNotFoundError with what to do."""
-        if not (folder / "tables.parquet").is_file():
+        tables, inputs = (_read_coded(folder / f"{name}.parquet") for name in ("tables", "inputs"))
+        if tables is None or inputs is None:
             raise FileNotFoundError(f"no index in {folder}; `curate run` writes it, or `curate plan --refresh`")
-        tables, inputs = (pl.read_parquet(folder / f"{name}.parquet") for name in ("tables", "inputs"))
-        place = np.full(len(tables["partition"].dtype.categories), -1, dtype=np.int64)  # type: ignore[attr-defined]
-        position = {shard: number for number, shard in enumerate(shards)}
-        for code, word in enumerate(tables["partition"].dtype.categories.to_list()):  # type: ignore[attr-defined]
-            place[code] = position.get(word, 0 if word == POOL else -1)
-        parts = inputs.partition_by("asset", as_dict=True)
-        found = {}
-        for (name,), part in tables.partition_by("asset", as_dict=True).items():
-            is_pool = part["partition"][0] == POOL
-            size = 1 if is_pool else len(shards)
-            stored = _stored(part, place, size)
-            for (read,), rows in parts.get((name,), inputs.clear()).partition_by("input", as_dict=True).items():
-                at = place[rows["partition"].to_physical().to_numpy()]
-                contents, counts = np.zeros(size, dtype=np.uint64), np.zeros(size, dtype=np.int64)
-                contents[at[at >= 0]] = rows["content"].to_numpy()[at >= 0]
-                counts[at[at >= 0]] = rows["count"].to_numpy()[at >= 0]
-                stored.inputs[str(read)] = (contents, counts)
-            found[str(name)] = stored
+        position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
+        columns, texts = _arrays(tables[0]), tables[1]
+        words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}
+        places = _places(columns["partition"], texts["partition"], position)
+        found: dict[str, StoredTable] = {}
+        for part in _runs(columns["asset"]):
+            mine = {name: column[part] for name, column in columns.items()}
+            is_pool = texts["partition"][mine["partition"][0]] == POOL
+            found[texts["asset"][mine["asset"][0]]] = _stored(mine, places[part], 1 if is_pool else len(shards), words)
+        columns, texts = _arrays(inputs[0]), inputs[1]
+        places = _places(columns["partition"], texts["partition"], position)
+        for part in _runs(columns["asset"], columns["input"]):
+            name, read = (texts[column][columns[column][part.start]] for column in ("asset", "input"))
+            if name in found:
+                size = len(found[name].is_there)
+                of_part = [_spread(columns[column][part], places[part], size, 0) for column in ("content", "count")]
+                found[name].inputs[read] = (of_part[0], of_part[1])
         return cls(shards, found)
 
 
-def _stored(part: pl.DataFrame, place: np.ndarray, size: int) -> StoredTable:
-    at = place[part["partition"].to_physical().to_numpy()]
-    here = at >= 0
-    is_there = np.zeros(size, dtype=bool)
-    is_there[at[here]] = True
-    arrays: dict[str, np.ndarray] = {}
-    words: dict[str, list[str]] = {}
-    for name in ("content", "row_count", "seconds"):
-        values = part[name].to_numpy()
-        arrays[name] = np.zeros(size, dtype=values.dtype)
-        arrays[name][at[here]] = values[here]
-    for name in ("code_version", "config_hash", "models"):
-        distinct = part[name].cast(pl.String).unique().sort().to_list()
-        codes = part[name].cast(pl.Enum(distinct)).to_physical().cast(pl.Int32).to_numpy()
-        arrays[name] = np.full(size, -1, dtype=np.int32)
-        arrays[name][at[here]] = codes[here]
-        words[name] = distinct
+def _arrays(frame: pl.DataFrame) -> dict[str, np.ndarray]:
+    return {name: frame[name].to_numpy() for name in frame.columns}
+
+
+def _places(partitions: np.ndarray, texts: list[str], position: dict[str, int]) -> np.ndarray:
+    """(rows,) number of each row's shard, -1 where a plan is not made for it."""
+    place = np.array([position.get(word, -1) for word in texts], dtype=np.int64)
+    return place[partitions] if len(place) else place
+
+
+def _runs(*columns: np.ndarray) -> list[slice]:
+    """Slices of equal values in columns (rows,) that are sorted by them."""
+    if not len(columns[0]):
+        return []
+    is_new = np.ones(len(columns[0]), dtype=bool)
+    is_new[1:] = np.any([codes[1:] != codes[:-1] for codes in columns], axis=0)
+    starts = np.flatnonzero(is_new).tolist()
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(is_new)], strict=True)]
+
+
+def _spread(values: np.ndarray, at: np.ndarray, size: int, empty: int) -> np.ndarray:
+    """(size,) values at their places; `empty` elsewhere."""
+    spread = np.full(size, empty, dtype=values.dtype)
+    spread[at[at >= 0]] = values[at >= 0]
+    return spread
+
+
+def _stored(columns: dict[str, np.ndarray], at: np.ndarray, size: int, words: dict[str, Words]) -> StoredTable:
+    codes: dict[str, Any] = {name: _spread(columns[name].astype(np.int64), at, size, -1) for name in words}
     return StoredTable(
-        is_there=is_there,
-        content=arrays["content"],
-        code_version=arrays["code_version"],
-        config_hash=arrays["config_hash"],
-        models=arrays["models"],
-        row_count=arrays["row_count"],
-        seconds=arrays["seconds"],
+        is_there=_spread(np.ones(len(at), dtype=bool), at, size, 0),
+        content=_spread(columns["content"], at, size, 0),
+        row_count=_spread(columns["row_count"], at, size, 0),
+        seconds=_spread(columns["seconds"], at, size, 0),
         words=words,
+        **codes,
     )

@@ -66,26 +66,26 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         rank_by = one.rank_by
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]
-        is_valued = ~np.isnan(values)
-        order = np.argsort(-values, kind="stable")[: int(is_valued.sum())]  # positions in at_stake, best first
+        valued = int((~np.isnan(values)).sum())
+        order = np.argsort(-values, kind="stable")[:valued]  # positions in at_stake, best first
+        place = np.zeros(len(values), dtype=np.uint32)  # rank among those at stake, 0 without a value
+        place[order] = np.arange(1, valued + 1, dtype=np.uint32)
         if cut is None:
             count, threshold, boundary = _cut(policy, values[order], pool_size, one)
             last = _id(rows, at_stake[order[count - 1]] if boundary else None)
-            cuts.append(Cut(rank_by, len(at_stake), len(order), count, threshold, last))
+            cuts.append(Cut(rank_by, len(at_stake), valued, count, threshold, last))
         else:
-            count = _passing(cut.cuts[number], rows, values[order], at_stake[order])
-        counts.append((len(at_stake), len(order), count))
-        step[at_stake], rank[at_stake] = number, 0
-        rank[at_stake[order]] = np.arange(1, len(order) + 1)
-        verdict[at_stake[order[count:]]] = DROPPED
-        reason[at_stake[order[count:]]] = len(words)
+            count = _passing(cut.cuts[number], rows, values, at_stake)
+        counts.append((len(at_stake), valued, count))
+        step[at_stake], rank[at_stake] = number, place
+        below, unvalued = at_stake[place > count], at_stake[place == 0]
+        verdict[below], verdict[unvalued] = DROPPED, FAILED
+        reason[below] = len(words)
         words.append(f"{'below_cut' if number == len(steps) - 1 else 'prefilter'}:{rank_by}")
-        unvalued = at_stake[~is_valued]
-        verdict[unvalued] = FAILED
         codes = signal.reasons.codes[unvalued]
         reason[unvalued] = len(words) + np.where(codes < 0, len(signal.reasons.words), codes)
         words += [f"no_value:{word}" for word in (*signal.reasons.words, "no_reason")]
-        at_stake = np.sort(at_stake[order[:count]])
+        at_stake = at_stake[(place > 0) & (place <= count)]
     if cut is None:
         cut = PolicyCut(policy.name, policy.version, pool_size, pool_fingerprint(rows, policy), tuple(cuts))
     return Judged(
@@ -99,16 +99,14 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     )
 
 
-def _passing(one: Cut, rows: PoolRows, ordered: np.ndarray, positions: np.ndarray) -> int:
-    """How many pass a frozen cut. `ordered` (M,) values, best first, ties by sample_id; `positions` (M,) rows."""
-    above = int((ordered > one.threshold).sum())
-    reaching = int((ordered >= one.threshold).sum())
+def _passing(one: Cut, rows: PoolRows, values: np.ndarray, positions: np.ndarray) -> int:
+    """How many pass a frozen cut. `values` (M,) of the rows at `positions` (M,), which are sorted by sample_id."""
     if one.boundary_id is None:
-        return reaching
+        return int((values >= one.threshold).sum())
     high, low = (np.uint64(half) for half in to_u64_pair(one.boundary_id))
-    tied = positions[above:reaching]
+    tied = positions[values == one.threshold]
     before = (rows.uid_high[tied] < high) | ((rows.uid_high[tied] == high) & (rows.uid_low[tied] <= low))
-    return above + int(before.sum())
+    return int((values > one.threshold).sum() + before.sum())
 
 
 def _cut(policy: Policy, ordered: np.ndarray, pool_size: int, step: Step) -> tuple[int, float, bool]:

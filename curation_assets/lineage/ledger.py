@@ -10,7 +10,7 @@ A ledger suffices to replay its policy: `replay` judges the recorded values agai
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,17 @@ import numpy as np
 import polars as pl
 
 from curation_assets.lineage.judging import Judged, judge
-from curation_assets.lineage.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, packed_uids, uid_texts
+from curation_assets.lineage.rows import (
+    KEPT,
+    STATES,
+    PoolRows,
+    Signal,
+    Texts,
+    enum_series,
+    packed_uids,
+    uid_columns,
+    uid_texts,
+)
 from curation_assets.lineage.versions import VersionBook
 from curation_assets.policies import RANDOM, Policy, PolicyCut, Prefilter
 from curation_assets.stores.atomic import replacing
@@ -142,6 +152,7 @@ def write_ledger(
     version_ids = book.version_ids([one for one in signals if one != RANDOM] or ["raw.samples"], rows.shard.words)
     frame = ledger_frame(judged, rows, signals, version_ids, run_id)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
+    footer |= {"rows_sha256": rows.rows_sha256}
     with replacing(path) as temporary:
         frame.write_parquet(
             temporary,
@@ -183,6 +194,12 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
     policy = Policy(prefilters=prefilters, **content["policy"])
     counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])
     return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
+
+
+def ledger_rows_sha256(path: Path) -> str | None:
+    """Which rows, in which order, a ledger is of; None where it was written before that was recorded."""
+    told: str | None = json.loads(pl.read_parquet_metadata(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
+    return told
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
@@ -245,24 +262,31 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
     )
 
 
-def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts: pl.DataFrame) -> None:
-    """Compare with a verdict table, which was judged row by row: two ways, one answer. Raises LedgerError."""
-    order = verdicts.select(pl.arg_sort_by("sample_id", "shard", "source_row")).to_series()
-    told = verdicts[order].select("sample_id", "verdict", "reason")
+def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable[[str], pl.DataFrame]) -> None:
+    """Compare with the verdict table of each shard, which was judged row by row: two ways, one answer.
+
+    `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises LedgerError.
+    """
+    by_shard = np.argsort(rows.shard.codes, kind="stable")  # within a shard still by id
+    ends = np.cumsum(np.bincount(rows.shard.codes, minlength=len(rows.shard.words)))
     mine = pl.DataFrame(
         [
-            rows.sample_ids,
-            enum_series("verdict", judged.verdict.astype(np.int32), STATES).cast(pl.String),
-            judged.reason.series("reason").cast(pl.String),
+            pl.Series("uid_high", rows.uid_high),
+            pl.Series("uid_low", rows.uid_low),
+            enum_series("verdict", judged.verdict.astype(np.int32), STATES),
+            judged.reason.series("reason"),
         ]
     )
-    if not told.equals(mine):
-        count = (
-            abs(told.height - mine.height)
-            if told.height != mine.height
-            else int((told.hash_rows() != mine.hash_rows()).sum())
-        )
+    differing = 0
+    for shard, start, end in zip(rows.shard.words, [0, *ends[:-1]], ends, strict=True):
+        told = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
+        told = told.sort("uid_high", "uid_low", "source_row")
+        here = mine[by_shard[start:end]].with_columns(pl.col("verdict", "reason").cast(pl.String))
+        differing += abs(told.height - here.height)
+        if not (told := told.drop("source_row")).equals(here) and told.height == here.height:
+            differing += int((told.hash_rows() != here.hash_rows()).sum())
+    if differing:
         raise LedgerError(
-            f"ledger and filtered/{judged.policy.name} disagree in {count} rows; the table was made from other "
+            f"ledger and filtered/{judged.policy.name} disagree in {differing} rows; the table was made from other "
             f"values: materialise it again"
         )

@@ -164,17 +164,24 @@ def _config_hash(one: TableFacts, index: Index) -> str | None:
         table = index.tables.get(name)
         if table is None or name in behind:
             continue
-        made = np.unique(np.stack([table.code_version, table.config_hash, table.models])[:, table.is_there], axis=1)
-        words = table.words
+        made = _distinct(table.code_version, table.config_hash, table.models, where=table.is_there)
+        texts = {column: words.texts for column, words in table.words.items()}
         behind[name] = [
             json.dumps(
-                [words["code_version"][code], words["config_hash"][config], json.loads(words["models"][models])],
+                [texts["code_version"][code], texts["config_hash"][config], json.loads(texts["models"][models])],
                 sort_keys=True,
             )
-            for code, config, models in made.T
+            for code, config, models in made
         ]
         waiting += table.inputs
     return config_sha256({**one.config, "behind": code_behind_digest(behind)})
+
+
+def _distinct(*columns: np.ndarray, where: np.ndarray) -> list[tuple[int, ...]]:
+    """Different combinations of codes (each ≥ 0) in the rows chosen."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    found = np.unique(np.ravel_multi_index([column[where] for column in columns], sizes))
+    return [tuple(int(code) for code in one) for one in zip(*np.unravel_index(found, sizes), strict=True)]
 
 
 def _rows(

@@ -1,7 +1,10 @@
 """The rows of a pool as arrays, sorted by sample_id: what verdicts, differences and plans are computed from."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -63,7 +66,7 @@ class Texts:
 
 def enum_series(name: str, codes: np.ndarray, words: Sequence[str]) -> pl.Series:
     """(N,) codes into `words`, -1 for null → Enum of only the words that occur, sorted."""
-    used = sorted({words[code] for code in np.unique(codes) if code >= 0})
+    used = sorted({words[code] for code in np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()})
     place = {word: position for position, word in enumerate(used)}
     table = np.array([place.get(word, 0) for word in words] or [0], dtype=np.uint32)
     physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
@@ -102,39 +105,27 @@ class PoolRows:
     @classmethod
     def read(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
         """Read raw/samples, of all shards or those named. Raises MissingTableError when it is not there."""
-        parts = []
         only = None if shards is None else tuple(sorted(shards))
         shards = store.partitions("raw/samples") if only is None else only
         stored_shards = pl.Enum(shards)
-        for number, key in enumerate(shards):
-            part = pl.read_parquet(
-                store.table_path("raw/samples", key),
-                columns=["sample_id", "source_row", "status", "reason"],
-                hive_partitioning=False,
-            )
-            code = pl.Series("shard", np.full(part.height, number, dtype=np.uint32)).cat.to(stored_shards)
-            parts.append(
-                part.select(
-                    *uid_columns(),
-                    code,
-                    "source_row",
-                    pl.col("status").cast(pl.Enum(STATES)).to_physical().cast(pl.Int8),
-                    "reason",
-                )
-            )
-        if not parts:
-            store.scan("raw/samples")  # raises MissingTableError, which says what to do
-        rows = pl.concat(parts)
+        lazy = store.scan("raw/samples", shards or None)  # raises MissingTableError, which says what to do
+        rows = lazy.select(
+            *uid_columns(),
+            pl.col("shard").cast(stored_shards),
+            "source_row",
+            pl.col("status").cast(pl.Enum(STATES)).to_physical().cast(pl.Int8),
+            "reason",
+        ).collect(engine="streaming")
         place = rows.select(*_PLACE)
-        order = rows.select(pl.arg_sort_by("uid_high", "uid_low", pl.col("shard").to_physical(), "source_row"))
-        position = order.to_series().to_numpy()
-        shard_codes = rows["shard"].to_physical().cast(pl.Int32).to_numpy()[position]
+        shard_codes = rows["shard"].to_physical().cast(pl.Int32).to_numpy()
+        source_row, high, low = (rows[name].to_numpy() for name in ("source_row", "uid_high", "uid_low"))
+        position = _row_order(high, low, shard_codes, source_row)
         read = cls(
             store,
-            rows["uid_high"].to_numpy()[position],
-            rows["uid_low"].to_numpy()[position],
-            Texts(shard_codes, list(shards)),
-            rows["source_row"].to_numpy()[position],
+            high[position],
+            low[position],
+            Texts(shard_codes[position], list(shards)),
+            source_row[position],
             rows["status"].to_numpy()[position],
             _gathered(Texts.of(rows["reason"]), position),
             place,
@@ -175,6 +166,14 @@ class PoolRows:
         position = np.empty(len(self), dtype=np.int64)
         position[self.order] = np.arange(len(self))
         return np.sort(position[stored])
+
+    @cached_property
+    def rows_sha256(self) -> str:
+        """Which rows these are, in which order: 64 hex digits over ids, shards and places."""
+        digest = hashlib.sha256(json.dumps(self.shard.words).encode())
+        for column in (self.uid_high, self.uid_low, self.shard.codes, self.source_row):
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()
 
     @property
     def is_kept(self) -> np.ndarray:
@@ -266,6 +265,18 @@ class PoolRows:
 
 STATES = ("kept", "dropped", "failed")
 KEPT, DROPPED, FAILED = range(3)
+
+
+def _row_order(high: np.ndarray, low: np.ndarray, shard: np.ndarray, source_row: np.ndarray) -> np.ndarray:
+    """(N,) positions in ROW_ORDER. Ids are hashes, so the first half tells all but a few rows apart."""
+    order = np.argsort(high)
+    in_order = high[order]
+    is_tied = np.zeros(len(order), dtype=bool)
+    np.equal(in_order[1:], in_order[:-1], out=is_tied[1:])
+    is_tied[:-1] |= is_tied[1:]
+    tied = order[is_tied]
+    order[is_tied] = tied[np.lexsort((source_row[tied], shard[tied], low[tied], high[tied]))]
+    return order
 
 
 def _gathered(texts: Texts, order: np.ndarray) -> Texts:

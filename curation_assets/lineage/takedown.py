@@ -20,7 +20,10 @@ import polars as pl
 
 from curation_assets import pools
 from curation_assets.flow import PoolContext, Table
+from curation_assets.lineage.canary import Canary, keep_builds
 from curation_assets.lineage.rows import DUPLICATES
+from curation_assets.lineage.scrubbing import DATABASES, MIN_TEXT, forms_of, scrub
+from curation_assets.stages import STAGES
 from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
@@ -32,7 +35,6 @@ from curation_assets.stores.subsets import read_subset_npy
 
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
-MIN_TEXT = 8  # shorter captions are looked for as whole values only: "a dog" is part of many texts
 
 
 @dataclass
@@ -101,19 +103,76 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
             store.remove(name)
     for path in list(store.root.rglob("*.tmp-*")):
         remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+    for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
+        for part in [folder / "pool", *(folder / shard for shard in found.shards)]:
+            remove_path(part)
+    _purge_canary(ctx, samples)
+    texts = Needles.of(samples).texts
+    for path in other_files(ctx, found.shards):
+        scrub(path, texts)
     return found
+
+
+def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
+    """Files under home that may quote a sample and that no table of the flow makes again: Dagster's, the pool's loose
+    files, labels. Not among them: sources, exports (flagged, never rewritten), other pools, shards without a sample.
+    """
+    home, root = ctx.settings.home, ctx.store.root
+    names = pools.list_pools(ctx.settings)
+    kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
+    kept_out += [_source_folder(pools.load_pool(ctx.settings, name).source_path(ctx.settings)) for name in names]
+    kept_out += [Path(export["folder"]) for export in recorded_exports(home)]
+    kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
+    kept_out += [one for one in (root / pools.DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
+    outside = {path.resolve() for path in kept_out}
+    found = []
+    for path in _files(home):
+        place = path.resolve()
+        if outside.isdisjoint((place, *place.parents)) and path.name != EXPORTS_FILE:
+            found.append(path)
+    return found
+
+
+def _source_folder(source: Path) -> Path:
+    """Where a source lies; of a pattern such as tars/*.tar the folder before it."""
+    while any(letter in source.name for letter in "*?[{"):
+        source = source.parent
+    return source
+
+
+def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
+    """Its rows leave the frozen set; the scores that earlier builds gave to the others stay comparable."""
+    path = ctx.settings.home / str(ctx.option("canary", ""))
+    if not path.is_file():
+        return
+    ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
+    gone = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
+    for name in _HASHES:
+        gone |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    if rows.filter(gone).is_empty():
+        return
+    before = Canary.read(path).sha256
+    with replacing(path) as temporary:
+        rows.filter(~gone).write_parquet(temporary, compression="zstd")
+    if ctx.store.manifest("signals/canary") is not None:
+        keep_builds(ctx.store, before, Canary.read(path))
 
 
 def touched_tables(tables: Mapping[str, Table]) -> list[str]:
     """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits.
 
-    DUPLICATES stays too: it has ids only, and remembers which shard came first.
+    DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
+    builds that are gone.
     """
     resting = {"raw/registered_shards"}
     for name, table in tables.items():  # inputs first
         if resting.intersection(table.inputs):
             resting.add(name)
-    return [name for name in tables if name in resting and not tables[name].is_frozen and name != DUPLICATES]
+    return [name for name in tables if name in resting and not tables[name].is_frozen and name not in _REMEMBERING]
+
+
+_REMEMBERING = (DUPLICATES, "signals/canary")
 
 
 def kept_fits(tables: Mapping[str, Table]) -> list[str]:
@@ -192,7 +251,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     paths = _artefacts(ctx, tables, touched, takedown.shards)
     after = digests(home, paths)
     needles = Needles.of(takedown.samples)
-    searched = sorted({*paths, *_files(ctx.settings.dagster_home), *_files(ctx.store.root / "truth")})
+    searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
     left = [(_shown(home, path), what) for path in searched for what in needles.found_in(path)]
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
@@ -273,7 +332,7 @@ class Needles:
             return self._in_parquet(path)
         if path.suffix == ".tar":
             return self._in_tar(path)
-        if path.suffix in (".db", ".sqlite"):
+        if path.suffix in DATABASES:
             return self._in_bytes(_sqlite_bytes(path))
         return self._in_bytes(path.read_bytes())
 
@@ -309,10 +368,7 @@ class Needles:
         return {
             text
             for text in self.texts
-            if len(text) >= MIN_TEXT
-            and any(
-                form.encode() in data for form in {text, json.dumps(text)[1:-1], json.dumps(json.dumps(text))[3:-3]}
-            )
+            if len(text) >= MIN_TEXT and any(form.encode() in data for form in forms_of(text))
         }
 
 
@@ -335,15 +391,17 @@ def record_export(home: Path, pool: str, folder: Path, subset: Path) -> None:
         file.write(line + "\n")
 
 
+def recorded_exports(home: Path) -> list[dict[str, Any]]:
+    """Every export of `record_export`, oldest first."""
+    path = home / EXPORTS_FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
 def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
     """Write EXPORT_FLAG into every recorded export that holds one of the samples; the export itself stays as it is."""
-    path = home / EXPORTS_FILE
-    if not path.is_file():
-        return []
     ids = set(takedown.samples["sample_id"])
     flagged = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        export = json.loads(line)
+    for export in recorded_exports(home):
         folder, subset = Path(export["folder"]), Path(export["subset"])
         if export["pool"] != takedown.pool or not folder.is_dir():
             continue

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.lineage.ledger import LEDGER, ledger_facts, signal_column
+from curation_assets.lineage.lookup import shards_of
 from curation_assets.lineage.rows import uid_texts
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.pools import list_pools
@@ -30,7 +31,7 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
     found = []
     for name in names:
         store = ShardStore(settings.work(name))
-        if store.partitions("raw/samples"):
+        if any(store.asset_path("raw/samples").glob("shard=*")):
             found += _explain_in(name, store, kind, identifier)
     if not found:
         raise ValueError(f"no sample with {kind} {identifier!r} in the pools {', '.join(names) or '(none declared)'}")
@@ -52,11 +53,9 @@ def kind_of(identifier: str) -> str:
 
 def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> list[dict[str, Any]]:
     versions = list(_ledger_folders(store))
-    shards = None
-    if kind == "sample_id" and versions:  # the ledger is sorted by id and knows the shard: no scan of the pool
-        shards = sorted({str(row["shard"]) for path in _ledgers(versions[0]) for row in ledger_rows(path, identifier)})
-        if not shards:
-            return []
+    shards = shards_of(store, pool, kind, identifier)
+    if shards == []:
+        return []
     fits = {
         "sample_id": pl.col("sample_id") == identifier,
         "sha256": (pl.col("image_sha256") == identifier) | (pl.col("original_sha256") == identifier),

@@ -162,6 +162,26 @@ function compare(left, right, data, nearest = 10) {
   };
 }
 
+// Row of a sample: by its sample_id, or the first whose caption holds the text; -1 where there is none.
+function rowOf(text, data) {
+  const wanted = text.trim().toLowerCase(), row = data.ids.indexOf(wanted);
+  return row >= 0 || !wanted ? row : data.captions.findIndex((caption) => caption.toLowerCase().includes(wanted));
+}
+
+// What every policy says of one row, as `curate why` does.
+function whyOf(row, policies, data) {
+  return policies.map((policy) => {
+    const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n);
+    const { rank_by: by } = [...policy.prefilters, policy][step[row]], threshold = thresholds[step[row]];
+    const value = data.values[by === "random" ? `random:${policy.seed}` : by][row];
+    const number = (told) => (Number.isNaN(told) ? null : told);
+    return {
+      policy: policy.name, verdict: STATES[verdict[row]], decided_by: by, value: number(value),
+      threshold: number(threshold), margin: number(value - threshold), rank: rank[row] || null,
+    };
+  });
+}
+
 // The embedded data: base64 of little-endian float64 becomes Float64Array.
 function unpack(told) {
   const floats = (text) => {
@@ -175,4 +195,4 @@ function unpack(told) {
   return { ...told, values: each(told.values), recipes };
 }
 
-if (typeof module !== "undefined") module.exports = { compare, judge, shareCount, unpack };
+if (typeof module !== "undefined") module.exports = { compare, judge, rowOf, shareCount, unpack, whyOf };

@@ -17,15 +17,16 @@ def _literal(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def read_table_sql(store: ShardStore, asset: str, shard: str | None = None) -> str:
+def read_table_sql(store: ShardStore, asset: str, shards: Sequence[str] | None = None) -> str:
     """DuckDB expression that reads an asset, shard by shard or whole. New shards show without a new expression.
 
-    `shard`: only this one, of an asset that has shards.
+    `shards`: only these, of an asset that has shards.
     """
     if store.table_path(asset).is_file():
         return f"read_parquet({_literal(store.table_path(asset).absolute())}, hive_partitioning = false)"
-    pattern = store.asset_path(asset).absolute() / f"shard={shard or '*'}" / DATA_FILE
-    return f"read_parquet({_literal(pattern)}, hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
+    folder = store.asset_path(asset).absolute()
+    paths = [_literal(folder / f"shard={one}" / DATA_FILE) for one in (["*"] if shards is None else shards)]
+    return f"read_parquet([{', '.join(paths)}], hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
 
 
 def _ledger_sql(path: Path) -> str:
@@ -76,21 +77,21 @@ def open_pool(
     store: ShardStore,
     assets: Sequence[str] | None = None,
     *,
-    shard: str | None = None,
+    shards: Sequence[str] | None = None,
     threads: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
 
-    `assets`: None for all that are stored. `shard`: of assets with shards only this one. Raises MissingTableError for
+    `assets`: None for all that are stored. `shards`: of assets with shards only these. Raises MissingTableError for
     one that is not.
     """
     connection = duckdb.connect(config={} if threads is None else {"threads": threads})
     for stage in STAGES:
         connection.execute(f'create schema "{stage}"')
     for asset in stored_tables(store) if assets is None else assets:
-        is_whole = shard is None or store.table_path(asset).is_file()
-        store.scan(asset, None if is_whole else [str(shard)])  # raises MissingTableError: what to materialise
+        is_whole = shards is None or store.table_path(asset).is_file()
+        store.scan(asset, None if is_whole else shards)  # raises MissingTableError: what to materialise
         stage, name = asset.split("/")
-        source = read_table_sql(store, asset, shard)
+        source = read_table_sql(store, asset, shards)
         connection.execute(f'create view "{stage}"."{name}" as select * from {source}')
     return connection

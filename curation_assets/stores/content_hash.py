@@ -18,7 +18,11 @@ def _update(digest: _Hash, series: pl.Series) -> None:
     """Feed type, length, null mask and values; values under nulls do not count."""
     dtype = series.dtype
     digest.update(f"{dtype}|{len(series)}|".encode())
-    digest.update(np.packbits(series.is_null().to_numpy()).tobytes())
+    has_nulls = series.null_count() > 0  # asking polars per column costs more than hashing it
+    mask = np.zeros(len(series), dtype=bool)
+    if has_nulls:
+        mask = series.to_arrow().is_null().to_numpy(zero_copy_only=False)
+    digest.update(np.packbits(mask).tobytes())
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             digest.update(f"{field.name}:".encode())
@@ -31,9 +35,13 @@ def _update(digest: _Hash, series: pl.Series) -> None:
         digest.update(lengths.cast(pl.UInt64).to_numpy().tobytes())
         _update(digest, rows.filter(lengths > 0).explode())
     elif dtype in (pl.String, pl.Categorical, pl.Enum) or isinstance(dtype, pl.Decimal):
-        texts = [text.encode() for text in series.cast(pl.String).fill_null("").to_list()]
-        digest.update(np.array([len(text) for text in texts], dtype=np.uint64).tobytes())
-        digest.update(b"".join(texts))
+        texts = series.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
+        texts = texts.fill_null("") if has_nulls else texts  # no bytes under nulls
+        _, ends, data = texts.buffers()
+        offsets = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        digest.update(np.diff(offsets).astype(np.uint64).tobytes())
+        if len(offsets) and offsets[-1] > offsets[0]:
+            digest.update(memoryview(data)[offsets[0] : offsets[-1]])
     elif dtype == pl.Binary:
         blobs = series.fill_null(b"").to_list()
         digest.update(np.array([len(blob) for blob in blobs], dtype=np.uint64).tobytes())
@@ -41,11 +49,13 @@ def _update(digest: _Hash, series: pl.Series) -> None:
     elif dtype == pl.Boolean:
         digest.update(np.packbits(series.fill_null(False).to_numpy()).tobytes())
     elif dtype.is_float():
-        numbers = series.fill_null(0.0).to_numpy().copy()
+        numbers = series.to_numpy().copy()
+        numbers[mask] = 0.0
         numbers[np.isnan(numbers)] = np.nan  # one NaN for all payloads
         digest.update((numbers + 0.0).tobytes())  # -0.0 + 0.0 = 0.0: equal numbers, equal hash
     elif dtype.is_integer() or dtype.is_temporal():
-        digest.update(series.to_physical().fill_null(0).to_numpy().tobytes())
+        physical = series.to_physical()
+        digest.update((physical.fill_null(0) if has_nulls else physical).to_numpy().tobytes())
     elif dtype == pl.Null:
         pass
     else:

@@ -10,6 +10,7 @@ The manifest lives in the Parquet footer, so table and manifest change in one os
 for people and other tools. Any number of processes may write different tables or shards at once.
 """
 
+import functools
 import os
 import re
 import time
@@ -71,6 +72,13 @@ def _named(asset: str, partition: str | None) -> str:
     return asset if partition is None else f"{asset} of shard {partition}"
 
 
+@functools.lru_cache(maxsize=16_384)
+def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
+    """Manifest in a file's footer. A table is asked for several times in a run; a written one is another file."""
+    footer = pl.read_parquet_metadata(path)
+    return Manifest.from_json(footer[FOOTER_KEY]) if FOOTER_KEY in footer else None
+
+
 class ShardStore:
     """The tables of one pool. Raises ValueError for names that are not 'stage/name' or keys that are no shard keys."""
 
@@ -114,12 +122,13 @@ class ShardStore:
         path = self.table_path(asset, partition)
         if path.is_file():
             try:
-                footer = pl.read_parquet_metadata(path)
+                told = path.stat()
+                manifest = _manifest_in(str(path), told.st_ino, told.st_mtime_ns, told.st_size)
             except (pl.exceptions.PolarsError, OSError) as error:
                 raise self._corrupt(asset, partition, str(error)) from error
-            if FOOTER_KEY not in footer:
+            if manifest is None:
                 raise self._corrupt(asset, partition, f"its footer has no {FOOTER_KEY!r}: another program wrote it")
-            return Manifest.from_json(footer[FOOTER_KEY])
+            return manifest
         folder = self.asset_path(asset)
         if partition is None and folder.is_symlink():
             sidecar = folder.resolve().parent / MANIFEST_FILE

@@ -1,0 +1,93 @@
+"""Files that no table of the flow makes again: texts of samples are taken out of them as they lie.
+
+Dagster's SQLite databases (an error message may quote a caption), its logs, label and ratings files, saved rows.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.stores.atomic import replacing
+
+MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
+GONE = "[taken down]"
+DATABASES = (".db", ".sqlite")
+LINES = (".tsv", ".csv", ".txt", ".log", ".jsonl", ".out", ".err")
+
+
+def forms_of(text: str) -> list[str]:
+    """A text as it is, inside JSON, and inside JSON inside JSON, longest first."""
+    return sorted({text, json.dumps(text)[1:-1], json.dumps(json.dumps(text))[3:-3]}, key=len, reverse=True)
+
+
+def scrub(path: Path, texts: Collection[str]) -> bool:
+    """Take texts out of a database, a Parquet file (its rows) or a file of lines (the lines); False for other files.
+
+    A file that holds none of them stays as it is.
+    """
+    if path.suffix in DATABASES:
+        _scrub_database(path, [form for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)])
+    elif path.suffix == ".parquet":
+        _scrub_parquet(path, texts)
+    elif path.suffix in LINES:
+        _scrub_lines(path, texts)
+    else:
+        return False
+    return True
+
+
+def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
+    frame = pl.read_parquet(path, hive_partitioning=False)
+    columns = [name for name, kind in frame.schema.items() if kind == pl.String]
+    if not columns:
+        return
+    holds = pl.any_horizontal(pl.col(columns).is_in(list(texts)).fill_null(False))
+    kept = frame.filter(~holds)
+    if kept.height < frame.height:
+        with replacing(path) as temporary:
+            kept.write_parquet(temporary, compression="zstd")
+
+
+def _scrub_lines(path: Path, texts: Collection[str]) -> None:
+    cells = {form for text in texts for form in forms_of(text)}
+    parts = [form.encode() for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)]
+    lines = path.read_bytes().split(b"\n")
+    separator = "," if path.suffix == ".csv" else "\t"
+    kept = [
+        line
+        for line in lines
+        if not any(part in line for part in parts)
+        and cells.isdisjoint(cell.strip('"') for cell in line.decode("utf-8", "replace").split(separator))
+    ]
+    if len(kept) < len(lines):
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"\n".join(kept))
+
+
+def _scrub_database(path: Path, forms: list[str]) -> None:
+    """Replace in every text of every row, then rewrite the file: SQLite leaves the bytes of old rows in free pages."""
+    with closing(sqlite3.connect(path, timeout=60)) as connection:
+        names = connection.execute("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
+        changed = 0
+        for (table,) in names.fetchall():
+            quoted = _quoted(table)
+            columns = [row[1] for row in connection.execute(f"pragma table_info({quoted})")]
+            for column in map(_quoted, columns):
+                for form in forms:
+                    changed += connection.execute(
+                        f"update {quoted} set {column} = replace({column}, ?, ?) "
+                        f"where typeof({column}) = 'text' and instr({column}, ?) > 0",
+                        (form, GONE, form),
+                    ).rowcount
+        connection.commit()
+        if changed or any(form.encode() in path.read_bytes() for form in forms):
+            connection.execute("vacuum")
+        connection.execute("pragma wal_checkpoint(truncate)")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
