@@ -249,5 +249,5 @@ def rating_difference(
         for side in (joined, other)
     ]
     both = means[0].join(means[1].select("key", other="score"), on="key", how="inner", maintain_order="left")
-    columns = (both[name].to_numpy() for name in ("score", "other", "rating"))
-    return agreement_difference(*columns, rng, resamples=resamples)
+    score, others, rating = (both[name].to_numpy() for name in ("score", "other", "rating"))
+    return agreement_difference(score, others, rating, rng, resamples=resamples)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 import pytest
@@ -19,7 +20,7 @@ from curation_assets.flow.teachers import read_rated
 from curation_assets.numeric.fusion import fuse, held_out_fusion
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import length_evidence, standardise
-from curation_assets.reporting.pictures import picture_of
+from curation_assets.reporting.pictures import picture_of, plane_figure
 
 from .conftest import FinishedPool
 from .test_distilled import CAPTIONS, CONCRETE, SHARD, make, plant, with_teacher_scores
@@ -254,6 +255,20 @@ def test_the_full_ablation_asks_the_similarity_about_every_beam(finished_pool: F
     np.testing.assert_allclose(values.to_numpy(), found["vba"].to_numpy(), atol=1e-5)
     assert _similarities(finished_pool.ctx, "sba") == ["edit_similarity"]
     assert set(SIMILARITIES) == {"text_similarity", "edit_similarity"}
+
+
+def test_the_plane_shows_every_rated_caption_and_where_the_fused_score_is_one_half() -> None:
+    rng = np.random.default_rng(0)
+    scores, ratings = rng.uniform(size=(30, 2)), rng.integers(0, 4, 30).astype(float)
+    a, b, c = 3.0, 1.5, -2.0
+    axes = plane_figure(scores[:, 0], scores[:, 1], ratings, (a, b, c)).axes[0]
+    np.testing.assert_allclose(axes.collections[0].get_offsets(), scores)
+    np.testing.assert_array_equal(axes.collections[0].get_array(), ratings)
+    line = np.asarray(axes.lines[0].get_xydata())
+    assert len(line) > 10
+    np.testing.assert_allclose(expit(a * line[:, 0] + b * line[:, 1] + c), 0.5, atol=1e-9)
+    assert not plane_figure(scores[:, 0], scores[:, 1], ratings, None).axes[0].lines
+    plt.close("all")
 
 
 # --- rated files

@@ -86,7 +86,7 @@ def test_a_difference_is_that_of_the_two_and_pairs_are_drawn_together() -> None:
     rng = np.random.default_rng(0)
     ratings = rng.integers(0, 4, 200).astype(float)
     shared = rng.normal(size=200)  # noise that both have
-    good, poor = ratings + shared, ratings + shared + 0.5 * rng.normal(size=200)
+    good, poor = ratings + shared, ratings + shared + 0.8 * rng.normal(size=200)
     found = agreement_difference(good, poor, ratings, np.random.default_rng(1), resamples=300)
     first, second = agreement(good, ratings), agreement(poor, ratings)
     assert found.kendall == pytest.approx(first.kendall - second.kendall)

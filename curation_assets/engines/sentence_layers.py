@@ -13,6 +13,7 @@ from curation_assets.roles import ModelIdentity
 
 MAX_TOKENS = 128  # as the students (METHODS §1.8)
 POOLINGS = ("mean", "max")
+CPU_BATCH = 32  # texts; one thread, real captions: 151 a second, against 93 with 256 (which leave the cache)
 
 
 class LayerEncoder:
@@ -98,4 +99,5 @@ def load_layers(
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
     model.encoder.layer = model.encoder.layer[: max(layers)]
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return LayerEncoder(identity, model.to(device).eval(), tokenizer, layers, pooling, batch_size, device)
+    at_once = min(batch_size, CPU_BATCH) if device == "cpu" else batch_size
+    return LayerEncoder(identity, model.to(device).eval(), tokenizer, layers, pooling, at_once, device)

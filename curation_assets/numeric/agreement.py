@@ -104,7 +104,9 @@ def agreement_difference(
     tail = (1 - confidence) / 2
     bounds = np.nanquantile(draws(x, y, rows) - draws(z, y, rows), [tail, 1 - tail], axis=0)  # (2, 3)
     return AgreementDifference(
-        *(getattr(first, name) - getattr(second, name) for name in NAMES),
+        pearson=first.pearson - second.pearson,
+        spearman=first.spearman - second.spearman,
+        kendall=first.kendall - second.kendall,
         n=len(y),
         n_incomplete=int((~is_complete).sum()),
         intervals={name: (float(bounds[0, i]), float(bounds[1, i])) for i, name in enumerate(NAMES)},
