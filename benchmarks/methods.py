@@ -42,6 +42,7 @@ TARGET_SCENES, TARGET_SEED = 100, 977  # whose captions relatedness relates to: 
 PHYSICAL_ENTITY = 1930  # WordNet 3.0
 SCENE_SIDE_PX = 100  # scenes are 128 px wide: limits for photographs of the web would drop all of them
 TEACHER_SAMPLE = 400  # samples that the teachers score: a drawing each
+RARE_MENTIONS = 5  # of a concept: the paper's 100 are of millions of candidates
 LAION_SHARE = 0.5  # of all samples pass laion_filter's cosine here: .28 belongs to OpenAI's ViT-B/32 (METHODS §4)
 
 
@@ -110,6 +111,7 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
         "downstream": False,
         "duplicates": True,
         "image_clusters": max(8, size // 16),
+        "recipes": {"conceptual_captions": {"rare_mentions": RARE_MENTIONS}},
     }
     settings = with_methods(settings, given)
     add_world_pool(settings, "kinds", size=size, seed=seed, shard_size=-(-size // 2), options=options)

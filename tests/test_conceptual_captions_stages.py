@@ -211,7 +211,10 @@ def test_exactly_100_mentions_are_too_few() -> None:
     for n, quality in ((100, 0.0), (101, 1.0)):
         tables = stage_tables({suffix: [1.0] * n for suffix in ("", "_image", "_overlap", "_transform")}, [["dog"]] * n)
         with connection_of(tables) as connection:
-            frame = run_model(load_models()[f"fused.{CC}"], connection)
+            model = load_models()[f"fused.{CC}"]
+            frame = run_model(model, connection)
+            assert run_model(model, connection, {"rare_mentions": n})["quality"].max() == 0
+            assert run_model(model, connection, {"rare_mentions": n - 1})["quality"].max() == 1
         assert set(frame["quality"]) == {quality}
 
 

@@ -42,9 +42,9 @@ def test_sieve_reads_captions_that_the_pool_brings(tmp_path: Path) -> None:
     # another file is another column: the table is computed anew
     tables = tables_of(ctx)
     table = tables["signals/generated_captions"]
-    assert materialise_table(ctx, table, ctx.shards()[0], tables=tables).reused
+    assert materialise_table(ctx, table, ctx.shards()[0], tables=tables).is_reused
     pl.DataFrame(rows[:1], schema=["caption", "generated_captions"], orient="row").write_csv(tmp_path / "given.csv")
-    assert not materialise_table(ctx, table, ctx.shards()[0], tables=tables).reused
+    assert not materialise_table(ctx, table, ctx.shards()[0], tables=tables).is_reused
 
 
 def test_detections_of_the_user_take_the_detectors_place(tmp_path: Path) -> None:

@@ -82,11 +82,14 @@ def test_the_table_of_a_pool_counts_by_hand(finished_pool: FinishedPool) -> None
     wins = np.mean([(a > b) + 0.5 * (a == b) for a in clean for b in noise])
     assert row["auc"] == pytest.approx(wins)
     assert (row["n"], row["n_clean"], row["without_value"]) == (len(noise), len(clean), 0)
-    assert row["low"] < row["auc"] < row["high"]
+    assert row["low"] <= row["auc"] <= row["high"]
+    assert row["low"] < row["high"]
     valued = table.filter(pl.col("n") > 0)
     assert valued["auc"].is_between(0, 1).all()
     # teachers score a part of the pool only: the others were never asked, and are no gap
-    assert table.filter(pl.col("method") == "vba")["without_value"].sum() == 0
+    asked = ctx.store.scan("standardised/teacher_scores").select("sample_id").collect().height
+    of_vba = table.filter(pl.col("method") == "vba")
+    assert of_vba["n"].sum() + of_vba["without_value"].sum() < asked
 
 
 def test_the_report_shows_the_table_with_its_legend(finished_pool: FinishedPool) -> None:

@@ -1,6 +1,7 @@
 -- Grain: one row per row of raw.samples; quality is 1 where all stages of Conceptual Captions let it through, else 0.
 -- Sharma et al. 2018 §3: image, text, image and text, transformation, then the corpus-level count: a candidate goes
 -- when any of its concepts has 100 mentions or fewer among the candidates that came so far. METHODS §7.
+-- parameter: rare_mentions 100
 -- test: unique shard source_row
 -- test: not_null sample_id
 -- test: accepted_values stage image text overlap transform rare_concept
@@ -88,11 +89,11 @@ final as (
         case
             when judged.reason is not null then null
             when judged.failed_stage is not null then judged.failed_stage
-            when coalesce(rarest.rarest_count, 0) <= 100 then 'rare_concept'
+            when coalesce(rarest.rarest_count, 0) <= $rare_mentions then 'rare_concept'
         end as stage,
         case
             when judged.reason is not null then null
-            when judged.failed_stage is null and rarest.rarest_count > 100 then 1.0::double
+            when judged.failed_stage is null and rarest.rarest_count > $rare_mentions then 1.0::double
             else 0.0::double
         end as quality,
         judged.reason
