@@ -28,7 +28,7 @@ def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads
 
 def hex_column(column: Any) -> np.ndarray:
     """Texts of one length, hex digits, null left out → (M, length ÷ 16) uint64. Raises ValueError for others."""
-    texts = pa.chunked_array(column.chunks, column.type).drop_null().combine_chunks().cast(pa.large_string())
+    texts = column.drop_null().combine_chunks().cast(pa.large_string())
     if not len(texts):
         return np.zeros((0, 1), dtype=np.uint64)
     _, ends, data = texts.buffers()
