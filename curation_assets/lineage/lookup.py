@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from curation_assets.settings import shard_key
 from curation_assets.stores.columns import THREADS, each_file, hex_column, read_columns
@@ -36,7 +37,7 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
 
 def _keys_of_shard(path: Path) -> np.ndarray:
     rows = read_columns(path, ["url", *_HEX_COLUMNS])
-    urls = [_url_key(url) for url in rows.column("url").drop_null().to_pylist()]
+    urls = [_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()]
     keys = [np.array(urls, dtype=np.uint64), *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS)]
     return np.unique(_tagged(np.concatenate(keys), path.parent.name.removeprefix("shard=")))
 

@@ -166,11 +166,11 @@ class PoolRows:
         if shards is not None:
             return cls._read(store, tuple(sorted(shards)))
         state = _state_of(store)
-        if _last.get("state") != state:
-            _last.clear()
-            _last.update(state=state, rows=cls._read(store, None))
-        rows: PoolRows = _last["rows"]
-        return replace(rows, store=store, _signals={})
+        found = _last.get("pool")
+        if found is None or found[0] != state:
+            _last.clear()  # make room first
+            found = _last["pool"] = (state, cls._read(store, None))
+        return replace(found[1], store=store, _signals={})
 
     @classmethod
     def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
@@ -351,7 +351,7 @@ class PoolRows:
         return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()[self.order]
 
 
-_last: dict[str, Any] = {}
+_last: dict[str, tuple[tuple[Any, ...], PoolRows]] = {}
 
 
 def _state_of(store: ShardStore) -> tuple[Any, ...]:
