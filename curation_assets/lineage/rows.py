@@ -301,7 +301,7 @@ class PoolRows:
             return None
         if self.shards is None and len(self.store.partitions(asset)) != len(paths):
             return None
-        columns = pl.read_parquet_schema(paths[0]).names()
+        columns = list(pl.read_parquet_schema(paths[0]))
         value, scores = _value_column(asset, columns), _score_columns(columns)
         wanted = ["source_row", value, "reason", *scores]
         if any(not set(wanted) <= set(pl.read_parquet_schema(path)) for path in paths[1:]):
