@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from curation_assets.cli.run import frozen_notes
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.filtered import cut_of, policies_of
+from curation_assets.flow.parallel import materialise_shards
 from curation_assets.lineage.ledger import ledger_path, read_ledger, replay
 from curation_assets.lineage.recut import begin_recut, finish_recut, flips, frozen_behind, unfinished
 from curation_assets.policies import ROW_KEY, cut_frame, cut_of_frame
@@ -155,3 +156,23 @@ def test_a_cut_survives_its_table(tmp_path: Path) -> None:
         cut = cut_of(ctx, policy.name)
         assert cut_of_frame(cut_frame(cut)) == cut
     assert isinstance(ctx.store, ShardStore)
+
+
+def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harms_no_other(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
+    tables, shards = tables_of(ctx), ctx.store.partitions("raw/samples")
+    recipe = tables["fused/sieve_clip"]
+    assert recipe.compute_shards is not None
+    alone = {shard: ctx.store.read(recipe.name, shard) for shard in shards}  # made one by one
+    together = recipe.compute_shards(ctx, shards)
+    assert {shard: frame.equals(alone[shard]) for shard, frame in together.items()} == dict.fromkeys(shards, True)
+    for shard in shards:
+        ctx.store.remove(recipe.name, shard)
+    sieve = ctx.store.table_path("signals/sieve", shards[2])
+    manifest = pl.read_parquet_metadata(sieve)
+    pl.read_parquet(sieve).drop("value").write_parquet(sieve, metadata=manifest)  # says it is fresh, lacks a column
+    outcomes = dict(materialise_shards(ctx, recipe, shards, tables=tables))
+    assert isinstance(outcomes[shards[2]], Exception)
+    assert ctx.store.partitions(recipe.name) == [shard for shard in shards if shard != shards[2]]
+    for shard in ctx.store.partitions(recipe.name):
+        assert ctx.store.read(recipe.name, shard).equals(alone[shard])

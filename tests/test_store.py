@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from curation_assets.roles import ModelIdentity
 from curation_assets.stages import BackwardsReadError
 from curation_assets.stores.atomic import remove_stale
 from curation_assets.stores.catalog import open_pool, rebuild_catalog
+from curation_assets.stores.columns import coded_column, hex_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import (
@@ -451,3 +453,32 @@ def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
 
     monkeypatch.setattr(pl, "read_parquet", replace_then_read)
     assert store.read("signals/icc", SHARD_0)["value"].to_list() == [2.0]
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=8))
+def test_columns_of_hex_digits_are_numbers(ids: list[bytes]) -> None:
+    told = hex_column(pa.chunked_array([pa.array([None, *(one.hex() for one in ids)], pa.string())]))
+    expected = [[int.from_bytes(one[:8], "big"), int.from_bytes(one[8:], "big")] for one in ids]
+    assert told.tolist() == expected
+
+
+@pytest.mark.parametrize("bad", [["0" * 15], ["g" * 16], ["A" * 16], ["0" * 16, "0" * 32]])
+def test_columns_of_other_letters_are_refused(bad: list[str]) -> None:
+    with pytest.raises(ValueError, match="hex digits"):
+        hex_column(pa.chunked_array([pa.array(bad)]))
+
+
+def test_columns_of_few_texts_are_codes() -> None:
+    codes, words = coded_column(pa.chunked_array([pa.array(["b", None, "a", "b"])]))
+    assert [None if code < 0 else words[code] for code in codes] == ["b", None, "a", "b"]
+    assert coded_column(pa.chunked_array([], pa.string()))[1] == []
+
+
+def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    for number in range(20):  # faster than a clock may tick
+        store.write("signals/icc", pl.DataFrame({"x": [number]}), "pool-000000", code_version=str(number % 10))
+        manifest = store.manifest("signals/icc", "pool-000000")
+        assert manifest is not None
+        assert manifest.code_version == str(number % 10)
+        assert store.read("signals/icc", "pool-000000")["x"].to_list() == [number]

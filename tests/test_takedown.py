@@ -234,8 +234,12 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
         connection.execute("delete from event_logs where id = 4")  # its bytes stay in a free page
         connection.commit()
     (tmp_path / "dagster" / "run.out").write_text(f"fine\ncannot parse {caption_of(9)}\nfine\n")
-    labels = f"caption\trating\n{caption_of(9)}\t1\n{caption_of(17)}\t2\n"
+    longer = caption_of(9) + ", and another"  # another sample's
+    labels = f"caption\trating\n{caption_of(9)}\t1\n{longer}\t2\n"
     (tmp_path / "labels.tsv").write_text(labels)
+    (tmp_path / "labels.csv").write_text(f'caption,rating\n"{caption_of(9)}",1\n"one, two",2\n')
+    records = [{"text": {"caption": [caption_of(9)]}}, {"text": caption_of(17)}]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     needles = (caption_of(9).encode(), jpeg(9), b"host0.example/9.jpg")
     held = [name for name in holders(tmp_path, *needles) if "/tars/" not in name and "/work/" not in name]
     assert len(held) >= 5, held
@@ -247,6 +251,10 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     bring_up_to_date(settings)
     certificate, _ = finish_takedown(ctx, tables, begun)
     assert certificate["left"] == []
+    assert (tmp_path / "labels.tsv").read_text() == f"caption\trating\n{longer}\t2\n"
+    assert (tmp_path / "labels.csv").read_text() == 'caption,rating\n"one, two",2\n'
+    assert (tmp_path / "labels.jsonl").read_text() == json.dumps(records[1]) + "\n"
+    (tmp_path / "labels.tsv").unlink()
     assert [name for name in holders(tmp_path, *needles) if "/tars/" not in name] == []
     assert SavedRows(store.unfinished_path("teachers/vba", hit_shard) / "abc").read() is None
     saved = SavedRows(store.unfinished_path("teachers/vba", other_shard) / "abc").read()
@@ -254,8 +262,7 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     with closing(sqlite3.connect(events)) as connection:
         told = [json.loads(json.loads(row[0])["message"]) for row in connection.execute("select event from event_logs")]
     assert told == [GONE, caption_of(17), 'it says "small" – ' + GONE]
-    assert (tmp_path / "dagster" / "run.out").read_text() == "fine\nfine\n"
-    assert (tmp_path / "labels.tsv").read_text() == f"caption\trating\n{caption_of(17)}\t2\n"
+    assert (tmp_path / "dagster" / "run.out").read_text() == f"fine\ncannot parse {GONE}\nfine\n"
     left = Canary.read(tmp_path / "canary.parquet")
     assert left.rows["sample_id"].to_list() == [one for one in ids if one != hit["sample_id"][0]]
     kept = store.read("signals/canary")

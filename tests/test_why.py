@@ -71,7 +71,7 @@ def test_the_lookup_names_one_shard_and_those_written_since(
     assert explain(here.settings, str(row["url"])) == scanned
     assert read == [["photos-000001"]]
     late = here.store.table_path("raw/samples", "photos-000002")
-    os.utime(late)  # written anew: what the lookup says of it may be wrong
+    os.utime(late.parent)  # written anew: what the lookup says of it may be wrong
     assert shards_of(here.store, "photos", "url", str(row["url"])) == ["photos-000001", "photos-000002"]
     assert shards_of(here.store, "photos", "sample_id", "0" * 32) == ["photos-000002"]
 

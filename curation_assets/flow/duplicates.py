@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext, Table
+from curation_assets.lineage.rows import Texts
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
 
@@ -106,20 +107,25 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     reasons = rows.select(pl.coalesce(causes).cast(pl.String).alias("why"))["why"]
     compared = np.flatnonzero(reasons.is_null().to_numpy())  # (M,) rows
     of = rows[compared]
-    first = of.with_row_index("row").sort(
-        *([pl.col("prefer").fill_null(float("-inf"))] if settings.prefer else []),
-        pl.col("width").cast(pl.Int64) * pl.col("height"),
-        pl.col("sample_id"),
-        pl.col("row"),
-        descending=[*([True] if settings.prefer else []), True, False, False],
+    ranked = ["sample_id", "width", "height", *(["prefer"] if settings.prefer else [])]
+    first = (
+        of.select(ranked)
+        .with_row_index("row")
+        .sort(
+            *([pl.col("prefer").fill_null(float("-inf"))] if settings.prefer else []),
+            pl.col("width").cast(pl.Int64) * pl.col("height"),
+            pl.col("sample_id"),
+            pl.col("row"),
+            descending=[*([True] if settings.prefer else []), True, False, False],
+        )
     )
     order = first["row"].to_numpy().astype(np.int64)  # (M,) best first
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     has_hash = settings.perceptual_bits is not None
-    key = of["perceptual_hash" if has_hash else "image_sha256"].to_numpy()
+    key = _hashes(of) if has_hash else Texts.of(of["image_sha256"]).codes
     # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
-    _, item_of = np.unique(key.astype(str), return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
+    _, item_of = np.unique(key, return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
     best = _best_member(item_of, place)  # (I,) row of each item
     pairs, distances = _pairs(of[best], settings)
     chosen, apart = representatives(np.argsort(place[best], kind="stable"), pairs, distances)
@@ -157,8 +163,7 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray
     """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others."""
     pairs, distances = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
     if settings.perceptual_bits is not None and items.height:
-        hashes = np.array([int(text, 16) for text in items["perceptual_hash"]], dtype=np.uint64)
-        close, bits = hamming_pairs(hashes, settings.perceptual_bits)
+        close, bits = hamming_pairs(_hashes(items), settings.perceptual_bits)
         pairs.append(close)
         distances.append(bits / 64.0)
     if settings.cosine is not None and items.height:
@@ -174,6 +179,11 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray
     both, apart = both[order], apart[order]
     _, first = np.unique(both, axis=0, return_index=True)
     return both[first], apart[first]
+
+
+def _hashes(rows: pl.DataFrame) -> np.ndarray:
+    """(N,) uint64 of a column of 16 hex digits."""
+    return rows["perceptual_hash"].str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
 
 def _embeddings(rows: pl.DataFrame) -> np.ndarray:
@@ -194,7 +204,7 @@ def _kinds(
     dropped = np.flatnonzero(leader != np.arange(len(leader)))
     sides = of[dropped], of[leader[dropped]]
     sha = [side["image_sha256"].to_list() for side in sides]
-    hashes = [side["perceptual_hash"].to_list() for side in sides] if settings.perceptual_bits is not None else None
+    bits = np.bitwise_count(_hashes(sides[0]) ^ _hashes(sides[1])) if settings.perceptual_bits is not None else None
     vectors = [_embeddings(side) for side in sides] if settings.cosine is not None and len(dropped) else None
     for at, row in enumerate(dropped.tolist()):
         if sha[0][at] == sha[1][at]:
@@ -202,7 +212,6 @@ def _kinds(
         elif apart[row] >= SEMANTIC and vectors is not None:
             kinds[row], distances[row] = "semantic", max(0.0, 1.0 - float(vectors[0][at] @ vectors[1][at]))
         else:
-            assert hashes is not None
-            bits = int(hashes[0][at], 16) ^ int(hashes[1][at], 16)
-            kinds[row], distances[row] = "perceptual", float(bits.bit_count())
+            assert bits is not None
+            kinds[row], distances[row] = "perceptual", float(bits[at])
     return kinds, distances

@@ -175,38 +175,42 @@ def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int 
         "iou": overlap.iou,
         "transitions": _transitions(*verdicts).to_dicts(),
         "nearest_dropped": [
-            row for i in (0, 1) for row in _nearest_recorded(paths[i], facts[i], verdicts[1 - i], store, nearest)
+            row
+            for i, pair in enumerate((verdicts, verdicts[::-1]))
+            for row in _nearest_recorded(paths[i], facts[i], pair, store, nearest)
         ],
     }
 
 
 def _nearest_recorded(
-    path: Path, facts: tuple[Policy, Any, str, Any], other: np.ndarray, store: ShardStore, count: int
+    path: Path, facts: tuple[Policy, Any, str, Any], verdicts: Sequence[np.ndarray], store: ShardStore, count: int
 ) -> list[dict[str, Any]]:
-    """Samples just below the last cut of a ledger. `other` (N,): the other ledger's verdicts."""
+    """Samples just below the last cut of a ledger. `verdicts`: its own and the other ledger's, (N,) each."""
     policy, _, _, counts = facts
     passing = counts[-1][2]
-    is_near = (pl.col("verdict") == "dropped") & (pl.col("decided_by") == policy.rank_by)
-    is_near &= (pl.col("rank") > passing) & (pl.col("rank") <= passing + count)
-    is_near &= pl.col("reason") == f"below_cut:{policy.rank_by}"
+    rank = pl.read_parquet(path, columns=["rank"], hive_partitioning=False)["rank"].fill_null(0).to_numpy()
+    at = np.flatnonzero((verdicts[0] == DROPPED) & (rank > passing) & (rank <= passing + count))
     column = signal_column(policy.rank_by)
-    wanted = ["uid_high", "uid_low", "shard", "source_row", "rank", "verdict", "decided_by", "reason", "margin", column]
-    scan = pl.scan_parquet(path, hive_partitioning=False).select(*wanted).with_row_index("row")
-    found = scan.filter(is_near).sort("rank").collect()
+    wanted = ["uid_high", "uid_low", "shard", "source_row", "decided_by", "reason", "margin", column]
+    scan = pl.scan_parquet(path, hive_partitioning=False).select(wanted)
     told = []
-    for sample_id, row in zip(uid_texts(found["uid_high"], found["uid_low"]), found.to_dicts(), strict=True):
+    for place in at[np.argsort(rank[at], kind="stable")].tolist():
+        found = scan.slice(place, 1).collect()
+        (row,) = found.to_dicts()
+        if row["reason"] != f"below_cut:{policy.rank_by}":  # a prefilter dropped it, whose ranks are others
+            continue
         sample = store.read("raw/samples", row["shard"], ["source_row", "caption", "url"])
-        (facts_of,) = sample.filter(pl.col("source_row") == row["source_row"]).to_dicts() or [{}]
+        sample = sample.filter(pl.col("source_row") == row["source_row"])
         told.append(
             {
                 "policy": policy.name,
-                "sample_id": sample_id,
-                "caption": facts_of.get("caption"),
-                "url": facts_of.get("url"),
-                "decided_by": policy.rank_by,
+                "sample_id": uid_texts(found["uid_high"], found["uid_low"])[0],
+                "caption": sample["caption"].first(),
+                "url": sample["url"].first(),
+                "decided_by": row["decided_by"],
                 "value": row[column],
                 "margin": row["margin"],
-                "other_verdict": STATES[other[row["row"]]],
+                "other_verdict": STATES[verdicts[1][place]],
             }
         )
     return told

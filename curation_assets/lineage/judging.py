@@ -67,7 +67,7 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]
         valued = int((~np.isnan(values)).sum())
-        order = np.argsort(-values, kind="stable")[:valued]  # positions in at_stake, best first
+        order = _best_first(values, valued)  # positions in at_stake
         place = np.zeros(len(values), dtype=np.uint32)  # rank among those at stake, 0 without a value
         place[order] = np.arange(1, valued + 1, dtype=np.uint32)
         if cut is None:
@@ -97,6 +97,21 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         verdict,
         _without_repeats(Texts(reason, words)),
     )
+
+
+def _best_first(values: np.ndarray, valued: int) -> np.ndarray:
+    """(M,) values of which `valued` are no NaN → (valued,) positions, highest value first, ties in order of position.
+
+    A plain sort and then the ties: a fraction of the time of a stable sort.
+    """
+    order = np.argsort(-values)[:valued]  # NaN comes last
+    ordered = values[order]
+    is_tied = np.zeros(valued, dtype=bool)
+    np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])
+    is_tied[:-1] |= is_tied[1:]
+    tied = order[is_tied]
+    order[is_tied] = tied[np.lexsort((tied, -values[tied]))]
+    return order
 
 
 def _passing(one: Cut, rows: PoolRows, values: np.ndarray, positions: np.ndarray) -> int:

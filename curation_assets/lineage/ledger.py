@@ -110,7 +110,6 @@ def ledger_frame(
     n = len(rows)
     cuts = [one.rank_by for one in judged.cut.cuts]
     threshold = judged.threshold
-    constant = np.zeros(n, dtype=np.int32)
     columns = [
         pl.Series("uid_high", rows.uid_high),
         pl.Series("uid_low", rows.uid_low),
@@ -122,9 +121,9 @@ def ledger_frame(
         pl.Series("margin", judged.decided_value(rows) - threshold),
         enum_series("verdict", judged.verdict.astype(np.int32), STATES),
         judged.reason.series("reason"),
-        enum_series("policy_version", constant, [judged.policy.version]),
+        _constant("policy_version", judged.policy.version, n),
         pl.Series("version_id", version_ids[rows.shard.codes]),
-        enum_series("run_id", constant, [run_id]),
+        _constant("run_id", run_id, n),
     ]
     for reference in signals:
         signal = rows.signal(reference, judged.policy.seed)
@@ -134,6 +133,10 @@ def ledger_frame(
     return pl.DataFrame(columns).with_columns(
         pl.col(pl.Float64, pl.Float32).fill_nan(None), pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank")
     )
+
+
+def _constant(name: str, word: str, size: int) -> pl.Series:
+    return pl.Series(name, np.zeros(size, dtype=np.uint32)).cat.to(pl.Enum([word]))
 
 
 def write_ledger(
@@ -157,6 +160,7 @@ def write_ledger(
         frame.write_parquet(
             temporary,
             compression="zstd",
+            compression_level=1,  # most of it is random: more effort gains two bytes in a hundred
             row_group_size=ROW_GROUP_ROWS,
             metadata={FOOTER_KEY: json.dumps(footer, sort_keys=True)},
         )

@@ -8,14 +8,14 @@ then the number of the shard. 8 bytes per key, up to four keys per sample. Two d
 import hashlib
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from curation_assets.settings import shard_key
-from curation_assets.stores.shard_store import DATA_FILE, ShardStore
+from curation_assets.stores.columns import THREADS, each_file, hex_column, read_columns
+from curation_assets.stores.shard_store import ShardStore
 
 LOOKUP = "raw/lookup"
 FILE = "keys.npy"
@@ -23,11 +23,11 @@ SHARD_BITS = 20  # shards are numbered up to 999,999
 _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 
 
-def write_lookup(store: ShardStore, folder: Path, threads: int = 1) -> None:
+def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> None:
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
-    with ThreadPoolExecutor(threads) as executor:
-        parts = list(executor.map(lambda shard: _keys_of_shard(store, shard), store.partitions("raw/samples")))
+    paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
+    parts = list(each_file(_keys_of_shard, paths, threads))
     found = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
     found.sort()
@@ -35,11 +35,11 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = 1) -> None:
     os.utime(folder / FILE, ns=(started, started))
 
 
-def _keys_of_shard(store: ShardStore, shard: str) -> np.ndarray:
-    rows = store.read("raw/samples", shard, columns=["url", *_HEX_COLUMNS])
-    urls = [_url_key(url) for url in rows["url"].drop_nulls().to_list()]
-    keys = [np.array(urls, dtype=np.uint64), *(_hex_keys(rows[name]) for name in _HEX_COLUMNS)]
-    return np.unique(_tagged(np.concatenate(keys), shard))
+def _keys_of_shard(path: Path) -> np.ndarray:
+    rows = read_columns(path, ["url", *_HEX_COLUMNS])
+    urls = [_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()]
+    keys = [np.array(urls, dtype=np.uint64), *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS)]
+    return np.unique(_tagged(np.concatenate(keys), path.parent.name.removeprefix("shard=")))
 
 
 def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[str] | None:
@@ -58,19 +58,17 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     found = {shard_key(pool, int(one) & ((1 << SHARD_BITS) - 1)) for one in keys[first:last]}
     written = path.stat().st_mtime_ns
     there = set()
-    for table in store.asset_path("raw/samples").glob(f"shard=*/{DATA_FILE}"):
-        shard = table.parent.name.removeprefix("shard=")
-        if shard in found or table.stat().st_mtime_ns >= written:
-            there.add(shard)
+    with os.scandir(store.asset_path("raw/samples")) as folders:  # whose time of change is that of the last write
+        for folder in folders:
+            shard = folder.name.removeprefix("shard=")
+            is_new = folder.is_dir() and folder.stat().st_mtime_ns >= written
+            if (shard in found or is_new) and store.table_path("raw/samples", shard).is_file():
+                there.add(shard)
     return sorted(there)
 
 
 def _url_key(url: str) -> int:
     return int.from_bytes(hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-
-
-def _hex_keys(texts: pl.Series) -> np.ndarray:
-    return texts.drop_nulls().str.slice(0, 16).str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
 
 def _tagged(keys: np.ndarray, shard: str) -> np.ndarray:

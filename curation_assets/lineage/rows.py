@@ -5,6 +5,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +14,7 @@ import polars as pl
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.policies import RANDOM
+from curation_assets.stores.columns import coded_column, each_file, hex_column, read_columns
 from curation_assets.stores.shard_store import ShardStore, StoreError
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -70,6 +73,8 @@ def enum_series(name: str, codes: np.ndarray, words: Sequence[str]) -> pl.Series
     place = {word: position for position, word in enumerate(used)}
     table = np.array([place.get(word, 0) for word in words] or [0], dtype=np.uint32)
     physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
+    if used and codes.min(initial=0) >= 0:
+        return physical.cat.to(pl.Enum(used))
     known = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
     return known.cat.to(pl.Enum(used)) if used else pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
 
@@ -81,6 +86,56 @@ class Signal:
     values: np.ndarray  # (N,) float64, NaN where there is none
     reasons: Texts
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # recipes: the standardised scores they fuse, (N,)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of raw/samples as stored, shard after shard."""
+
+    uid_high: np.ndarray  # (N,) uint64
+    uid_low: np.ndarray
+    shard: np.ndarray  # (N,) int32 codes into the shards asked for
+    source_row: np.ndarray  # (N,) int64
+    status: np.ndarray  # (N,) int8, as STATES
+    reason: Texts
+
+
+def stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
+    """Identities and states of shards. Raises MissingTableError where one is not there, or none is asked for."""
+    store.scan("raw/samples", shards or None)  # says what to do
+    parts = list(each_file(_read_states, [store.table_path("raw/samples", key) for key in shards]))
+    ids = np.concatenate([part[0] for part in parts])  # (N, 2)
+    return StoredRows(
+        np.ascontiguousarray(ids[:, 0]),
+        np.ascontiguousarray(ids[:, 1]),
+        np.repeat(np.arange(len(parts), dtype=np.int32), [len(part[0]) for part in parts]),
+        np.concatenate([part[1] for part in parts]),
+        np.concatenate([part[2] for part in parts]),
+        _merged([part[3] for part in parts]),
+    )
+
+
+def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, Texts]:
+    """(n, 2) ids, (n,) source rows, (n,) status codes and reasons of one shard."""
+    table = read_columns(path, ["sample_id", "source_row", "status", "reason"])
+    codes, words = coded_column(table.column("status"))
+    odd = sorted(set(words) - set(STATES)) + (["null"] if (codes < 0).any() else [])
+    if odd:
+        raise StoreError(f"{path}: status must be one of {STATES} in every row, got {odd}")
+    status = np.array([STATES.index(word) for word in words] or [0], dtype=np.int8)[codes]
+    ids = hex_column(table.column("sample_id")).reshape(-1, 2)
+    return ids, table.column("source_row").to_numpy(), status, Texts(*coded_column(table.column("reason")))
+
+
+def _merged(parts: Sequence[Texts]) -> Texts:
+    """One after the other, with sorted words."""
+    words = sorted({word for part in parts for word in part.words})
+    code_of = {word: code for code, word in enumerate(words)}
+    codes = [
+        np.array([*(code_of[word] for word in part.words), -1], dtype=np.int32)[part.codes]  # code -1 takes the last
+        for part in parts
+    ]
+    return Texts(np.concatenate([np.zeros(0, dtype=np.int32), *codes]), words)
 
 
 @dataclass
@@ -104,30 +159,36 @@ class PoolRows:
 
     @classmethod
     def read(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
-        """Read raw/samples, of all shards or those named. Raises MissingTableError when it is not there."""
-        only = None if shards is None else tuple(sorted(shards))
+        """Read raw/samples, of all shards or those named. Raises MissingTableError when it is not there.
+
+        The rows of the last pool that was read whole are kept (some 60 B each) for the next policy to be judged.
+        """
+        if shards is not None:
+            return cls._read(store, tuple(sorted(shards)))
+        state = _state_of(store)
+        found = _last.get("pool")
+        if found is None or found[0] != state:
+            _last.clear()  # make room first
+            found = _last["pool"] = (state, cls._read(store, None))
+        return replace(found[1], store=store, _signals={})
+
+    @classmethod
+    def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
         shards = store.partitions("raw/samples") if only is None else only
-        stored_shards = pl.Enum(shards)
-        lazy = store.scan("raw/samples", shards or None)  # raises MissingTableError, which says what to do
-        rows = lazy.select(
-            *uid_columns(),
-            pl.col("shard").cast(stored_shards),
-            "source_row",
-            pl.col("status").cast(pl.Enum(STATES)).to_physical().cast(pl.Int8),
-            "reason",
-        ).collect(engine="streaming")
-        place = rows.select(*_PLACE)
-        shard_codes = rows["shard"].to_physical().cast(pl.Int32).to_numpy()
-        source_row, high, low = (rows[name].to_numpy() for name in ("source_row", "uid_high", "uid_low"))
-        position = _row_order(high, low, shard_codes, source_row)
+        stored = stored_rows(store, shards)
+        place = pl.DataFrame(
+            [Texts(stored.shard, list(shards)).series("shard"), pl.Series("source_row", stored.source_row)]
+        )
+        high, low, source_row = stored.uid_high, stored.uid_low, stored.source_row
+        position = _row_order(high, low, stored.shard, source_row)
         read = cls(
             store,
             high[position],
             low[position],
-            Texts(shard_codes[position], list(shards)),
+            Texts(stored.shard[position], list(shards)),
             source_row[position],
-            rows["status"].to_numpy()[position],
-            _gathered(Texts.of(rows["reason"]), position),
+            stored.status[position],
+            _gathered(stored.reason, position),
             place,
             position,
             only,
@@ -221,18 +282,45 @@ class PoolRows:
 
     def _read_signal(self, reference: str) -> Signal:
         asset = reference.replace(".", "/")
+        quick = self._read_aligned(asset)
+        if quick is not None:
+            return quick
         frame = self._scan(asset).collect()
-        value = "quality" if "quality" in frame.columns else "value"
-        absent = {value, "reason", "source_row"} - set(frame.columns)
-        if absent:
-            raise StoreError(f"{asset} lacks the columns {sorted(absent)}; it has {frame.columns}")
+        value = _value_column(asset, frame.columns)
         frame = self._aligned(asset, frame)
-        scores = [name for name in frame.columns if name.endswith("_score")] if value == "quality" else []
         return Signal(
             self._floats(frame[value]),
             _gathered(Texts.of(frame["reason"]), self.order),
-            {name: self._floats(frame[name]) for name in scores},
+            {name: self._floats(frame[name]) for name in _score_columns(frame.columns)},
         )
+
+    def _read_aligned(self, asset: str) -> Signal | None:
+        """A table that has our rows in the order stored, file by file; None for any other."""
+        paths = [self.store.table_path(asset, shard) for shard in self.shard.words]
+        if not paths or self.store.table_path(asset).is_file() or not all(path.is_file() for path in paths):
+            return None
+        if self.shards is None and len(self.store.partitions(asset)) != len(paths):
+            return None
+        columns = list(pl.read_parquet_schema(paths[0]))
+        value, scores = _value_column(asset, columns), _score_columns(columns)
+        wanted = ["source_row", value, "reason", *scores]
+        if any(not set(wanted) <= set(pl.read_parquet_schema(path)) for path in paths[1:]):
+            return None
+
+        def read(path: Path) -> tuple[np.ndarray, list[np.ndarray], Texts]:
+            table = read_columns(path, wanted)
+            numbers = [table.column(name).to_numpy().astype(np.float64, copy=False) for name in (value, *scores)]
+            return table.column("source_row").to_numpy(), numbers, Texts(*coded_column(table.column("reason")))
+
+        parts = list(each_file(read, paths))
+        stored = self.places["source_row"].to_numpy()
+        rows = np.concatenate([part[0] for part in parts])
+        lengths = np.bincount(self.shard.codes, minlength=len(paths))
+        if [len(part[0]) for part in parts] != lengths.tolist() or not np.array_equal(rows, stored):
+            return None
+        numbers = [np.concatenate([part[1][n] for part in parts])[self.order] for n in range(1 + len(scores))]
+        reasons = _gathered(_merged([part[2] for part in parts]), self.order)
+        return Signal(numbers[0], reasons, dict(zip(scores, numbers[1:], strict=True)))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
@@ -261,6 +349,30 @@ class PoolRows:
 
     def _floats(self, column: pl.Series) -> np.ndarray:
         return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()[self.order]
+
+
+_last: dict[str, tuple[tuple[Any, ...], PoolRows]] = {}
+
+
+def _state_of(store: ShardStore) -> tuple[Any, ...]:
+    """Changes whenever a file that `PoolRows` is read from does."""
+    paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
+    told = [(str(path), path.stat()) for path in (*paths, store.table_path(DUPLICATES)) if path.is_file()]
+    return tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in told)
+
+
+def _value_column(asset: str, columns: Sequence[str]) -> str:
+    """quality of recipes, value of others. Raises StoreError for a table that is neither."""
+    value = "quality" if "quality" in columns else "value"
+    absent = {value, "reason", "source_row"} - set(columns)
+    if absent:
+        raise StoreError(f"{asset} lacks the columns {sorted(absent)}; it has {list(columns)}")
+    return value
+
+
+def _score_columns(columns: Sequence[str]) -> list[str]:
+    is_recipe = "quality" in columns
+    return [name for name in columns if is_recipe and name.endswith("_score")]
 
 
 STATES = ("kept", "dropped", "failed")

@@ -1,8 +1,10 @@
 """Files that no table of the flow makes again: texts of samples are taken out of them as they lie.
 
-Dagster's SQLite databases (an error message may quote a caption), its logs, label and ratings files, saved rows.
+Of tables (Parquet, tsv, csv, jsonl: labels, ratings) the rows go that have such a text as a value; a caption that only
+contains it is another sample's. In Dagster's SQLite databases and in logs, where an error may quote it, it is replaced.
 """
 
+import csv
 import json
 import sqlite3
 from collections.abc import Collection
@@ -16,7 +18,8 @@ from curation_assets.stores.atomic import replacing
 MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
 GONE = "[taken down]"
 DATABASES = (".db", ".sqlite")
-LINES = (".tsv", ".csv", ".txt", ".log", ".jsonl", ".out", ".err")
+TABLES = (".tsv", ".csv", ".jsonl")  # one row per line
+LOGS = (".txt", ".log", ".out", ".err")
 
 
 def forms_of(text: str) -> list[str]:
@@ -25,19 +28,51 @@ def forms_of(text: str) -> list[str]:
 
 
 def scrub(path: Path, texts: Collection[str]) -> bool:
-    """Take texts out of a database, a Parquet file (its rows) or a file of lines (the lines); False for other files.
-
-    A file that holds none of them stays as it is.
-    """
+    """Take texts out of a file of a kind named above; False for other files. One without them stays as it is."""
     if path.suffix in DATABASES:
         _scrub_database(path, [form for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)])
     elif path.suffix == ".parquet":
         _scrub_parquet(path, texts)
-    elif path.suffix in LINES:
-        _scrub_lines(path, texts)
+    elif path.suffix in TABLES:
+        if values_in(path) & set(texts):
+            lines = path.read_bytes().split(b"\n")
+            kept = [line for line in lines if not _values(line, path.suffix) & set(texts)]
+            with replacing(path) as temporary:
+                temporary.write_bytes(b"\n".join(kept))
+    elif path.suffix in LOGS:
+        before = after = path.read_bytes()
+        for form in (form for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)):
+            after = after.replace(form.encode(), GONE.encode())
+        if after != before:
+            with replacing(path) as temporary:
+                temporary.write_bytes(after)
     else:
         return False
     return True
+
+
+def values_in(path: Path) -> set[str]:
+    """Texts that are whole values of a table of lines."""
+    return {value for line in path.read_bytes().split(b"\n") for value in _values(line, path.suffix)}
+
+
+def _values(line: bytes, suffix: str) -> set[str]:
+    text = line.decode("utf-8", "replace")
+    if suffix == ".tsv":
+        return {value.strip('"') for value in text.split("\t")}
+    if suffix == ".csv":
+        return {value for row in csv.reader([text]) for value in row}
+    try:
+        waiting, found = [json.loads(text)] if text.strip() else [], set()
+    except json.JSONDecodeError:  # cut short by a kill
+        return {text}
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            found.add(one)
+        elif isinstance(one, list | dict):
+            waiting += one.values() if isinstance(one, dict) else one
+    return found
 
 
 def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
@@ -50,22 +85,6 @@ def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
     if kept.height < frame.height:
         with replacing(path) as temporary:
             kept.write_parquet(temporary, compression="zstd")
-
-
-def _scrub_lines(path: Path, texts: Collection[str]) -> None:
-    cells = {form for text in texts for form in forms_of(text)}
-    parts = [form.encode() for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)]
-    lines = path.read_bytes().split(b"\n")
-    separator = "," if path.suffix == ".csv" else "\t"
-    kept = [
-        line
-        for line in lines
-        if not any(part in line for part in parts)
-        and cells.isdisjoint(cell.strip('"') for cell in line.decode("utf-8", "replace").split(separator))
-    ]
-    if len(kept) < len(lines):
-        with replacing(path) as temporary:
-            temporary.write_bytes(b"\n".join(kept))
 
 
 def _scrub_database(path: Path, forms: list[str]) -> None:

@@ -22,7 +22,7 @@ from curation_assets import pools
 from curation_assets.flow import PoolContext, Table
 from curation_assets.lineage.canary import Canary, keep_builds
 from curation_assets.lineage.rows import DUPLICATES
-from curation_assets.lineage.scrubbing import DATABASES, MIN_TEXT, forms_of, scrub
+from curation_assets.lineage.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
 from curation_assets.stages import STAGES
 from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, write_text_atomically
@@ -120,7 +120,9 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     home, root = ctx.settings.home, ctx.store.root
     names = pools.list_pools(ctx.settings)
     kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
-    kept_out += [_source_folder(pools.load_pool(ctx.settings, name).source_path(ctx.settings)) for name in names]
+    declared = [pools.load_pool(ctx.settings, name) for name in names]
+    kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
+    kept_out += [home / str(pool.options["canary"]) for pool in declared if pool.options.get("canary")]
     kept_out += [Path(export["folder"]) for export in recorded_exports(home)]
     kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
     kept_out += [one for one in (root / pools.DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
@@ -252,6 +254,8 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     after = digests(home, paths)
     needles = Needles.of(takedown.samples)
     searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
+    canary = home / str(ctx.option("canary", ""))
+    searched += [canary] if canary.is_file() else []
     left = [(_shown(home, path), what) for path in searched for what in needles.found_in(path)]
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
@@ -332,6 +336,8 @@ class Needles:
             return self._in_parquet(path)
         if path.suffix == ".tar":
             return self._in_tar(path)
+        if path.suffix in TABLES:
+            return values_in(path) & self.texts
         if path.suffix in DATABASES:
             return self._in_bytes(_sqlite_bytes(path))
         return self._in_bytes(path.read_bytes())

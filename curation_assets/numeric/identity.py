@@ -61,6 +61,20 @@ def to_u64_pair(sample_id: str) -> tuple[int, int]:
     return int(sample_id[:16], 16), int(sample_id[16:], 16)
 
 
+_NIBBLES = np.full(256, 255, dtype=np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+
+
+def u64_of_hex(letters: np.ndarray) -> np.ndarray:
+    """(N, 16 K) uint8 codes of lower-case hex digits → (N, K) uint64. Raises ValueError for any other letter."""
+    nibbles = _NIBBLES[letters]
+    if nibbles.max(initial=0) > 15:
+        row = int(np.flatnonzero((nibbles > 15).any(axis=1))[0])
+        raise ValueError(f"expected lower-case hex digits, got {letters[row].tobytes()!r}")
+    packed = nibbles[:, 0::2] << 4 | nibbles[:, 1::2]
+    return packed.view(">u8").astype(np.uint64)
+
+
 def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
     """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (METHODS §3.3).
 

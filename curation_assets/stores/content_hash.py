@@ -11,7 +11,7 @@ import polars as pl
 
 
 class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
 
 def _update(digest: _Hash, series: pl.Series) -> None:

