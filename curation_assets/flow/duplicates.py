@@ -1,4 +1,8 @@
-"""fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each."""
+"""fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each.
+
+The pool is held in memory, for any two samples may be near: some 0.8 kB per row with hashes alone (measured at 400,000
+rows, .05 ms of CPU each), 4.3 kB with embeddings of 64 numbers (at 60,000). So 4 GB hold 5 million rows, or 1 million.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
