@@ -147,6 +147,15 @@ def test_sba_keeps_every_beam_and_corrects_the_best() -> None:
     assert details["open_similarity"][0] == pytest.approx((7 + 0.5) / (11 + 1))
 
 
+def test_sba_may_leave_case_out() -> None:
+    sba = get_method("sba")
+    columns = {"caption": ["KITE"]}
+    assert run(sba, columns).value[0] == 0.0
+    lowered = run(with_parameters(sba, case_sensitive=False), columns)
+    assert lowered.value[0] == 1.0
+    assert lowered.details["open_similarity"][0] == pytest.approx((4 + 0.5) / (4 + 1))
+
+
 def test_vba_beams_come_from_the_call_or_the_captioner() -> None:
     vba = get_method("vba")
     columns = {"caption": ["red"], "sample_id": ["0" * 32]}

@@ -9,11 +9,13 @@ from curation_assets.numeric.similarity import corrected_edit_similarity, edit_s
 from curation_assets.roles import SemanticDecoder
 
 
-def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder) -> Values:
+def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:
     """Highest edit similarity of a caption with its reconstructions. ICC §4.2, METHODS §1.4.
 
     Blank caption: reason `empty_caption`; no reconstruction at all: `no_reconstruction`. Details: reconstructions and
     their similarities (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
+    `case_sensitive`: as in the paper's code. CLIP's tokenizer lowers its input, so no caption in capitals comes back;
+    False compares lowered texts.
     """
     is_blank = [not text.strip() for text in caption]
     asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
@@ -30,13 +32,15 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder) -> Values:
         if not reconstructions:
             reason[i] = "empty_caption" if blank else "no_reconstruction"
             continue
-        similarities = edit_similarity(reconstructions, [text] * len(reconstructions))  # (B,)
+        compared = reconstructions if case_sensitive else [one.lower() for one in reconstructions]
+        reference = text if case_sensitive else text.lower()
+        similarities = edit_similarity(compared, [reference] * len(compared))  # (B,)
         best = int(similarities.argmax())
         value[i] = similarities[best]
         details["reconstructions"][i] = reconstructions
         details["similarities"][i] = similarities.tolist()
         details["best_reconstruction"][i] = reconstructions[best]
-        details["open_similarity"][i] = float(corrected_edit_similarity([reconstructions[best]], [text])[0])
+        details["open_similarity"][i] = float(corrected_edit_similarity([compared[best]], [reference])[0])
     return Values(value, reason, details)
 
 
