@@ -1,14 +1,18 @@
 """Held-out quality of the embedded models: a fresh planted pool through the same flow, judged by its truth."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
 from curation_assets.evaluations.concreteness import concreteness_report
 from curation_assets.flow import PoolContext, Table, materialise_table, tables_of
+from curation_assets.flow.downstream import read_truth
 from curation_assets.flow.parallel import materialise_shards
 from curation_assets.flow.standardised import TEACHERS, fusion_options, standardised_labels
 from curation_assets.flow.teachers import score_in_parts
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
+from curation_assets.numeric.standardise import caption_length, fit_length_statistics, standardise
 from curation_assets.pools import add_world_pool
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings
@@ -19,7 +23,7 @@ POOL, BALANCED = "planted concreteness", "balanced captions"
 AGREEMENT_REFERENCE: dict[tuple[str, str], tuple[float, float, float]] = {
     (POOL, "vba"): (0.831, 0.811, 0.666),
     (POOL, "sba"): (0.547, 0.641, 0.491),
-    (POOL, "fused teachers"): (0.891, 0.819, 0.673),
+    (POOL, "fused teachers, one scale for all lengths"): (0.891, 0.819, 0.673),
     (POOL, "icc"): (0.923, 0.864, 0.723),
     (BALANCED, "vba"): (0.849, 0.857, 0.708),
     (BALANCED, "vba, standardised"): (0.872, 0.856, 0.707),
@@ -60,6 +64,7 @@ def bench_embedded(
     quality = pl.concat(
         [
             ctx.store.read("downstream/method_quality").select(columns),
+            _quality_on_one_scale(ctx).select(columns),
             _quality_on_balanced(ctx, balanced, seed).select(columns),
         ],
         how="vertical_relaxed",
@@ -73,6 +78,27 @@ def _reference(target: str, method: str, metric: str) -> float | None:
         return AUC_REFERENCE.get(method)
     figures = AGREEMENT_REFERENCE.get((target, method))
     return figures[METRICS.index(metric)] if figures is not None and metric in METRICS else None
+
+
+def _quality_on_one_scale(ctx: PoolContext) -> pl.DataFrame:
+    """The pool's fused teachers with one z-score for all caption lengths, as the study fused on its pool."""
+    labels = ctx.store.read("teachers/labelled_captions")
+    sample = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
+    truth = read_truth(ctx).select("sample_id", pl.col("concreteness").cast(pl.Float64)).drop_nulls()
+    sample = sample.join(truth, on="sample_id", maintain_order="left")
+    scores, labelled = [], []
+    for teacher in TEACHERS:
+        similarities = ctx.store.scan(f"teachers/{teacher}").select("sample_id", "open_similarity").collect()
+        values = sample.join(similarities, on="sample_id", how="left", maintain_order="left")["open_similarity"]
+        lengths = caption_length(sample["caption"].to_list())
+        statistics = fit_length_statistics(_floats(values), lengths, grouping="global")
+        scores.append(standardise(_floats(values), lengths, statistics))
+        given = _floats(labels[f"{teacher}_open_similarity"])
+        labelled.append(standardise(given, caption_length(labels["caption"].to_list()), statistics))
+    ratings = labels["rating"].to_numpy()
+    weights = fit_logistic_fusion(np.stack(labelled, axis=1), ratings, names=TEACHERS, **fusion_options(ctx))
+    fused = fuse(np.stack(scores, axis=1), weights)
+    return _agreement_rows(POOL, {"fused teachers, one scale for all lengths": fused}, sample["concreteness"])
 
 
 def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFrame:
@@ -99,14 +125,22 @@ def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFram
         "fused teachers": fuse(_teacher_scores(scaled), weights),
         "icc": student.score_captions(planted["caption"].to_list()),
     }
+    return _agreement_rows(BALANCED, values, planted["rating"])
+
+
+def _agreement_rows(target: str, values: Mapping[str, np.ndarray], ratings: pl.Series) -> pl.DataFrame:
     rows = []
     for method, value in values.items():
-        found = concreteness_report(np.asarray(value, dtype=np.float64), planted["rating"].to_numpy()).agreement
+        found = concreteness_report(np.asarray(value, dtype=np.float64), ratings.to_numpy()).agreement
         rows += [
-            {"target": BALANCED, "method": method, "metric": metric, "value": getattr(found, metric), "n": found.n}
+            {"target": target, "method": method, "metric": metric, "value": getattr(found, metric), "n": found.n}
             for metric in METRICS
         ]
     return pl.DataFrame(rows)
+
+
+def _floats(column: pl.Series) -> np.ndarray:
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _teacher_scores(scaled: pl.DataFrame) -> np.ndarray:

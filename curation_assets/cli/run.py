@@ -24,7 +24,7 @@ from curation_assets.stores.catalog import rebuild_catalog
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
 # Less than the defaults: five minutes on two cores.
-DEMO_BUDGET = {"captioner_steps": 150, "captioner_batch": 24, "dual_encoder_steps": 60}
+DEMO_BUDGET = {"captioner_steps": 150, "captioner_batch": 24, "dual_encoder_steps": 80, "dual_encoder_batch": 48}
 DEMO_OPTIONS = {"distillation_size": 450, "caption_count": 2, "fusion_l2": 1.0, "downstream_budget": DEMO_BUDGET}
 
 
