@@ -7,7 +7,7 @@ import polars as pl
 
 from curation_assets.evaluations.concreteness import concreteness_report
 from curation_assets.flow import PoolContext, Table, materialise_table, tables_of
-from curation_assets.flow.downstream import read_truth
+from curation_assets.flow.downstream import with_truth
 from curation_assets.flow.parallel import materialise_shards
 from curation_assets.flow.standardised import TEACHERS, fusion_options, standardised_labels
 from curation_assets.flow.teachers import score_in_parts
@@ -84,8 +84,8 @@ def _quality_on_one_scale(ctx: PoolContext) -> pl.DataFrame:
     """The pool's fused teachers with one z-score for all caption lengths, as the study fused on its pool."""
     labels = ctx.store.read("teachers/labelled_captions")
     sample = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
-    truth = read_truth(ctx).select("sample_id", pl.col("concreteness").cast(pl.Float64)).drop_nulls()
-    sample = sample.join(truth, on="sample_id", maintain_order="left")
+    judged = with_truth(ctx, "teachers/vba", "value").select("sample_id", pl.col("concreteness").cast(pl.Float64))
+    sample = sample.join(judged.drop_nulls(), on="sample_id", maintain_order="left")
     scores, labelled = [], []
     for teacher in TEACHERS:
         similarities = ctx.store.scan(f"teachers/{teacher}").select("sample_id", "open_similarity").collect()

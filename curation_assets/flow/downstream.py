@@ -124,7 +124,7 @@ def read_truth(ctx: PoolContext) -> pl.DataFrame:
     return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
 
 
-def _with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
+def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
     """sample_id, value, kind, concreteness, is_aligned of the samples with a value, or of all that raw kept."""
     values = ctx.store.scan(table).select("sample_id", pl.col(column).cast(pl.Float64).alias("value")).collect()
     valued = values.filter(pl.col("value").is_not_null())
@@ -175,14 +175,14 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         }
     seen = set(ctx.store.scan("distilled/targets").collect()["sample_id"]) if ctx.distils else set()
     for name, (table, column) in judged.items():
-        frame = _with_truth(ctx, table, column).filter(pl.col("concreteness").is_not_null())
+        frame = with_truth(ctx, table, column).filter(pl.col("concreteness").is_not_null())
         if name == "icc":  # the student is judged on captions that it was not distilled from
             frame = frame.filter(~pl.col("sample_id").is_in(list(seen)))
         found = concreteness_report(frame["value"].to_numpy(), frame["concreteness"].to_numpy()).agreement
         metrics = {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall}
         add(name, "planted concreteness", metrics, found.n)
     for name, (table, column) in _valued_tables(ctx).items():
-        frame = _with_truth(ctx, table, column).filter(pl.col("is_aligned").is_not_null())
+        frame = with_truth(ctx, table, column).filter(pl.col("is_aligned").is_not_null())
         frame = frame.filter((pl.col("kind") == "clean") | ~pl.col("is_aligned"))
         auc = mismatch_auc(frame["value"].to_numpy(), frame["is_aligned"].to_numpy())
         add(name, "clean against mismatched", {"auc": auc}, frame.height)
@@ -196,7 +196,7 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
     rows = []
     for name, (table, column) in _separating_tables(ctx).items():
-        frame = _with_truth(ctx, table, column, with_gaps=True)
+        frame = with_truth(ctx, table, column, with_gaps=True)
         clean = frame.filter(pl.col("kind") == "clean")["value"].drop_nulls().to_numpy()
         for (kind,), group in sorted(frame.group_by("kind")):
             if kind == "clean":
