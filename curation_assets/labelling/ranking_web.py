@@ -8,7 +8,7 @@ from typing import Any
 
 from curation_assets.labelling.ranking import CRITERIA, RankingLog, parse_order
 from curation_assets.labelling.ratings_log import check_rater
-from curation_assets.labelling.web import LocalPageServer
+from curation_assets.labelling.web import ASK, LocalPageServer
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.rankings import load_ranked_image
 
@@ -86,7 +86,7 @@ class RankingServer(LocalPageServer):
     def page(self) -> str:
         """A picture, the criteria, a button per caption."""
         rules = "".join(f"<li><b>{html.escape(name)}</b>: {html.escape(what)}</li>" for name, what in CRITERIA.items())
-        return _PAGE.replace("NONCE", self.nonce).replace("CRITERIA", rules)
+        return _PAGE.replace("ASK", ASK).replace("NONCE", self.nonce).replace("CRITERIA", rules)
 
     def state(self, rater: str) -> dict[str, Any]:
         """image, captions (both None when all are done), done, total."""
@@ -179,15 +179,7 @@ function show(state) {
   }
   draw();
 }
-async function ask(path, content) {
-  if (busy) return; busy = true;
-  try {
-    const options = content && { method: "POST", headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(content) };
-    show(await (await fetch(path, options || {})).json());
-  } catch (error) { at("said").textContent = "The server does not answer; nothing is lost, start it again."; }
-  busy = false;
-}
+ASK
 const finish = () => {
   if (image !== null) ask("/rank", { rater, image, order: groups.map(g => g.join("=")).join(" ") });
 };

@@ -3,6 +3,7 @@
 import html
 import json
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -17,7 +18,7 @@ HOST = "127.0.0.1"
 MAX_BODY_BYTES = 4096  # a rating is about a hundred
 
 
-class LocalPageServer(ThreadingHTTPServer):
+class LocalPageServer(ThreadingHTTPServer, ABC):
     """A page for this machine only. What it shows and does is a subclass's: `page`, `state`, `act`, `picture`."""
 
     daemon_threads = True
@@ -33,17 +34,17 @@ class LocalPageServer(ThreadingHTTPServer):
         """Address of the page."""
         return f"http://{HOST}:{self.server_port}/"
 
+    @abstractmethod
     def page(self) -> str:
         """The page's HTML; its scripts and styles carry `self.nonce`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state(self, rater: str) -> dict[str, Any]:
         """What the page shows a rater now. Raises ValueError for a bad name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
         """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
-        raise NotImplementedError
 
     def picture(self, name: str) -> bytes | None:
         """A JPEG that the page may show, None for an unknown name."""
@@ -166,8 +167,20 @@ def _page(nonce: str) -> str:
         f'<button data-rating="{rating}"><b>{rating}</b> {html.escape(meaning)}</button>'
         for rating, meaning in SCALE.items()
     )
-    return _PAGE.replace("NONCE", nonce).replace("QUESTION", html.escape(QUESTION)).replace("BUTTONS", buttons)
+    page = _PAGE.replace("ASK", ASK).replace("NONCE", nonce).replace("QUESTION", html.escape(QUESTION))
+    return page.replace("BUTTONS", buttons)
 
+
+#: JavaScript of a page with its own `at`, `show` and `busy`: ask the server, show the state that it answers.
+ASK = """async function ask(path, content) {
+  if (busy) return; busy = true;
+  try {
+    const options = content && { method: "POST", headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(content) };
+    show(await (await fetch(path, options || {})).json());
+  } catch (error) { at("said").textContent = "The server does not answer; nothing is lost, start it again."; }
+  busy = false;
+}"""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Rate captions</title>
@@ -194,15 +207,7 @@ function show(state) {
   at("progress").textContent = `${state.done} of ${state.total} done by ${rater}`;
   at("caption").textContent = caption === null ? "All done. Thank you. You may close this page." : caption;
 }
-async function ask(path, content) {
-  if (busy) return; busy = true;
-  try {
-    const options = content && { method: "POST", headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(content) };
-    show(await (await fetch(path, options || {})).json());
-  } catch (error) { at("said").textContent = "The server does not answer; nothing is lost, start it again."; }
-  busy = false;
-}
+ASK
 const rate = rating => { if (caption !== null) ask("/rate", { rater, caption, rating }); };
 const back = () => ask("/back", { rater });
 at("who").onsubmit = event => { event.preventDefault(); rater = at("rater").value.trim();
