@@ -21,7 +21,7 @@ from curation_assets.lineage.ledger import (
     write_ledger,
     write_versions,
 )
-from curation_assets.lineage.rows import DUPLICATES, KEPT, PoolRows, stored_rows
+from curation_assets.lineage.rows import DUPLICATES, PoolRows, uid_texts
 from curation_assets.lineage.versions import VersionBook
 from curation_assets.policies import (
     RANDOM,
@@ -205,22 +205,17 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     known = pl.DataFrame(schema=schema)
     if settled and before is not None:
         known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
-    shards = sorted(str(key) for key in now)
-    stored = stored_rows(ctx.store, shards)
-    is_kept = stored.status == KEPT
-    in_order = np.sort(stored.uid_high[is_kept])
-    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])  # few: the rest need no look at whole ids
-    at = np.flatnonzero(is_kept & np.isin(stored.uid_high, repeated)) if len(repeated) else np.zeros(0, np.int64)
+    rows = PoolRows.with_repeats(ctx.store)
+    at = rows.repeats(first_too=True)
     shared = pl.DataFrame(
-        {"shard": [shards[code] for code in stored.shard[at]], "source_row": stored.source_row[at]},
-        schema={"shard": pl.String, "source_row": pl.Int64},
+        {
+            "sample_id": uid_texts(pl.Series(rows.uid_high[at]), pl.Series(rows.uid_low[at])),
+            "shard": [rows.shard.words[code] for code in rows.shard.codes[at]],
+            "source_row": rows.source_row[at],
+        },
+        schema=schema,
     )
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(*schema)
-    if shared.is_empty():
-        return known
-    places = shared.join(known, on=ROW_KEY, how="anti")
-    counting = samples.filter(pl.col("shard").is_in(places["shard"].unique().implode())).collect()
-    counting = counting.join(places, on=ROW_KEY, how="semi").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
 
 

@@ -66,8 +66,8 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         rank_by = one.rank_by
         signal = rows.signal(rank_by, policy.seed)
         values = signal.values[at_stake]
-        valued = int((~np.isnan(values)).sum())
-        order = _best_first(values, valued)  # positions in at_stake
+        order = _best_first(values)  # positions in at_stake
+        valued = len(order)
         place = np.zeros(len(values), dtype=np.uint32)  # rank among those at stake, 0 without a value
         place[order] = np.arange(1, valued + 1, dtype=np.uint32)
         if cut is None:
@@ -99,14 +99,15 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     )
 
 
-def _best_first(values: np.ndarray, valued: int) -> np.ndarray:
-    """(M,) values of which `valued` are no NaN → (valued,) positions, highest value first, ties in order of position.
+def _best_first(values: np.ndarray) -> np.ndarray:
+    """(M,) values → (V,) positions of those that are no NaN, highest value first, ties in order of position.
 
-    A plain sort and then the ties: a fraction of the time of a stable sort.
+    A plain sort of numbers alone and then the ties: a fraction of the time of a stable sort, or of one with NaN.
     """
-    order = np.argsort(-values)[:valued]  # NaN comes last
+    there = np.flatnonzero(~np.isnan(values))
+    order = there[np.argsort(-values[there])]
     ordered = values[order]
-    is_tied = np.zeros(valued, dtype=bool)
+    is_tied = np.zeros(len(order), dtype=bool)
     np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])
     is_tied[:-1] |= is_tied[1:]
     tied = order[is_tied]

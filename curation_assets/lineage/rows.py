@@ -159,12 +159,19 @@ class PoolRows:
 
     @classmethod
     def read(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
-        """Read raw/samples, of all shards or those named. Raises MissingTableError when it is not there.
+        """Read raw/samples, of all shards or those named; repeats are dropped. Raises MissingTableError."""
+        rows = cls.with_repeats(store) if shards is None else cls._read(store, tuple(sorted(shards)))
+        if store.table_path(DUPLICATES).is_file():
+            rows._drop(rows._rows_of(store.read(DUPLICATES)))
+        rows._drop(rows.repeats())
+        return rows
+
+    @classmethod
+    def with_repeats(cls, store: ShardStore) -> "PoolRows":
+        """All of raw/samples as it is: a sample in several rows is kept in each. Raises MissingTableError.
 
         The rows of the last pool that was read whole are kept (some 60 B each) for the next policy to be judged.
         """
-        if shards is not None:
-            return cls._read(store, tuple(sorted(shards)))
         state = _state_of(store)
         found = _last.get("pool")
         if found is None or found[0] != state:
@@ -181,7 +188,7 @@ class PoolRows:
         )
         high, low, source_row = stored.uid_high, stored.uid_low, stored.source_row
         position = _row_order(high, low, stored.shard, source_row)
-        read = cls(
+        return cls(
             store,
             high[position],
             low[position],
@@ -193,20 +200,19 @@ class PoolRows:
             position,
             only,
         )
-        if store.table_path(DUPLICATES).is_file():
-            read._drop(read._rows_of(store.read(DUPLICATES)))
-        return read._with_repeats_dropped()
 
-    def _with_repeats_dropped(self) -> "PoolRows":
-        """A sample that several rows bring is kept once, in the first shard and row; see flow/filtered.py."""
-        self._drop(self.repeats())
-        return self
+    def repeats(self, first_too: bool = False) -> np.ndarray:
+        """Rows that bring a sample which an earlier row (by shard and source_row) brings, both kept by raw.
 
-    def repeats(self) -> np.ndarray:
-        """Rows that bring a sample which an earlier row (by shard and source_row) brings, both kept by raw."""
+        `first_too`: with the rows that bring it first.
+        """
         kept = np.flatnonzero(self.status == KEPT)
+        high = self.uid_high[kept]
         again = np.zeros(len(kept), dtype=bool)
-        again[1:] = (np.diff(self.uid_high[kept]) == 0) & (np.diff(self.uid_low[kept]) == 0)
+        same = np.flatnonzero(high[1:] == high[:-1])  # few: the rest need no look at whole ids
+        again[same + 1] = self.uid_low[kept[same + 1]] == self.uid_low[kept[same]]
+        if first_too:
+            again[:-1] |= again[1:]
         return kept[again]
 
     def _drop(self, repeats: np.ndarray) -> None:

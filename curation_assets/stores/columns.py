@@ -11,13 +11,15 @@ import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
 
+CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
 Result = TypeVar("Result")
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> Any:
-    """An Arrow table of one file."""
-    return pq.ParquetFile(path).read(columns=list(columns), use_threads=False)
+    """An Arrow table of one file; texts of few kinds (`CODED`) as dictionaries, as they are stored."""
+    coded = [name for name in columns if name in CODED]
+    return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
 
 
 def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads: int = THREADS) -> Iterator[Result]:
@@ -42,8 +44,9 @@ def hex_column(column: Any) -> np.ndarray:
 
 def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
     """Texts → (N,) int32 codes, -1 for null, and what each says."""
-    coded = column.combine_chunks().dictionary_encode() if column.num_chunks else pa.array([], pa.string())
-    if not len(coded):
+    if not len(column):
         return np.zeros(0, dtype=np.int32), []
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return codes, coded.dictionary.to_pylist()
+    whole = column.combine_chunks()
+    coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    codes = coded.indices.fill_null(-1) if coded.null_count else coded.indices
+    return codes.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), coded.dictionary.to_pylist()
