@@ -93,6 +93,12 @@ def _hex(rng: np.random.Generator, size: int, width: int) -> pl.Series:
     return pl.Series(texts.astype(f"U{2 * width}"), dtype=pl.String)
 
 
+#: What the first stage makes, in order.
+RANGES = ("fused/sieve_range", "fused/clip_score_range")
+RECIPE = "fused/sieve_clip"
+CUT = ("filtered/duplicates", "filtered/sieve_clip_cut")
+
+
 def context(home: Path) -> Any:
     from curation_assets.flow import PoolContext
     from curation_assets.settings import load_settings
@@ -119,16 +125,18 @@ def chain(home: Path) -> dict[str, Any]:
     tables = tables_of(ctx)
     shards = ctx.store.partitions("raw/samples")
     seconds: dict[str, float] = {}
+    for name in (*RANGES, RECIPE, *CUT, "filtered/clip_cut", "filtered/clip"):  # of an earlier run in this folder
+        ctx.store.remove(name)
 
     def fuse() -> None:
-        for name in ("fused/sieve_range", "fused/clip_score_range"):
+        for name in RANGES:
             materialise_table(ctx, tables[name], tables=tables)
-        for _, outcome in materialise_shards(ctx, tables["fused/sieve_clip"], shards, tables=tables):
+        for _, outcome in materialise_shards(ctx, tables[RECIPE], shards, tables=tables):
             if isinstance(outcome, Exception):
                 raise outcome
 
     def cut() -> None:
-        for name in ("filtered/duplicates", "filtered/sieve_clip_cut"):
+        for name in CUT:
             materialise_table(ctx, tables[name], tables=tables)
 
     folder = home / "ledgers"

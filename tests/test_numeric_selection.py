@@ -16,7 +16,9 @@ from curation_assets.numeric.selection import (
     select_top_fraction,
     share_count,
 )
+from curation_assets.numeric.sorting import argsort
 
+from_sorting = None
 TENTHS = np.arange(1, 11) / 10
 
 
@@ -122,3 +124,19 @@ def test_baseline_overlap_of_independent_selections(fraction: float, iou: float)
         for seed in (1, 2)
     ]
     assert intersection_over_union(*kept) == pytest.approx(iou, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["normal", "few values", "one value", "unsigned", "small"])
+def test_argsort_by_pieces_sorts(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    n = 300_001
+    keys = {
+        "normal": rng.normal(size=n),
+        "few values": rng.integers(0, 3, n).astype(float),
+        "one value": np.full(n, 0.5),
+        "unsigned": rng.integers(0, 2**64 - 1, n, dtype=np.uint64),
+        "small": rng.normal(size=10),
+    }[kind]
+    order = argsort(keys)
+    assert np.array_equal(np.sort(order), np.arange(len(keys)))
+    assert np.array_equal(keys[order], np.sort(keys))

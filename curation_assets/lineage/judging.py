@@ -7,6 +7,7 @@ import numpy as np
 
 from curation_assets.lineage.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
 from curation_assets.numeric.identity import to_u64_pair
+from curation_assets.numeric.sorting import argsort
 from curation_assets.policies import Cut, Policy, PolicyCut, Step, check_cut, kept_count
 
 
@@ -105,7 +106,7 @@ def _best_first(values: np.ndarray) -> np.ndarray:
     A plain sort of numbers alone and then the ties: a fraction of the time of a stable sort, or of one with NaN.
     """
     there = np.flatnonzero(~np.isnan(values))
-    order = there[np.argsort(-values[there])]
+    order = there[argsort(-values[there])]
     ordered = values[order]
     is_tied = np.zeros(len(order), dtype=bool)
     np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])

@@ -13,6 +13,7 @@ import polars as pl
 
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.numeric.sorting import argsort
 from curation_assets.policies import RANDOM
 from curation_assets.stores.columns import coded_column, each_file, hex_column, read_columns
 from curation_assets.stores.shard_store import ShardStore, StoreError
@@ -310,19 +311,20 @@ class PoolRows:
         columns = list(pl.read_parquet_schema(paths[0]))
         value, scores = _value_column(asset, columns), _score_columns(columns)
         wanted = ["source_row", value, "reason", *scores]
-        if any(not set(wanted) <= set(pl.read_parquet_schema(path)) for path in paths[1:]):
-            return None
 
-        def read(path: Path) -> tuple[np.ndarray, list[np.ndarray], Texts]:
+        def read(path: Path) -> tuple[np.ndarray, list[np.ndarray], Texts] | None:
             table = read_columns(path, wanted)
+            if table.num_columns < len(wanted):
+                return None
             numbers = [table.column(name).to_numpy().astype(np.float64, copy=False) for name in (value, *scores)]
             return table.column("source_row").to_numpy(), numbers, Texts(*coded_column(table.column("reason")))
 
-        parts = list(each_file(read, paths))
-        stored = self.places["source_row"].to_numpy()
-        rows = np.concatenate([part[0] for part in parts])
+        found = list(each_file(read, paths))
+        parts = [part for part in found if part is not None]
         lengths = np.bincount(self.shard.codes, minlength=len(paths))
-        if [len(part[0]) for part in parts] != lengths.tolist() or not np.array_equal(rows, stored):
+        if len(parts) < len(found) or [len(part[0]) for part in parts] != lengths.tolist():
+            return None
+        if not np.array_equal(np.concatenate([part[0] for part in parts]), self.places["source_row"].to_numpy()):
             return None
         numbers = [np.concatenate([part[1][n] for part in parts])[self.order] for n in range(1 + len(scores))]
         reasons = _gathered(_merged([part[2] for part in parts]), self.order)
@@ -361,9 +363,9 @@ _last: dict[str, tuple[tuple[Any, ...], PoolRows]] = {}
 
 
 def _state_of(store: ShardStore) -> tuple[Any, ...]:
-    """Changes whenever a file that `PoolRows` is read from does."""
+    """Changes whenever a file of raw/samples does."""
     paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
-    told = [(str(path), path.stat()) for path in (*paths, store.table_path(DUPLICATES)) if path.is_file()]
+    told = [(str(path), path.stat()) for path in paths]
     return tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in told)
 
 
@@ -387,7 +389,7 @@ KEPT, DROPPED, FAILED = range(3)
 
 def _row_order(high: np.ndarray, low: np.ndarray, shard: np.ndarray, source_row: np.ndarray) -> np.ndarray:
     """(N,) positions in ROW_ORDER. Ids are hashes, so the first half tells all but a few rows apart."""
-    order = np.argsort(high)
+    order = argsort(high)
     in_order = high[order]
     is_tied = np.zeros(len(order), dtype=bool)
     np.equal(in_order[1:], in_order[:-1], out=is_tied[1:])
