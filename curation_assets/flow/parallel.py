@@ -43,15 +43,11 @@ def materialise_shards(
     Tables that ask models go to `settings.workers` processes when at least two shards have work to do; everything
     else happens here.
     """
+    if table.stage in ("fused", "filtered") and len(shards) > 1:
+        yield from _in_threads(ctx, table, shards, tables)
+        return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     side_by_side = len(stale) > 1 and bool(table.roles) and ctx.settings.workers > 1
-    if table.stage in ("fused", "filtered") and len(stale) > 1:
-        known = set(stale)
-        for shard in shards:
-            if shard not in known:
-                yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
-        yield from _in_threads(ctx, table, stale, tables)
-        return
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
@@ -95,7 +91,7 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
 def _group(
     ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
 ) -> list[tuple[str, Outcome]]:
-    """Stale shards of one thread. The first computes all, and bears their cost."""
+    """Shards of one thread. The first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -105,7 +101,8 @@ def _group(
         assert table.compute_shards is not None, table.name
         if ahead is None:
             try:
-                ahead = table.compute_shards(ctx, group)
+                stale = [one for one in group if not is_up_to_date(ctx, table, one, tables=tables)]
+                ahead = table.compute_shards(ctx, stale) if len(stale) > 1 else {}
             except Exception:  # whose fault it is, computing one by one tells; the others are none the worse for it
                 ahead = {}
         return ahead.pop(shard) if shard in ahead else table.compute(ctx, shard)
