@@ -2,7 +2,7 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,10 +167,17 @@ def _inputs_of(policy: Policy) -> tuple[str, ...]:
 
 
 def _policy_table(policy: Policy) -> Table:
+    def verdicts(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
+        values = {reference: _values_of_shards(ctx, reference, shards) for reference in policy.references}
+        return apply_cut(policy, cut_of(ctx, policy.name), unique_samples(ctx, shards), values).drop("rank")
+
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = unique_samples(ctx, shard)
-        values = {reference: _values_of_shard(ctx, reference, shard) for reference in policy.references}
-        return apply_cut(policy, cut_of(ctx, policy.name), samples, values).drop("rank")
+        assert shard is not None, policy
+        return verdicts(ctx, [shard])
+
+    def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
+        parts = verdicts(ctx, shards).partition_by("shard", as_dict=True)
+        return {str(shard): part.rechunk() for (shard,), part in parts.items()}
 
     return Table(
         name=f"filtered/{policy.name}",
@@ -178,16 +185,17 @@ def _policy_table(policy: Policy) -> Table:
         inputs=("raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
         version=policy.version,
         compute=compute,
+        compute_shards=compute_shards,
         continues="raw/samples",
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
     )
 
 
-def _values_of_shard(ctx: PoolContext, reference: str, shard: str | None) -> pl.DataFrame:
+def _values_of_shards(ctx: PoolContext, reference: str, shards: Sequence[str]) -> pl.DataFrame:
     asset = reference.replace(".", "/")
     if ctx.store.table_path(asset).is_file():  # a recipe that needs the whole pool
-        return ctx.store.scan(asset).filter(pl.col("shard") == shard).collect()
-    return ctx.store.read(asset, shard)
+        return ctx.store.scan(asset).filter(pl.col("shard").is_in(shards)).collect()
+    return pl.concat([ctx.store.read(asset, shard) for shard in shards])
 
 
 def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
@@ -219,20 +227,20 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
 
 
-def unique_samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    """Rows of raw/samples of a shard; those that repeat another shard's sample are dropped.
+def unique_samples(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
+    """Rows of raw/samples of shards; those that repeat another shard's sample are dropped.
 
     Tables of URLs are searched for duplicates when they are registered, tars can only once all are read.
     """
-    samples = ctx.store.read(
-        "raw/samples", shard, columns=["sample_id", "shard", "source_row", "caption", "status", "reason"]
-    )
-    repeats = ctx.store.read(DUPLICATES).filter(pl.col("shard") == shard)["source_row"]
-    is_repeated = (pl.col("status") == "kept") & pl.col("source_row").is_in(repeats.implode())
+    columns = ["sample_id", "shard", "source_row", "status", "reason"]
+    samples = pl.concat([ctx.store.read("raw/samples", shard, columns=columns) for shard in shards])
+    repeats = ctx.store.read(DUPLICATES).select(*ROW_KEY, is_repeat=True)
+    samples = samples.join(repeats, on=ROW_KEY, how="left", maintain_order="left")
+    is_repeated = (pl.col("status") == "kept") & pl.col("is_repeat").fill_null(False)
     return samples.with_columns(
         pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
         pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
-    )
+    ).drop("is_repeat")
 
 
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:

@@ -369,12 +369,15 @@ def _values_of(kept: pl.DataFrame, rank_by: str, table: pl.DataFrame) -> tuple[n
     found = table.select(
         *key, pl.col(column).cast(pl.Float64).fill_nan(None).alias("value"), pl.col("reason").alias("why")
     )
-    # A dropped duplicate shares the id of the row that was kept: the row with a value, or else with its own reason,
-    # speaks for the sample.
-    is_upstream = pl.col("why").str.starts_with("upstream_").fill_null(False)
-    found = found.sort(pl.col("value").is_null(), is_upstream, maintain_order=True)
-    found = found.unique(key, keep="first", maintain_order=True).with_columns(pl.lit(True).alias("is_there"))
-    joined = kept.select(key).join(found, on=key, how="left", maintain_order="left", validate="1:1")
+    if key == ["sample_id"]:
+        # A dropped duplicate shares the id of the row that was kept: the row with a value, or else with its own
+        # reason, speaks for the sample.
+        is_upstream = pl.col("why").str.starts_with("upstream_").fill_null(False)
+        found = found.sort(pl.col("value").is_null(), is_upstream, maintain_order=True)
+        found = found.unique(key, keep="first", maintain_order=True)
+    joined = kept.select(key).join(found.with_columns(is_there=True), on=key, how="left", maintain_order="left")
+    if joined.height != kept.height:
+        raise ValueError(f"table {rank_by} has several rows for one row of raw/samples; materialise it again")
     reason = (
         pl.when(pl.col("value").is_not_null())
         .then(None)
