@@ -37,8 +37,11 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
 
 def _keys_of_shard(path: Path) -> np.ndarray:
     rows = read_columns(path, ["url", *_HEX_COLUMNS])
-    urls = [_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()]
-    keys = [np.array(urls, dtype=np.uint64), *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS)]
+    urls = b"".join([_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()])
+    keys = [
+        np.frombuffer(urls, dtype=">u8").astype(np.uint64),
+        *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS),
+    ]
     return np.unique(_tagged(np.concatenate(keys), path.parent.name.removeprefix("shard=")))
 
 
@@ -50,7 +53,7 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     path = store.folder_path(LOOKUP) / FILE
     if not path.is_file():
         return None
-    key = _url_key(identifier) if kind == "url" else int(identifier[:16], 16)
+    key = int.from_bytes(_url_key(identifier), "big") if kind == "url" else int(identifier[:16], 16)
     low = key >> SHARD_BITS << SHARD_BITS
     keys = np.load(path, mmap_mode="r", allow_pickle=False)
     ends = np.array([low, low + (1 << SHARD_BITS) - 1], dtype=np.uint64)
@@ -67,8 +70,8 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     return sorted(there)
 
 
-def _url_key(url: str) -> int:
-    return int.from_bytes(hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+def _url_key(url: str) -> bytes:
+    return hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()[:8]
 
 
 def _tagged(keys: np.ndarray, shard: str) -> np.ndarray:
