@@ -609,12 +609,15 @@ def _with_sizes(method: Method, input_path: Path, samples: pl.DataFrame) -> pl.D
             f"method {method.name!r} reads the size of images: {input_path} needs the columns "
             f"{' and '.join(NUMBER_COLUMNS)}, or a column 'image' with paths, or must be a webdataset tar"
         )
-    sizes, reasons = [], []
+    sizes: list[tuple[int, int] | tuple[None, None]] = []
+    reasons: list[str | None] = []
     for row in samples.iter_rows(named=True):
+        size: tuple[int, int] | tuple[None, None] = (None, None)
+        reason = None
         try:
-            size, reason = _size_in_json(row) or load_row_image(input_path, row).size, None
+            size = _size_in_json(row) or load_row_image(input_path, row).size
         except ImageRejected as error:
-            size, reason = (None, None), error.reason if error.reason == "no_image" else f"image_{error.reason}"
+            reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
         sizes.append(size)
         reasons.append(reason)
     for place, name in enumerate(NUMBER_COLUMNS):
