@@ -2,14 +2,15 @@
 
     python benchmarks/reward_flickr8k.py --data ../shared/data
 
-Three experts rated captions of images from 1 to 4; two captions of an image with different means are a pair. Judged,
-beside chance: CLIPScore, the shipped reward model (trained on planted scenes), caption length, and reward models
-trained on the frozen features of the other images (cross-validated, split by image). Writes a CSV of figures to
-benchmarks/results/; nothing of the data is copied.
+Three experts rated captions of images from 1 to 4; two captions of an image with different means are a pair. Judged:
+chance, CLIPScore, BLIP's ITC cosine, the shipped reward model (trained on planted scenes), caption length, and reward
+models trained on the frozen features of the other images (cross-validated, split by image). Models whose weights are
+not here have a row without figures that says so. Writes a CSV to benchmarks/results/; nothing of the data is copied.
 """
 
 import argparse
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.engines import load_engine
+from curation_assets.engines.addresses import ModelUnavailableError
 from curation_assets.engines.reward_model import RewardEngine
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
@@ -29,36 +31,53 @@ from curation_assets.settings import load_profile
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 200
+BLIP = "hub:Salesforce/blip-itm-large-coco"  # the paper's baseline is ITC of ViT-B/16 and ViT-L (METHODS §9.4)
 
 
-def expert_rankings(data: Path, folder: Path, own: bool) -> Path:
-    """A ranking file of the images of photos/000000.tar; `own` False leaves out the images' own captions."""
+def expert_rankings(data: Path, folder: Path) -> tuple[Path, set[tuple[str, str]]]:
+    """(A ranking file of the images of photos/000000.tar, its pairs of an image with a caption of its own)."""
     experts = pl.read_parquet(data / "judgements" / "flickr8k_expert.parquet")
-    if not own:
-        experts = experts.filter(~pl.col("is_own_caption"))
     tar = (data / "photos" / "000000.tar").absolute()
     rated = experts.select(
-        (pl.lit(f"{tar}:") + pl.col("key") + ".jpg").alias("image"), "caption", pl.col("mean").alias("rating")
+        (pl.lit(f"{tar}:") + pl.col("key") + ".jpg").alias("image"),
+        "caption",
+        pl.col("mean").alias("rating"),
+        "is_own_caption",
     ).drop_nulls()
+    rated = rated.unique(["image", "caption"], keep="first", maintain_order=True)
     path = folder / "experts.parquet"
-    rated.unique(["image", "caption"], keep="first", maintain_order=True).write_parquet(path)
-    return path
+    rated.drop("is_own_caption").write_parquet(path)
+    own = rated.filter("is_own_caption").select("image", "caption")
+    return path, {(str(image), str(caption)) for image, caption in own.iter_rows()}
 
 
-def clip_scores(path: Path, ranked: Sequence[RankedImage], encoder: Any) -> list[np.ndarray]:
-    """Cosines of each image with its captions."""
-    found = []
-    for one in ranked:
-        seen = encoder.embed_images([load_ranked_image(path, one.image)])
-        found.append(clip_cosine(np.repeat(seen, len(one.captions), axis=0), encoder.embed_texts(one.captions)))
-    return found
+def of_others(
+    ranked: Sequence[RankedImage], own: set[tuple[str, str]]
+) -> tuple[list[RankedImage], list[tuple[int, np.ndarray]]]:
+    """The same images without their own captions, and of each its place in `ranked` and which captions are left."""
+    left, places = [], []
+    for place, one in enumerate(ranked):
+        keep = np.flatnonzero([(one.image, caption) not in own for caption in one.captions])
+        if len(keep) > 1:  # ranks need not be 1, 2, …: only their order counts
+            left.append(RankedImage(one.image, *(tuple(of[i] for i in keep) for of in (one.captions, one.ranks))))
+            places.append((place, keep))
+    return left, places
+
+
+def cosines(path: Path, ranked: Sequence[RankedImage], encoder: Any) -> list[np.ndarray]:
+    """Cosines of each image with its captions: CLIPScore of a CLIP, ITC of a BLIP."""
+    seen = encoder.embed_images([load_ranked_image(path, one.image) for one in ranked])
+    read = encoder.embed_texts([caption for one in ranked for caption in one.captions])
+    counts = [len(one.captions) for one in ranked]
+    return np.split(clip_cosine(np.repeat(seen, counts, axis=0), read), np.cumsum(counts)[:-1])
 
 
 def rewards_across_folds(
     features: RankedFeatures, ranked: Sequence[RankedImage], folds: int, recipe: RewardRecipe, encoder: Any
 ) -> list[np.ndarray]:
     """Rewards of every image by a model that never saw it."""
-    fold_of = np.array([int(unit_interval_of(sample_id_of(one.image, ""), "folds") * folds) for one in ranked])
+    keys = [one.image.rpartition(":")[2] for one in ranked]  # where the tar lies decides nothing
+    fold_of = np.array([int(unit_interval_of(sample_id_of(key, ""), "folds") * folds) for key in keys])
     rewards: list[np.ndarray] = [np.zeros(0)] * len(ranked)
     rows = [np.arange(features.starts[i], features.starts[i + 1]) for i in range(len(ranked))]
     for fold in range(folds):
@@ -78,15 +97,18 @@ def rewards_across_folds(
 
 def judged(name: str, scores: Sequence[np.ndarray], ranked: Sequence[RankedImage]) -> dict[str, Any]:
     """Preference accuracy, and standard errors by drawing images with replacement."""
-    ranks = [one.ranks for one in ranked]
+    with_pair = [(mine, one.ranks) for mine, one in zip(scores, ranked, strict=True) if len(set(one.ranks)) > 1]
+    by_image = [preference_accuracy([mine], [ranks]) for mine, ranks in with_pair]
+    pairs = np.array([one.pairs for one in by_image])
+    alike = np.array([one.pair_accuracy for one in by_image]) * pairs
+    top1 = np.array([one.top1 for one in by_image])
     rng = np.random.default_rng(0)
-    drawn = [rng.integers(len(ranked), size=len(ranked)) for _ in range(RESAMPLES)]
-    again = [preference_accuracy([scores[i] for i in one], [ranks[i] for i in one]) for one in drawn]
+    drawn = rng.integers(len(pairs), size=(RESAMPLES, len(pairs)))
     return {
         "scorer": name,
-        **asdict(preference_accuracy(scores, ranks)),
-        "pair_accuracy_se": float(np.std([one.pair_accuracy for one in again], ddof=1)),
-        "top1_se": float(np.std([one.top1 for one in again], ddof=1)),
+        **asdict(preference_accuracy(scores, [one.ranks for one in ranked])),
+        "pair_accuracy_se": float(np.std(alike[drawn].sum(axis=1) / pairs[drawn].sum(axis=1), ddof=1)),
+        "top1_se": float(np.std(top1[drawn].mean(axis=1), ddof=1)),
     }
 
 
@@ -96,39 +118,62 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=1500)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--blip", action="append", help=f"address of a BLIP retrieval model (repeat); default {BLIP}")
     parser.add_argument("--role", action="append", default=[], help="another model for a role: ROLE=ADDRESS (repeat)")
     given = parser.parse_args()
+    began = time.time()
     profile = load_profile("embedded").with_roles(**dict(text.split("=", 1) for text in given.role))
+    pairs: Any = load_engine("pair_encoder", profile)
+    with tempfile.TemporaryDirectory() as temporary:
+        path, own = expert_rankings(given.data, Path(temporary))
+        ranked = read_rankings(path)
+        features = ranked_features(path, ranked, pairs)  # once: the captions of other images are a part of all
+        shipped: Any = load_engine("reward_model", profile)
+        scores: dict[str, Sequence[np.ndarray]] = {
+            f"reward, shipped ({profile.address('reward_model')})": np.split(
+                shipped.reward_features(features.features), features.starts[1:-1]
+            ),
+            "caption length in words": [np.array([len(t.split()) for t in one.captions]) for one in ranked],
+        }
+        absent: dict[str, str] = {}
+        clip = profile.address("image_text_encoder")
+        for name, address in [("CLIPScore", clip), *(("BLIP-ITC", one) for one in given.blip or [BLIP])]:
+            try:
+                encoder: Any = load_engine("image_text_encoder", profile.with_roles(image_text_encoder=address))
+            except ModelUnavailableError as error:
+                print(f"not run: {error}", flush=True)
+                absent[f"{name} ({address})"] = "not run: its weights are not on this machine"
+            else:
+                scores[f"{name} ({address})"] = cosines(path, ranked, encoder)
+        print(f"embedded and scored by the models at hand in {time.time() - began:.0f} s", flush=True)
+    others, places = of_others(ranked, own)
+    chosen = [np.arange(features.starts[place], features.starts[place + 1])[keep] for place, keep in places]
+    starts = np.cumsum([0, *(len(one) for one in chosen)])
+    part = RankedFeatures(features.features[np.concatenate(chosen)], starts, [one.ranks for one in others])
     rows = []
-    for own in (True, False):
-        with tempfile.TemporaryDirectory() as temporary:
-            path = expert_rankings(given.data, Path(temporary), own)
-            ranked = read_rankings(path)
-            which = "all judged captions" if own else "captions of other images"
-            print(f"{which}: {len(ranked)} images, {sum(len(one.captions) for one in ranked)} captions", flush=True)
-            pairs: Any = load_engine("pair_encoder", profile)
-            features = ranked_features(path, ranked, pairs)
-            clip: Any = load_engine("image_text_encoder", profile)
-            shipped: Any = load_engine("reward_model", profile)
-            by_scene = shipped.reward_features(features.features)
-            scores = {
-                f"CLIPScore ({profile.address('image_text_encoder')})": clip_scores(path, ranked, clip),
-                f"reward, shipped ({profile.address('reward_model')})": np.split(by_scene, features.starts[1:-1]),
-                "caption length in words": [np.array([len(t.split()) for t in one.captions]) for one in ranked],
-            }
-            for activation in ("none", "relu"):
-                recipe = RewardRecipe(given.updates, given.learning_rate, 0.01, activation)
-                scores[f"reward, trained on the other images ({activation})"] = rewards_across_folds(
-                    features, ranked, given.folds, recipe, pairs
-                )
-            for name, one in scores.items():
-                rows.append({"captions": which, "updates": given.updates, **judged(name, one, ranked)})
-                print(rows[-1], flush=True)
+    for which, images, frozen in (
+        ("all judged captions", ranked, features),
+        ("captions of other images", others, part),
+    ):
+        print(f"{which}: {len(images)} images, {sum(len(one.captions) for one in images)} captions", flush=True)
+        mine: dict[str, Sequence[np.ndarray]] = {"chance": [np.zeros(len(one.captions)) for one in images]}
+        for name, of_all in scores.items():
+            mine[name] = [of_all[place][keep] for place, keep in places] if frozen is part else of_all
+        for activation in ("none", "relu"):
+            recipe = RewardRecipe(given.updates, given.learning_rate, 0.01, activation)
+            name = f"reward, trained on the other images ({activation})"
+            mine[name] = rewards_across_folds(frozen, images, given.folds, recipe, pairs)
+        for name, one in mine.items():
+            updates = given.updates if "trained" in name else None
+            rows.append({"captions": which, "updates": updates, **judged(name, one, images), "note": None})
+            print(rows[-1], flush=True)
+        rows += [{"captions": which, "scorer": name, "note": note} for name, note in absent.items()]
     table = pl.DataFrame(rows)
     RESULTS.mkdir(exist_ok=True)
     table.with_columns(pl.col(pl.Float64).round(4)).write_csv(RESULTS / "reward_flickr8k.csv")
     with pl.Config(tbl_rows=50, tbl_cols=20, fmt_str_lengths=60, tbl_width_chars=200):
         print(table)
+    print(f"{time.time() - began:.0f} s")
 
 
 if __name__ == "__main__":

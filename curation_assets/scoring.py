@@ -558,7 +558,9 @@ def score_file(
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
-    tars. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number, columns their names.
+    tars. Sizes (original_width, original_height) that a method asks for are columns, or what a tar's .json says, or
+    those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
+    columns their names.
     `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
     saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
     Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
@@ -575,7 +577,7 @@ def score_file(
             f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
             f"webdataset tar; it has {table.columns}"
         )
-    samples = as_samples(table)
+    samples = _with_sizes(method, input_path, as_samples(table))
     saved = None
     if made_by is not None:
         images = _image_stamps(input_path, samples) if "image" in method.columns else []
@@ -596,6 +598,47 @@ def score_file(
     if saved is not None:
         remove_path(unfinished_folder(out))
     return result
+
+
+def _with_sizes(method: Method, input_path: Path, samples: pl.DataFrame) -> pl.DataFrame:
+    """The samples with sizes of their images, where the method asks for sizes and the file has no such columns."""
+    if not set(NUMBER_COLUMNS) <= set(method.columns) - set(samples.columns):
+        return samples
+    if not {"image", "member"} & set(samples.columns):
+        raise ValueError(
+            f"method {method.name!r} reads the size of images: {input_path} needs the columns "
+            f"{' and '.join(NUMBER_COLUMNS)}, or a column 'image' with paths, or must be a webdataset tar"
+        )
+    sizes: list[tuple[int, int] | tuple[None, None]] = []
+    reasons: list[str | None] = []
+    for row in samples.iter_rows(named=True):
+        size: tuple[int, int] | tuple[None, None] = (None, None)
+        reason = None
+        try:
+            size = _size_in_json(row) or load_row_image(input_path, row).size
+        except ImageRejected as error:
+            reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
+        sizes.append(size)
+        reasons.append(reason)
+    for place, name in enumerate(NUMBER_COLUMNS):
+        samples = samples.with_columns(
+            pl.Series(name, [size[place] for size in sizes], dtype=pl.Int64),
+            pl.Series(f"{name}_reason", reasons, dtype=pl.String),
+        )
+    return samples
+
+
+def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of the original as img2dataset noted them in the tar; None where it did not."""
+    if not row.get("tar") or f"{row['key']}.json" not in (index := tar_index(Path(row["tar"]))).members:
+        return None
+    try:
+        told = json.loads(index.read(f"{row['key']}.json"))
+    except (ValueError, ImageRejected):  # the image itself still has a size
+        return None
+    found = [told.get(name) if isinstance(told, dict) else None for name in NUMBER_COLUMNS]
+    width, height = (size if type(size) is int and size > 0 else None for size in found)
+    return None if width is None or height is None else (width, height)
 
 
 def unfinished_folder(out: Path) -> Path:

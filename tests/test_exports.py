@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import mlcroissant as mlc
@@ -22,7 +23,7 @@ from curation_assets.exports.croissant import InvalidCroissantError, check_crois
 from curation_assets.exports.huggingface import export_huggingface, size_category
 from curation_assets.exports.lists import AllowList, export_keys, export_npy, member_key
 from curation_assets.exports.manifest import list_exports
-from curation_assets.exports.subset import find_subset
+from curation_assets.exports.subset import find_subset, split_subset
 from curation_assets.exports.webdataset import export_webdataset
 from curation_assets.flow import PoolContext, materialise_table, tables_of
 from curation_assets.lineage.ledger import ledger_path, replay
@@ -278,6 +279,47 @@ def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -
     with pytest.raises(ValueError, match="none of the"):
         export_webdataset(subset, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_split_takes_exactly_so_many_and_keeps_images_whole(ctx: PoolContext) -> None:
+    """Rao et al.: of the best 2.015 M, 2 M to train on and 15 K to validate with."""
+    found = find_subset(ctx, "icc")
+    train, validation = split_subset(found, 2)
+    assert (validation.rows.height, train.rows.height) == (2, found.rows.height - 2)
+    assert sorted(train.sample_ids + validation.sample_ids) == found.sample_ids
+    backwards = split_subset(replace(found, rows=found.rows.reverse()), 2)[1]
+    assert backwards.sample_ids == validation.sample_ids  # the order of rows decides nothing
+    draws = {tuple(split_subset(found, 2, seed)[1].sample_ids) for seed in range(20)}
+    assert len(draws) > 5
+    captions_of_three = found.rows.with_columns(pl.lit("ab" * 32).alias("image_sha256"))[:3]
+    whole = replace(found, rows=pl.concat([captions_of_three, found.rows[3:]]))
+    for seed in range(20):
+        for part in split_subset(whole, 1, seed):
+            assert (part.rows["image_sha256"] == "ab" * 32).sum() in (0, 3)
+    with pytest.raises(ValueError, match="at least 1 and below the 6 samples of 'icc', got 6"):
+        split_subset(found, found.rows.height)
+    with pytest.raises(ValueError, match="nearest to 2 samples that whole images of 'icc' give are 0"):
+        split_subset(replace(found, rows=captions_of_three), 2)
+
+
+def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_path: Path) -> None:
+    for kind in ("npy", "hf"):
+        arguments = ["export", kind, "icc", "--out", str(tmp_path / kind), "--validation", "2"]
+        arguments += ["--home", str(ctx.settings.home), "--pool", "photos"]
+        run = CliRunner().invoke(app, arguments)
+        assert run.exit_code == 0, run.output
+        parts = {name: read_subset_npy(tmp_path / kind / name / "sample_ids.npy") for name in ("train", "validation")}
+        assert sorted(parts["train"] + parts["validation"]) == kept_ids(ctx, "icc")
+        assert len(parts["validation"]) == 2
+        content = manifest_of(tmp_path / kind / "validation")
+        assert content["subset"]["part"] == "validation"  # type: ignore[index]
+        assert CliRunner().invoke(app, arguments).exit_code == 1  # never overwritten
+    card = (tmp_path / "hf" / "validation" / "README.md").read_text()
+    config = yaml.safe_load(card.split("---")[1])["configs"][0]["data_files"]
+    assert config == [{"split": "validation", "path": "data/validation-*.parquet"}]
+    assert "This is the part to validate with" in card
+    rows = pq.read_table(tmp_path / "hf" / "validation" / "data").column("sample_id").to_pylist()
+    assert sorted(rows) == parts["validation"]
 
 
 def test_command(ctx: PoolContext, tmp_path: Path) -> None:

@@ -262,3 +262,61 @@ def test_score_file_reads_image_paths_and_webdataset_tars(tmp_path: Path) -> Non
     assert result["key"].to_list() == ["000000000", "000000001", "000000002"]
     assert result["clip_score"].to_list() == pytest.approx([1.0, None, None])
     assert result["clip_score_reason"].to_list() == [None, "no_image", "no_caption"]
+
+
+def test_sizes_are_the_columns_the_originals_or_the_images(tmp_path: Path) -> None:
+    """datacomp_basic and the like work on tars and image files, as clip_score does."""
+    image_stage = get_method("conceptual_captions_image")  # more than 400 px, sides at most 2 : 1
+    members = {}
+    for key, size in (("a", (500, 500)), ("b", (1200, 500)), ("c", (8, 8)), ("d", (500, 500))):
+        buffer = io.BytesIO()
+        Image.new("RGB", size).save(buffer, "JPEG")
+        members |= {f"{key}.jpg": buffer.getvalue(), f"{key}.txt": b"a kite"}
+    members["c.json"] = b'{"original_width": 900, "original_height": 600}'  # img2dataset made it smaller
+    members["d.json"] = b'{"original_width": null}'
+    members["e.txt"] = b"no image"
+    members["f.jpg"], members["f.txt"] = b"no image", b"a kite"
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    result = score_file(image_stage, tmp_path / "0.tar", tmp_path / "out.tsv", {})
+    assert result["conceptual_captions_image"].to_list() == [1, 0, 1, 1, None, None]
+    reasons = result["conceptual_captions_image_reason"].to_list()
+    assert reasons == [None, None, None, None, "no_image", "image_undecodable"]
+    (tmp_path / "b.jpg").write_bytes(members["b.jpg"])
+    for header, row, value in (("image", "b.jpg", 0), ("original_width,original_height", "900,600", 1)):
+        (tmp_path / "in.csv").write_text(f"{header},caption\n{row},a kite\n")
+        assert score_file(image_stage, tmp_path / "in.csv", tmp_path / "out.tsv", {})[image_stage.name].to_list() == [
+            value
+        ]
+    (tmp_path / "in.csv").write_text("caption\na kite\n")
+    with pytest.raises(ValueError, match="needs the columns original_width and original_height, or a column 'image'"):
+        score_file(image_stage, tmp_path / "in.csv", tmp_path / "out.tsv", {})
+
+
+def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("red kite\n")
+    (tmp_path / "words.tsv").write_text("word\tconc_mean\nkite\t4.5\nred\t3.5\n")
+    score = ["score", "concreteness_lexicon", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]
+    run = CliRunner().invoke(app, score, env={"COLUMNS": "400"})
+    assert run.exit_code == 0, run.output
+    assert "reads a file that was not named: --set path=FILE" in run.output
+    run = CliRunner().invoke(app, [*score, "--set", f"path={tmp_path / 'words.tsv'}"], env={"COLUMNS": "400"})
+    assert run.exit_code == 0, run.output
+    assert pl.read_csv(tmp_path / "out.tsv", separator="\t")["concreteness_lexicon"].to_list() == [4.0]
+    assert "not named" not in run.output
+    for bad, said in (("path", "must read NAME=VALUE"), ("colour=1", "has no settings"), ("path=[", "is no YAML")):
+        run = CliRunner().invoke(app, [*score, "--set", bad], env={"COLUMNS": "400"})
+        assert run.exit_code == 1
+        assert said in run.output
+
+
+def test_an_absent_model_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("red kite\n")
+    score = ["score", "scene_bank", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]
+    run = CliRunner().invoke(app, [*score, "--role", f"scene_bank=bank:{tmp_path / 'gone'}"], env={"COLUMNS": "400"})
+    assert (run.exit_code, type(run.exception)) == (1, SystemExit)
+    assert run.output.startswith("error")
+    assert "gone" in run.output

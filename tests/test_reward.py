@@ -398,10 +398,12 @@ def test_commands_from_candidates_to_evaluation(tmp_path: Path) -> None:
     )
     assert trained.exit_code == 0, trained.output
     assert json.loads((tmp_path / "m" / "card.json").read_text())["recipe"]["updates"] == 5
-    judged = run(
-        app,
-        ["reward", "evaluate", str(tmp_path / "ranks.parquet"), "--model", f"path:{tmp_path / 'm'}", "--all", "--json"],
-    )
+    evaluate = ["reward", "evaluate", str(tmp_path / "ranks.parquet"), "--model", f"path:{tmp_path / 'm'}", "--json"]
+    unseen = run(app, evaluate)  # the images that training held out, as its card says
+    assert unseen.exit_code == 0, unseen.output
+    held_out = split_by_image(read_rankings(tmp_path / "ranks.parquet"), 0.5)[1]
+    assert {one["images"] for one in json.loads(unseen.output).values()} == {len(held_out)}
+    judged = run(app, [*evaluate, "--all"])
     assert judged.exit_code == 0, judged.output
     found = json.loads(judged.output)
     assert len(found) == 2

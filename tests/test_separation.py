@@ -50,7 +50,9 @@ def test_intervals_of_nothing_are_refused() -> None:
 
 
 def test_what_methods_are_made_for_names_what_exists() -> None:
-    assert set(MADE_FOR) | set(NO_PLANTED_KIND) <= {*all_methods(), *(model.name for model in recipes().values())}
+    fused = {model.name for model in recipes().values()}
+    shown = {*all_methods(), *fused, *(f"fused {name}" for name in fused & set(all_methods()))}
+    assert set(MADE_FOR) | set(NO_PLANTED_KIND) <= shown
     assert set(KINDS) == set(CAPTION_FOR) - {"clean"}
     assert {kind for kinds in MADE_FOR.values() for kind in kinds} <= set(KINDS)
     assert all(kind in MADE_FOR[method] for method, kind in KNOWN_LIMITS)

@@ -82,6 +82,8 @@ def rank(
             console.print(f"Open {server.url} (stop with Ctrl+C)", highlight=False)
             server.serve_forever()
         return
+    if any(".tar:" in image for image, _ in groups):
+        console.print("The images lie inside tars; --web shows them", highlight=False)
     done = rank_in_terminal(groups, rater, log, console, lambda: input("> "))
     console.print(f"{done} images ranked; they are in {log.path}", highlight=False, soft_wrap=True)
 
@@ -163,8 +165,10 @@ def evaluate(
         typer.Option("--baseline", help="Address of a CLIP, or of a BLIP retrieval model (ITC); repeat."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All images, not just the held-out ones.")] = False,
-    held_out: HeldOut = 0.1,
-    seed: Seed = 0,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of the images to judge on; default: as the model was trained, else .1.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the split; default: as the model was trained.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     profile: ProfileOption = None,
 ) -> None:
@@ -176,6 +180,8 @@ def evaluate(
     if model is not None:
         chosen = chosen.with_roles(reward_model=model)
     ranked = read_rankings(rankings)
+    trained = _split_of(chosen.address("reward_model"))
+    held_out, seed = (trained[0] if held_out is None else held_out), (trained[1] if seed is None else seed)
     judged: list[RankedImage] = ranked if everything else split_by_image(ranked, held_out, seed)[1]
     scorers: dict[str, Any] = {f"reward ({chosen.address('reward_model')})": load_engine("reward_model", chosen)}
     for address in baseline or [chosen.address("image_text_encoder")]:
@@ -186,6 +192,16 @@ def evaluate(
         typer.echo(json_format.dumps(found, indent=1))
         return
     _show(found)
+
+
+def _split_of(model: str) -> tuple[float, int]:
+    """Share held out and seed by which `curate reward train` split its rankings, by the model's card; else .1 and 0."""
+    from curation_assets.engines import resolve_address
+
+    folder = resolve_address(model).folder
+    card = folder / "card.json" if folder is not None else None
+    told = json_format.loads(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else {}
+    return float(told.get("held_out", 0.1)), int(told.get("split_seed", 0))
 
 
 def _show(found: dict[str, dict[str, Any]]) -> None:

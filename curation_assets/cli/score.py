@@ -1,10 +1,11 @@
 """curate score and methods: one method over one file, without Dagster."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
+import yaml
 from rich.markup import escape
 from rich.table import Table
 
@@ -39,6 +40,10 @@ def score(
     role: Annotated[
         list[str] | None, typer.Option("--role", help="Another model for a role: ROLE=ADDRESS (repeat).")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the method, over the profile's: NAME=VALUE (repeat), VALUE as YAML."),
+    ] = None,
 ) -> None:
     """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason.
 
@@ -48,9 +53,10 @@ def score(
 
     chosen = get_method(method)
     addresses = profile_for_files(settings_from(None, profile).profile, role or [])
+    settings = {**addresses.methods.get(method, {}), **settings_given(set_ or [])}
+    with_settings = with_parameters(chosen, **settings)
     rows = read_captions(source).height
     roles = {name: load_engine(name, addresses) for name in roles_asked(chosen, source)}
-    settings = addresses.methods.get(method, {})
     made_by = {
         "models": {name: vars(engine.identity) for name, engine in roles.items()},
         "generation": {name: dict(addresses.generation.get(name, {})) for name in roles},
@@ -60,7 +66,7 @@ def score(
         console.print(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept", soft_wrap=True)
     with reporter_for(console).task(method, rows) as advance:
         scored = score_file(
-            with_parameters(chosen, **settings),
+            with_settings,
             source,
             out,
             roles,
@@ -80,6 +86,24 @@ def score(
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         console.print(f"  {count:,} without: {reason}", highlight=False)
+    unread = [name for name in chosen.file_settings if name not in settings]
+    if scored.height and not valued and unread:
+        hint = " or ".join(f"--set {name}=FILE" for name in unread)
+        console.print(f"{method} reads a file that was not named: {hint}", highlight=False, soft_wrap=True)
+
+
+def settings_given(texts: list[str]) -> dict[str, Any]:
+    """Settings of `NAME=VALUE` texts, values read as YAML: 3, true, [a, b], words. Raises ValueError without '='."""
+    given = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise ValueError(f"--set must read NAME=VALUE, got {text!r}")
+        try:
+            given[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {name}: {value!r} is no YAML; quote it") from error
+    return given
 
 
 def _length_slope(scored: pl.DataFrame, method: str) -> LengthDependence | None:

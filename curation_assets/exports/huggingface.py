@@ -24,7 +24,7 @@ SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"
 def export_huggingface(
     subset: Subset, out: Path, *, license_name: str = "unknown", max_shard_bytes: int = MAX_SHARD_BYTES
 ) -> Path:
-    """Write `data/train-*.parquet`, README.md and croissant.json to a new folder.
+    """Write `data/train-*.parquet` (or validation), README.md and croissant.json to a new folder.
 
     Image is a struct of bytes and path, as the datasets library stores its Image feature; a pool without images gives
     no such column. Multiplicity is a column. `license_name`: an identifier that the hub knows, of the data.
@@ -38,7 +38,7 @@ def export_huggingface(
         groups = _shards(subset.rows, max_shard_bytes if has_images else subset.rows.height)
         schema = _schema(subset, has_images)
         for number, group in enumerate(groups):
-            name = f"data/train-{number:05d}-of-{len(groups):05d}.parquet"
+            name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
             export.samples_of[name] = _write_shard(export, group, export.folder / name, schema)
         export.samples_of = _without_empty(export)
         if export.samples_of:
@@ -122,7 +122,7 @@ def _without_empty(export: Export) -> dict[str, int]:
         if not count:
             (export.folder / name).unlink()
     for number, (name, count) in enumerate(filled):
-        better = f"data/train-{number:05d}-of-{len(filled):05d}.parquet"
+        better = f"data/{export.subset.part}-{number:05d}-of-{len(filled):05d}.parquet"
         (export.folder / name).rename(export.folder / f"{better}.renaming")
         renamed[better] = count
     for name in renamed:

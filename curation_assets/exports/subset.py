@@ -1,6 +1,7 @@
 """What to export: the samples of a subset with their places, and why those that cannot be exported cannot."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from curation_assets.lineage.diff import host_of
 from curation_assets.lineage.ledger import LEDGER_SCHEMA, Ledger, ledger_path, read_ledger, signal_column
 from curation_assets.lineage.rows import uid_texts
 from curation_assets.methods import all_methods
+from curation_assets.numeric.selection import random_ranking
 from curation_assets.policies import policy_content
 from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -38,6 +40,8 @@ class Subset:
     source: Path  # the ledger or the file that lists the samples
     source_sha256: str
     ledger: Ledger | None = None  # where a policy chose
+    part: str = "train"  # or validation
+    split: Mapping[str, int] | None = None  # how it was split, where it was
 
     @property
     def signals(self) -> list[str]:
@@ -101,6 +105,42 @@ def _located(ctx: PoolContext, name: str, asked: pl.DataFrame, source: Path, led
     return Subset(ctx, name, rows, missing.sort("sample_id"), source, file_sha256(source), ledger)
 
 
+def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:
+    """(To train on, to validate with): exactly `validation` samples are for the second. Rao et al.: 15,000 of 2.015 M.
+
+    Samples of one image stay on one side. Images come in an order that follows from their hash and `seed` alone, and go
+    to validation while their samples fit. What is missing is told with the part to train on. Raises ValueError unless
+    both parts get a sample, and where images of many samples leave no way to the count.
+    """
+    n = subset.rows.height
+    if not 0 < validation < n:
+        raise ValueError(
+            f"validation must be at least 1 and below the {n} samples of {subset.name!r}, got {validation}"
+        )
+    image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
+    images = subset.rows.select(image).group_by("image").len().sort("image")
+    images = images.with_columns(place=random_ranking(images["image"].to_list(), seed)).sort("place", "image")
+    chosen, left = [], validation
+    for name, count in images.select("image", "len").iter_rows():
+        if count <= left:
+            chosen.append(name)
+            left -= count
+        if not left:
+            break
+    if left:
+        raise ValueError(
+            f"the nearest to {validation} samples that whole images of {subset.name!r} give are {validation - left}"
+        )
+    is_validation = pl.Series(subset.rows.select(image.is_in(chosen)))
+    how = {"validation": validation, "train": n - validation, "seed": seed}
+    return (
+        replace(subset, rows=subset.rows.filter(~is_validation), split=how),
+        replace(
+            subset, rows=subset.rows.filter(is_validation), missing=subset.missing.clear(), part="validation", split=how
+        ),
+    )
+
+
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +152,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "pool_kind": subset.ctx.pool.kind,
         "samples": subset.rows.height,
         "entries": subset.entries,
+        "part": subset.part,
+        "split": subset.split,
         "missing": missing_counts(subset.missing),
         "chosen_by": {"kind": "file", "path": subset.source.name, "sha256": subset.source_sha256},
         "shards": _shard_versions(subset),

@@ -61,7 +61,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             name="downstream/separation",
             grain="pool",
             inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
-            version="3",
+            version="4",
             compute=_separation,
             description=(
                 "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
