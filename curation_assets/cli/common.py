@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from curation_assets.engines.addresses import ModelUnavailableError
 from curation_assets.settings import Settings, load_settings
 
 #: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
@@ -33,7 +34,7 @@ def settings_from(home: Path | None, profile: str | None = None) -> Settings:
 
 
 def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Show expected errors (bad values, missing files) as one sentence and exit 1; a bug keeps its traceback."""
+    """Show expected errors (bad values, absent files, models) as one sentence and exit 1; a bug keeps its traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -42,7 +43,7 @@ def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
         except KeyboardInterrupt:
             error_console.print("stopped; finished tables and shards are kept, the same command goes on from here")
             raise typer.Exit(130) from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ModelUnavailableError) as error:
             error_console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 

@@ -72,7 +72,7 @@ def diff(
         if json:
             typer.echo(json_format.dumps(found.to_dict(), indent=1, ensure_ascii=False))
         else:
-            _show_verdicts(found)
+            _show_verdicts(found, "as their ledgers have them, whatever the pool is now")
         return
     if at is not None:
         other = find_policy(known, right or left)
@@ -105,8 +105,7 @@ def diff(
         origin = {"left": compared.left.origin, "right": compared.right.origin}
         typer.echo(json_format.dumps({**compared.whole().to_dict(), "origin": origin}, indent=1, ensure_ascii=False))
         return
-    _show_verdicts(compared.verdicts)
-    console.print(f"  {one.name}: {compared.left.origin}; {other.name}: {compared.right.origin}\n", highlight=False)
+    _show_verdicts(compared.verdicts, f"{one.name}: {compared.left.origin}; {other.name}: {compared.right.origin}")
     with reporter_for(console).task("counting groups of samples", compared.shards) as advance:
         found = compared.whole(advance)
     _show_shifts(found)
@@ -153,7 +152,7 @@ def the_pool(settings: Settings, name: str | None) -> str:
     return ran[0]
 
 
-def _show_verdicts(found: Difference) -> None:
+def _show_verdicts(found: Difference, origin: str) -> None:
     overlap, left, right = found.overlap, found.left.name, found.right.name
     chance = overlap.chance_iou(found.judged)
     iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
@@ -163,6 +162,7 @@ def _show_verdicts(found: Difference) -> None:
         f"only {right} {overlap.only_right:,}; IoU {iou}",
         highlight=False,
     )
+    console.print(f"  {origin}", highlight=False)
     _print_table("Verdicts", found.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
     if found.nearest.height:
         _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
