@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_of
-from curation_assets.lineage.diff import compare, what_if
+from curation_assets.lineage.diff import Comparison, compare, judged_side, what_if
+from curation_assets.lineage.judging import judge
+from curation_assets.lineage.recorded import cuts_in_force
 from curation_assets.lineage.rows import PoolRows
 from curation_assets.lineage.why import explain
-from curation_assets.policies import Policy, Prefilter
+from curation_assets.policies import Policy, PolicyCut, Prefilter
 from curation_assets.reporting import compare as page
 from curation_assets.stores.shard_store import ShardStore
 
@@ -40,18 +43,26 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), shards=5))
 
 
-def in_javascript(rows: PoolRows, pairs: list[tuple[Policy, Policy]]) -> list[dict[str, Any]]:
+def in_javascript(
+    rows: PoolRows, pairs: list[tuple[Policy, Policy]], cuts: Mapping[str, PolicyCut] | None = None
+) -> list[dict[str, Any]]:
     told = {
         "data": page.compare_data(rows, list({one.name: one for pair in pairs for one in pair}.values())),
-        "pairs": [[page._policy(one) for one in pair] for pair in pairs],
+        "pairs": [[page._policy(one, (cuts or {}).get(one.name)) for one in pair] for pair in pairs],
     }
     run = subprocess.run(["node", "-e", RUN], input=json.dumps(told), capture_output=True, text=True, check=True)
     found: list[dict[str, Any]] = json.loads(run.stdout)
     return found
 
 
-def assert_same(rows: PoolRows, left: Policy, right: Policy, found: dict[str, Any]) -> None:
+def assert_same(
+    rows: PoolRows, left: Policy, right: Policy, found: dict[str, Any], cuts: Mapping[str, PolicyCut] | None = None
+) -> None:
     expected = compare(rows, left, right)
+    if cuts is not None:
+        expected = Comparison(
+            rows.store, *(judged_side(rows, one, cuts[one.name]) for one in (left, right)), lambda: rows
+        ).whole()
     overlap = expected.overlap
     assert found["overlap"] == {
         "left": overlap.left, "right": overlap.right, "both": overlap.both, "only_left": overlap.only_left,
@@ -100,6 +111,18 @@ def test_any_pool_and_policies_give_the_same_numbers(
         assert "no sample has a value" in found["error"]
     else:
         assert_same(rows, left, right, found)
+
+
+@needs_node
+def test_frozen_cuts_are_applied_as_the_pipeline_does(ctx: PoolContext) -> None:
+    """A pool that has grown since its cuts: the page counts what the subsets hold."""
+    rows, known = PoolRows.read(ctx.store), {one.name: one for one in policies_of(ctx)}
+    few = PoolRows.read(ctx.store, ctx.store.partitions("raw/samples")[:2])
+    pairs = [(known["icc"], known["icc_after_clip"]), (known["random"], known["clip"])]
+    cuts = {one.name: judge(one, few).cut for pair in pairs for one in pair}
+    for (left, right), found in zip(pairs, in_javascript(rows, pairs, cuts), strict=True):
+        assert_same(rows, left, right, found, cuts)
+    assert cuts_in_force(ctx.store, policies_of(ctx)).keys() == known.keys()
 
 
 @needs_node

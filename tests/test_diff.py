@@ -7,28 +7,35 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.cli.diff import prefilters_of
-from curation_assets.flow import PoolContext
+from curation_assets.flow import PoolContext, materialise_table, tables_of
 from curation_assets.flow.filtered import policies_folder, policies_of
 from curation_assets.lineage.diff import (
+    FITTED,
+    FROZEN,
+    RECORDED,
+    Comparison,
     Overlap,
     compare,
     compare_ledgers,
-    host_of,
-    recipe_weights,
     save_policy,
     what_if,
 )
 from curation_assets.lineage.judging import judge
+from curation_assets.lineage.leave_one_out import kept_rows, recipe_weights
 from curation_assets.lineage.ledger import LedgerError, ledger_path
+from curation_assets.lineage.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.lineage.rows import PoolRows
+from curation_assets.lineage.shifts import dimensions_of, host_of, length_group_names, shifts
+from curation_assets.numeric.words import word_counts
 from curation_assets.policies import Policy, Prefilter, apply_policy, load_policy, policy_content
 from curation_assets.stores.shard_store import ShardStore
 
-from .lineage_pools import bring_up_to_date, summarise, webdataset_pool
+from .lineage_pools import bring_up_to_date, jpeg, score_by_hand, summarise, webdataset_pool, write_tar
 from .test_ledger import drop_repeats, policies, pools, store_pool
 
 
@@ -73,6 +80,9 @@ def test_overlap_equals_counting_by_hand(
     for dimension in ("domain", "caption length"):  # every judged row is in one group
         part = found.shifts.filter(pl.col("dimension") == dimension)
         assert part.select(pl.sum("pool", "left", "right")).row(0) == (found.judged, overlap.left, overlap.right)
+    for policy, one in ((left, slow[0]), (right, slow[1])):
+        kept_now = rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list()
+        assert kept_now == sorted(one.filter(pl.col("verdict") == "kept")["sample_id"])
     urls = {row["sample_id"]: row["url"] for row in texts.to_dicts()}
     for row in found.nearest.to_dicts():
         assert row["sample_id"] in urls
@@ -143,6 +153,120 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
         app, ["diff", "icc", "clip", "--recorded", "--fraction", "0.1", "--home", str(ctx.settings.home)]
     )
     assert run.exit_code == 1
+
+
+CAPTIONS = st.one_of(st.none(), st.text(st.sampled_from("ab \t\n\v\x1c\x85\xa0é\u2003\u3000漢"), max_size=50))
+URLS = st.one_of(
+    st.none(),
+    st.text(st.sampled_from("aB:/@[]?#.-1"), max_size=12),
+    st.builds(
+        "http://{}{}".format, st.text(st.sampled_from("aB@:[]/?."), max_size=6), st.sampled_from(("", "/x", "?y/"))
+    ),
+)
+
+
+@given(rows=st.lists(st.tuples(URLS, CAPTIONS, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60))
+@settings(max_examples=12, deadline=None)
+def test_shifts_equal_grouping_all_texts(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str | None, str | None, bool, bool, bool]]
+) -> None:
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    n = len(rows)
+    samples = pl.DataFrame(
+        {
+            "sample_id": [f"{(place * 2_654_435_761) % 2**32:08x}" + "f0" * 12 for place in range(n)],
+            "shard": [f"photos-{place % 2:06d}" for place in range(n)],
+            "source_row": [place * 3 for place in range(n)],
+            "url": [row[0] for row in rows],
+            "caption": [row[1] for row in rows],
+            "status": ["kept" if row[2] else "failed" for row in rows],
+            "reason": [None if row[2] else "x" for row in rows],
+        },
+        schema_overrides={"url": pl.String, "caption": pl.String, "reason": pl.String},
+    )
+    for (shard,), part in samples.group_by("shard"):
+        store.write("raw/samples", part.reverse(), str(shard), code_version="1")
+        said = part.select("sample_id", "source_row", value=0.5, language=pl.lit("en"), reason=pl.lit(None, pl.String))
+        store.write("signals/datacomp_basic", said[1:], str(shard), code_version="1")
+    pool = PoolRows.read(store)
+    facts = pool.facts(["url", "caption"]).filter(pool.is_kept)
+    order = pool.facts(["source_row", "shard"]).select("shard", "source_row")
+    chosen = {(f"photos-{place % 2:06d}", place * 3): row for place, row in enumerate(rows)}
+    left, right = (np.array([chosen[key][2] and chosen[key][side] for key in order.rows()]) for side in (3, 4))
+    found = shifts(pool, left, right)
+    for dimension, groups in dimensions_of(pool, facts).items():
+        marked = pl.DataFrame([groups, pl.Series("left", left[pool.is_kept]), pl.Series("right", right[pool.is_kept])])
+        slow = {
+            (group, part.height, part["left"].sum(), part["right"].sum())
+            for (group,), part in marked.group_by("group")
+            if group is not None
+        }
+        told = found.filter(pl.col("dimension") == dimension)
+        assert set(told.select("group", "pool", "left", "right").iter_rows()) == slow
+        assert (
+            told["change"] - (told["right"] / max(right.sum(), 1) - told["left"] / max(left.sum(), 1))
+        ).abs().sum() < 1e-9
+
+
+def test_word_counts_read_by_eye() -> None:
+    texts = ["", "one", " two  words ", "é\tè", "a\u00a0b", "漢 字"]
+    letters = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, letters)])
+    counts, is_sure = word_counts(np.frombuffer(b"".join(letters), dtype=np.uint8), ends)
+    assert counts[is_sure].tolist() == [0, 1, 2, 2, 2]
+    assert is_sure.tolist() == [True, True, True, True, False, True]
+    assert length_group_names() == ["0 words", "1–5 words", "6–10 words", "11–20 words", "21–40 words", "41+ words"]
+
+
+def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    ledgers = current_ledgers(ctx.store, list(known.values()))
+    assert set(ledgers) == set(known)
+    for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "sieve_clip")):
+        told: list[int] = []
+        both = Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers)
+        assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
+        assert both.whole(told.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
+        assert sum(told) == both.shards == 5
+    narrow = what_if(known["icc_after_clip"], fraction=0.1)
+    half = Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers)
+    assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
+    assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
+    replayed = recorded_rows([ledgers["icc"]], ctx.store)
+    assert (replayed.sample_ids == rows.sample_ids).all()
+    assert (replayed.status == rows.status).all()
+    assert replayed.signal("signals.sieve").values.tolist() == pytest.approx(
+        rows.signal("signals.sieve").values.tolist(), nan_ok=True
+    )
+
+
+def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    pair = [known["icc"], known["clip"]]
+    before = cuts_in_force(ctx.store, pair)
+    rows = [(f"{n:06d}", f"http://late.example/{n}.jpg", f"a late thing {n}", jpeg(n)) for n in range(100, 130)]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    ctx = PoolContext.open(ctx.settings, "photos", run_id="run-8")
+    tables = tables_of(ctx)
+    late = max(ctx.shards())
+    for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+        materialise_table(ctx, tables[table], late, tables=tables)
+    score_by_hand(ctx, late)
+    assert current_ledgers(ctx.store, pair) == {}
+    home = ["--home", str(tmp_path)]
+    early = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    assert early["origin"] == {"left": FROZEN, "right": FROZEN}
+    summarise(ctx)  # the ledgers are written again, by the cuts of before
+    assert cuts_in_force(ctx.store, pair) == before
+    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    assert told["origin"] == {"left": RECORDED, "right": RECORDED}
+    assert {name: told[name] for name in early if name != "origin"} == {
+        name: early[name] for name in early if name != "origin"
+    }
+    for side, name in (("left", "icc"), ("right", "clip")):
+        assert told["kept"][side] == len(np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy"))
 
 
 def test_overlap_read_by_eye() -> None:

@@ -18,6 +18,7 @@ from curation_assets.lineage.diff import what_if
 from curation_assets.lineage.index import Index, refresh_index
 from curation_assets.lineage.planning import REASONS, Plan, TableFacts, facts_of, make_plan, verdict_flips
 from curation_assets.policies import apply_policy
+from curation_assets.settings import PACKAGE_ROOT, load_settings
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 
 from .conftest import FinishedPool
@@ -244,3 +245,28 @@ def test_the_flow_agrees_on_frozen_tables(tmp_path: Path) -> None:
     summarise(ctx)
     assert is_up_to_date(ctx, tables["filtered/icc_cut"], tables=tables)
     assert np.array_equal(found.reasons["filtered/clip_cut"], np.array([-1]))
+
+
+def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    profile = tmp_path / "other.yaml"
+    shipped = (PACKAGE_ROOT / "profiles" / "embedded.yaml").read_text()
+    profile.write_text(
+        shipped.replace("name: embedded", "name: other").replace("embedded:clip\n", "path:/no/model\n", 1)
+    )
+    home = ["--home", str(tmp_path), "--profile", str(profile)]
+    run = CliRunner().invoke(app, ["plan", "photos", "--refresh", "--json", *home])
+    assert run.exit_code == 0, run.output
+    told = json.loads(run.stdout)
+    assert list(told["models_not_fetched"]) == ["signals/clip_score"]
+    assert "/no/model" in told["models_not_fetched"]["signals/clip_score"]
+    other = PoolContext.open(load_settings(tmp_path, str(profile)), "photos")
+    (fact,) = (one for one in facts_of(other, tables_of(other)) if one.name == "signals/clip_score")
+    raw = [one for one in hand_facts(ctx) if one.name.startswith("raw/")]
+    found = plan_of(ctx, [*raw, replace(fact, code_version="7", config={})])
+    assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
+    shown = CliRunner().invoke(app, ["plan", "photos", *home]).output
+    assert "count as changed" in shown

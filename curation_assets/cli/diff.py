@@ -1,7 +1,7 @@
 """curate diff: two policies of a pool side by side, or one with another fraction, threshold, signal or prefilter."""
 
 import json as json_format
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 import typer
@@ -11,12 +11,23 @@ from rich.table import Table
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_folder, policies_of
-from curation_assets.lineage.diff import Difference, compare, compare_ledgers, find_policy, iou_at, save_policy, what_if
+from curation_assets.lineage.diff import (
+    Comparison,
+    Difference,
+    WholeDifference,
+    find_policy,
+    iou_at,
+    recorded_comparison,
+    save_policy,
+    what_if,
+)
 from curation_assets.lineage.ledger import ledger_path
+from curation_assets.lineage.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.lineage.rows import PoolRows
 from curation_assets.numeric.selection import check_fraction
 from curation_assets.policies import Prefilter
 from curation_assets.pools import list_pools
+from curation_assets.progress import reporter_for
 from curation_assets.settings import Settings
 from curation_assets.stores.shard_store import ShardStore
 
@@ -56,15 +67,18 @@ def diff(
         what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
         if any(one not in (None, False) for one in what_ifs):
             raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
-        paths = (ledger_path(ctx.store, left), ledger_path(ctx.store, str(right)))
-        told = compare_ledgers(*paths, ctx.store)
+        first, second = (ledger_path(ctx.store, name) for name in (left, str(right)))
+        found = recorded_comparison(first, second, ctx.store).verdicts
         if json:
-            typer.echo(json_format.dumps(told, indent=1, ensure_ascii=False))
+            typer.echo(json_format.dumps(found.to_dict(), indent=1, ensure_ascii=False))
         else:
-            _show_recorded(told, left, str(right))
+            _show_verdicts(found, "as their ledgers have them, whatever the pool is now")
         return
     if at is not None:
-        table = iou_at(PoolRows.read(ctx.store), one, find_policy(known, right or left), _shares(at))
+        other = find_policy(known, right or left)
+        ledgers = list(current_ledgers(ctx.store, [one, other]).values())
+        rows = recorded_rows(ledgers, ctx.store) if ledgers else PoolRows.read(ctx.store)
+        table = iou_at(rows, one, other, _shares(at))
         if json:
             typer.echo(json_format.dumps(table.to_dicts(), indent=1))
         else:
@@ -82,12 +96,19 @@ def diff(
             f"{left} and {other.name} are the same policy; name another, or give --fraction, --threshold, --rank-by or "
             "--prefilter"
         )
-    found = compare(PoolRows.read(ctx.store), one, other)
+    both = [one, other]
+    compared = Comparison.of(
+        ctx.store, one, other, ledgers=current_ledgers(ctx.store, both), cuts=cuts_in_force(ctx.store, both)
+    )
     path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
     if json:
-        typer.echo(json_format.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        origin = {"left": compared.left.origin, "right": compared.right.origin}
+        typer.echo(json_format.dumps({**compared.whole().to_dict(), "origin": origin}, indent=1, ensure_ascii=False))
         return
-    _show(found)
+    _show_verdicts(compared.verdicts, f"{one.name}: {compared.left.origin}; {other.name}: {compared.right.origin}")
+    with reporter_for(console).task("counting groups of samples", compared.shards) as advance:
+        found = compared.whole(advance)
+    _show_shifts(found)
     if path is not None:
         console.print(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.", highlight=False, soft_wrap=True)
 
@@ -131,7 +152,7 @@ def the_pool(settings: Settings, name: str | None) -> str:
     return ran[0]
 
 
-def _show(found: Difference) -> None:
+def _show_verdicts(found: Difference, origin: str) -> None:
     overlap, left, right = found.overlap, found.left.name, found.right.name
     chance = overlap.chance_iou(found.judged)
     iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
@@ -141,33 +162,22 @@ def _show(found: Difference) -> None:
         f"only {right} {overlap.only_right:,}; IoU {iou}",
         highlight=False,
     )
+    console.print(f"  {origin}", highlight=False)
     _print_table("Verdicts", found.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
+    if found.nearest.height:
+        _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
+
+
+def _show_shifts(found: WholeDifference) -> None:
     for (dimension,), part in found.shifts.group_by("dimension", maintain_order=True):
         shown = part.head(SHOWN_GROUPS).select(
             pl.col("group").alias(str(dimension)),
-            "pool", pl.col("left").alias(left), pl.col("right").alias(f"{right} "),
+            "pool", pl.col("left").alias(found.left.name), pl.col("right").alias(f"{found.right.name} "),
             (pl.col("change") * 100).round(2).alias("change of share, %"),
         )  # fmt: skip
         _print_table(f"By {dimension}", shown)
     if found.leave_one_out.height:
         _print_table("Without one signal", found.leave_one_out)
-    _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
-
-
-def _show_recorded(told: dict[str, Any], left: str, right: str) -> None:
-    kept = told["kept"]
-    iou = "undefined: both are empty" if told["iou"] is None else f"{told['iou']:.4f}"
-    console.print(
-        f"[bold]{left}[/] against [bold]{right}[/], {told['rows']:,} rows: kept {kept['left']:,} and "
-        f"{kept['right']:,}; both {kept['both']:,}, only {left} {told['only_left']:,}, only {right} "
-        f"{told['only_right']:,}; IoU {iou}",
-        highlight=False,
-    )
-    _print_table(
-        "Verdicts", pl.DataFrame(told["transitions"]).rename({"left_verdict": left, "right_verdict": f"{right} "})
-    )
-    if told["nearest_dropped"]:
-        _print_table("Nearest dropped", pl.DataFrame(told["nearest_dropped"]).drop("url", "decided_by"))
 
 
 def _print_table(title: str, frame: pl.DataFrame) -> None:

@@ -1,10 +1,12 @@
 """curate plan: what a run would make again, how many verdicts flip and what it costs, before anything runs."""
 
 import json as json_format
+import os
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
@@ -12,7 +14,14 @@ from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.filtered import policies_of
 from curation_assets.lineage.diff import find_policy, what_if
 from curation_assets.lineage.index import Index, refresh_index
-from curation_assets.lineage.planning import REASONS, TableFacts, facts_of, make_plan, verdict_flips
+from curation_assets.lineage.planning import (
+    REASONS,
+    TableFacts,
+    facts_of,
+    make_plan,
+    not_fetched,
+    verdict_flips,
+)
 from curation_assets.policies import Policy
 from curation_assets.settings import shard_key
 
@@ -40,6 +49,7 @@ def plan(
     profile: ProfileOption = None,
 ) -> None:
     """Say what `curate run` would do now, or after a change of profile, policy, code or shards."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a plan fetches no weights; models that are not here count as changed
     settings = settings_from(home, profile)
     ctx = PoolContext.open(settings, pool)
     tables = tables_of(ctx)
@@ -67,6 +77,7 @@ def plan(
         "gpu_seconds": found.costs["gpu_seconds"].sum(),
         "without_timing": found.costs.filter(found.costs["cpu_seconds"].is_null())["table"].to_list(),
         "flips": flips.to_dicts(),
+        "models_not_fetched": not_fetched(facts),
     }
     if json:
         told["stale"] = {
@@ -110,6 +121,12 @@ def _show(told: dict[str, Any]) -> None:
             + (f"; no timing yet of {', '.join(told['without_timing'])}" if told["without_timing"] else ""),
             highlight=False,
         )
+    absent = told["models_not_fetched"]
+    if absent:
+        console.print(f"[yellow]warning[/] models of {len(absent)} tables are not on this disk and count as changed:")
+        for reason in dict.fromkeys(absent.values()):
+            tables = ", ".join(name for name, why in absent.items() if why == reason)
+            console.print(f"  {tables}: {escape(reason)}", highlight=False, soft_wrap=True)
     for row in told["flips"]:
         what = (
             f"{row['flips']:,} verdicts flip"

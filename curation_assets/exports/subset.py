@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow import PoolContext
-from curation_assets.lineage.diff import host_of
 from curation_assets.lineage.ledger import LEDGER_SCHEMA, Ledger, ledger_path, read_ledger, signal_column
 from curation_assets.lineage.rows import uid_texts
+from curation_assets.lineage.shifts import host_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.policies import policy_content

@@ -1,7 +1,8 @@
 """The difference between two policies on one pool: overlap, shifts, what each signal decides, nearest misses."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,27 @@ import numpy as np
 import polars as pl
 import yaml
 
-from curation_assets.lineage.judging import Judged, judge
+from curation_assets.lineage.judging import judge
+from curation_assets.lineage.leave_one_out import kept_rows, leave_one_out
 from curation_assets.lineage.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
-from curation_assets.lineage.rows import DROPPED, KEPT, STATES, PoolRows, Signal, Texts, uid_texts
+from curation_assets.lineage.recorded import recorded_rows
+from curation_assets.lineage.rows import DROPPED, KEPT, STATES, PoolRows, uid_texts
+from curation_assets.lineage.shifts import Told, shifts
 from curation_assets.policies import (
     POLICIES_ROOT,
-    RANDOM,
     Policy,
+    PolicyCut,
     Prefilter,
     load_policies,
     load_policy,
     policy_content,
 )
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.shard_store import ShardStore
 
-#: Upper ends of the groups of caption lengths, in words.
-LENGTH_GROUPS = (5, 10, 20, 40)
 NEAREST_COUNT = 10
-#: A recipe counts as a weighted sum where weights explain its values to this absolute error.
-LINEAR_TOLERANCE = 1e-9
+#: Where the verdicts of a side come from.
+RECORDED, FROZEN, FITTED = "recorded in its ledger", "judged now by its frozen cut", "judged now, cut fitted now"
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,13 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two policies on one pool."""
+    """Two policies on one pool: their verdicts."""
 
     left: Policy
     right: Policy
     overlap: Overlap
     judged: int  # rows that raw kept
     transitions: pl.DataFrame  # left_verdict, right_verdict, rows
-    shifts: pl.DataFrame  # dimension, group, pool, left, right (rows), left_share, right_share, change
-    leave_one_out: pl.DataFrame  # policy, without, kept, iou (with the whole policy)
     nearest: pl.DataFrame  # policy, sample_id, caption, url, decided_by, value, margin, other_verdict
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,26 +97,125 @@ class Difference:
             "iou": self.overlap.iou,
             "chance_iou": self.overlap.chance_iou(self.judged),
             "transitions": self.transitions.to_dicts(),
-            "shifts": self.shifts.to_dicts(),
-            "leave_one_out": self.leave_one_out.to_dicts(),
             "nearest_dropped": self.nearest.to_dicts(),
         }
 
 
-def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> Difference:
-    """Judge a pool by both policies and say where they differ. Raises what reading a signal raises."""
-    judged = [judge(policy, rows) for policy in (left, right)]
-    facts = rows.facts(["url", "caption"]).with_columns(_language(rows))
-    return Difference(
-        left,
-        right,
-        Overlap.of(judged[0].is_kept, judged[1].is_kept),
-        int(rows.is_kept.sum()),
-        _transitions(*(one.verdict for one in judged)),
-        _shifts(facts.filter(rows.is_kept), *(one.is_kept[rows.is_kept] for one in judged)),
-        pl.concat([_leave_one_out(rows, one) for one in judged[: 1 if left == right else 2]]),
-        pl.concat([_nearest(rows, facts, judged[i], judged[1 - i], nearest) for i in (0, 1)]),
-    )
+@dataclass(frozen=True)
+class WholeDifference(Difference):
+    """With whom each policy favours, and what each of its signals decides."""
+
+    shifts: pl.DataFrame  # dimension, group, pool, left, right (rows), left_share, right_share, change
+    leave_one_out: pl.DataFrame  # policy, without, kept, iou (with the whole policy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        told = {"shifts": self.shifts.to_dicts(), "leave_one_out": self.leave_one_out.to_dicts()}
+        return {**super().to_dict(), **told}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two policies: its verdicts, and the samples that its last cut dropped by the smallest margin."""
+
+    policy: Policy
+    verdict: np.ndarray  # (N,) int8, as STATES
+    judged: int
+    nearest: pl.DataFrame  # position (in verdict), sample_id, shard, source_row, value, margin
+    origin: str = FITTED
+
+    @property
+    def is_kept(self) -> np.ndarray:
+        """(N,) bool: the subset."""
+        return self.verdict == KEPT
+
+
+@dataclass
+class Comparison:
+    """Two policies on one pool, as told in steps: `verdicts` takes seconds where both are recorded, `whole` more."""
+
+    store: ShardStore
+    left: Side
+    right: Side
+    read_rows: Callable[[], PoolRows] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        store: ShardStore,
+        left: Policy,
+        right: Policy,
+        *,
+        ledgers: Mapping[str, Path] | None = None,
+        cuts: Mapping[str, PolicyCut] | None = None,
+        nearest: int = NEAREST_COUNT,
+    ) -> "Comparison":
+        """`ledgers`: policy → its ledger, of the rows that the pool has; a policy without one is judged.
+
+        `cuts`: policy → the frozen cut that is applied; a policy without one is fitted. Raises LedgerError for ledgers
+        of different rows, and what reading a signal raises.
+        """
+        paths = [(ledgers or {}).get(policy.name) for policy in (left, right)]
+        recorded = [path for path in paths if path is not None]
+        if len(recorded) == 2:
+            _check_same_rows(*recorded)
+        read_rows = functools.cache(lambda: recorded_rows(recorded, store) if recorded else PoolRows.read(store))
+
+        def side(policy: Policy, path: Path | None) -> Side:
+            if path is not None:
+                return recorded_side(path, nearest)
+            return judged_side(read_rows(), policy, (cuts or {}).get(policy.name), nearest)
+
+        return cls(store, side(left, paths[0]), side(right, paths[1]), read_rows)
+
+    @functools.cached_property
+    def verdicts(self) -> Difference:
+        """Overlap, transitions and nearest dropped samples."""
+        sides = (self.left, self.right)
+        return Difference(
+            self.left.policy,
+            self.right.policy,
+            Overlap.of(*(side.is_kept for side in sides)),
+            self.left.judged,
+            _transitions(*(side.verdict for side in sides)),
+            pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
+        )
+
+    def whole(self, told: Told | None = None) -> WholeDifference:
+        """With shifts and what each signal decides. `told` hears how many shards are counted, of `shards`."""
+        rows, sides = self.read_rows(), (self.left, self.right)
+        different = sides[: 1 if self.left.policy == self.right.policy else 2]
+        return WholeDifference(
+            **vars(self.verdicts),
+            shifts=shifts(rows, self.left.is_kept, self.right.is_kept, told),
+            leave_one_out=pl.concat([leave_one_out(rows, side.policy, side.is_kept) for side in different]),
+        )
+
+    @property
+    def shards(self) -> int:
+        """Shards of the pool."""
+        return len(self.store.partitions("raw/samples"))
+
+
+def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
+    """Judge a pool by both policies, fitted on it, and say where they differ. Raises what reading a signal raises."""
+    one, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
+    return Comparison(rows.store, one, other, lambda: rows).whole()
+
+
+def recorded_comparison(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Comparison:
+    """Two policies as their ledgers have them, whatever the pool is now. Raises LedgerError for other rows."""
+    _check_same_rows(left, right)
+    one, other = (recorded_side(path, nearest) for path in (left, right))
+    return Comparison(store, one, other, lambda: recorded_rows([left, right], store))
+
+
+def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
+    """Overlap, transitions and nearest dropped of two recorded policies, for JSON: seconds for a pool of any size.
+
+    Shifts and leave-one-out need every caption again and are not among them: see `Comparison.whole`.
+    """
+    return recorded_comparison(left, right, store, nearest=nearest).verdicts.to_dict()
 
 
 def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
@@ -128,7 +226,7 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
     told = []
     judged = int(rows.is_kept.sum())
     for fraction in fractions:
-        kept = [judge(policy.with_fraction(fraction), rows).is_kept for policy in (left, right)]
+        kept = [kept_rows(policy.with_fraction(fraction), rows) for policy in (left, right)]
         overlap = Overlap.of(*kept)
         told.append(
             {
@@ -144,79 +242,87 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
     return pl.DataFrame(told, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
 
 
-def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
-    """Overlap, transitions and nearest dropped of two recorded policies, for JSON: seconds for a pool of any size.
+# -- the two sides ----------------------------------------------------------------------------------------------------
 
-    What needs every value or caption again (shifts, leave-one-out) is not among them: see `compare`. Raises LedgerError
-    for ledgers of other rows.
-    """
-    paths = (left, right)
-    known = [ledger_rows_sha256(path) for path in paths]
-    verdicts = []
-    for path in paths:
-        verdict = pl.read_parquet(path, columns=["verdict"], hive_partitioning=False)["verdict"]
-        verdicts.append(verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy())
+
+def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, nearest: int = NEAREST_COUNT) -> Side:
+    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
+    judged = judge(policy, rows, cut)
+    last = len(judged.cut.cuts) - 1
+    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
+    dropped = dropped[judged.rank[dropped] <= judged.counts[last][2] + nearest]  # ranks of a cut go from 1 without gaps
+    chosen = dropped[np.argsort(judged.rank[dropped])]
+    value = rows.signal(policy.rank_by, policy.seed).values[chosen]
+    found = pl.DataFrame(
+        [
+            pl.Series("position", chosen, dtype=pl.Int64),
+            uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
+            pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
+            pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
+            pl.Series("value", value),
+            pl.Series("margin", value - judged.threshold[chosen]).fill_nan(None),
+        ]
+    )
+    return Side(policy, judged.verdict, int(rows.is_kept.sum()), found, FITTED if cut is None else FROZEN)
+
+
+def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
+    """A policy as its ledger has it. Raises LedgerError for a file that is none."""
+    policy, _, _, counts = ledger_facts(path)
+    verdict = pl.read_parquet(path, columns=["verdict"], hive_partitioning=False)["verdict"]
+    codes = verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    passing = counts[-1][2]
+    rank = pl.read_parquet(path, columns=["rank"], hive_partitioning=False)["rank"].fill_null(0).to_numpy()
+    at = np.flatnonzero((codes == DROPPED) & (rank > passing) & (rank <= passing + nearest))
+    at = at[np.argsort(rank[at], kind="stable")]
+    scan = pl.scan_parquet(path, hive_partitioning=False).select(
+        "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "reason",
+        pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
+    )  # fmt: skip
+    parts = [scan.slice(place, 1).collect() for place in at.tolist()] or [scan.head(0).collect()]
+    found = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
+    found = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *found])
+    found = found.filter(pl.col("reason") == f"below_cut:{policy.rank_by}")  # else a prefilter's: its ranks are others
+    ids = uid_texts(found["uid_high"], found["uid_low"])
+    chosen = found.select("position", ids, "shard", "source_row", "value", "margin")
+    return Side(policy, codes, counts[0][0], chosen, RECORDED)
+
+
+def _check_same_rows(left: Path, right: Path) -> None:
+    """Raise LedgerError unless two ledgers have the same rows in the same order."""
+    known = [ledger_rows_sha256(path) for path in (left, right)]
     if None in known:  # ledgers of before rows were recorded
-        ids = [pl.read_parquet(path, columns=["uid_high", "uid_low"], hive_partitioning=False) for path in paths]
+        ids = [
+            pl.read_parquet(path, columns=["uid_high", "uid_low"], hive_partitioning=False) for path in (left, right)
+        ]
         is_same = ids[0].equals(ids[1])
     else:
         is_same = known[0] == known[1]
     if not is_same:
         raise LedgerError(f"{left} and {right} record different rows; run the pool again so that both are of one pool")
-    overlap = Overlap.of(*(one == KEPT for one in verdicts))
-    facts = [ledger_facts(path) for path in paths]
-    return {
-        "left": policy_content(facts[0][0]),
-        "right": policy_content(facts[1][0]),
-        "rows": overlap.rows,
-        "kept": {"left": overlap.left, "right": overlap.right, "both": overlap.both},
-        "only_left": overlap.only_left,
-        "only_right": overlap.only_right,
-        "iou": overlap.iou,
-        "transitions": _transitions(*verdicts).to_dicts(),
-        "nearest_dropped": [
-            row
-            for i, pair in enumerate((verdicts, verdicts[::-1]))
-            for row in _nearest_recorded(paths[i], facts[i], pair, store, nearest)
-        ],
-    }
 
 
-def _nearest_recorded(
-    path: Path, facts: tuple[Policy, Any, str, Any], verdicts: Sequence[np.ndarray], store: ShardStore, count: int
-) -> list[dict[str, Any]]:
-    """Samples just below the last cut of a ledger. `verdicts`: its own and the other ledger's, (N,) each."""
-    policy, _, _, counts = facts
-    passing = counts[-1][2]
-    rank = pl.read_parquet(path, columns=["rank"], hive_partitioning=False)["rank"].fill_null(0).to_numpy()
-    at = np.flatnonzero((verdicts[0] == DROPPED) & (rank > passing) & (rank <= passing + count))
-    column = signal_column(policy.rank_by)
-    wanted = ["uid_high", "uid_low", "shard", "source_row", "decided_by", "reason", "margin", column]
-    scan = pl.scan_parquet(path, hive_partitioning=False).select(wanted)
-    told = []
-    for place in at[np.argsort(rank[at], kind="stable")].tolist():
-        found = scan.slice(place, 1).collect()
-        (row,) = found.to_dicts()
-        if row["reason"] != f"below_cut:{policy.rank_by}":  # a prefilter dropped it, whose ranks are others
-            continue
-        sample = store.read("raw/samples", row["shard"], ["source_row", "caption", "url"])
-        sample = sample.filter(pl.col("source_row") == row["source_row"])
-        told.append(
-            {
-                "policy": policy.name,
-                "sample_id": uid_texts(found["uid_high"], found["uid_low"])[0],
-                "caption": sample["caption"].first(),
-                "url": sample["url"].first(),
-                "decided_by": row["decided_by"],
-                "value": row[column],
-                "margin": row["margin"],
-                "other_verdict": STATES[verdicts[1][place]],
-            }
+def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
+    """The nearest dropped samples of a side, with their texts and what the other policy says of them."""
+    texts = []
+    for shard, source_row in side.nearest.select("shard", "source_row").iter_rows():
+        sample = store.read("raw/samples", shard, ["source_row", "caption", "url"])
+        texts.append(sample.filter(pl.col("source_row") == source_row).select("caption", "url").head(1))
+    text = pl.concat(texts) if texts else pl.DataFrame(schema={"caption": pl.String, "url": pl.String})
+    if text.height != side.nearest.height:
+        raise LedgerError(
+            f"raw/samples lacks samples that policy {side.policy.name!r} judged; `curate run` the pool again"
         )
-    return told
-
-
-# -- shifts -----------------------------------------------------------------------------------------------------------
+    return side.nearest.select(
+        pl.lit(side.policy.name).alias("policy"),
+        "sample_id",
+        text["caption"],
+        text["url"],
+        pl.lit(side.policy.rank_by).alias("decided_by"),
+        "value",
+        "margin",
+        pl.Series("other_verdict", [STATES[code] for code in other.verdict[side.nearest["position"]]], dtype=pl.String),
+    )
 
 
 def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
@@ -230,152 +336,6 @@ def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
             if counts[i, j]
         ],
         schema={"left_verdict": pl.String, "right_verdict": pl.String, "rows": pl.Int64},
-    )
-
-
-def _language(rows: PoolRows) -> pl.Series:
-    """Language of each row where a signals table has a column of that name; else null."""
-    for asset in stored_tables(rows.store):
-        if asset.startswith("signals/") and rows.store.scan(asset).collect_schema().get("language") == pl.String:
-            return rows.column(asset, "language")
-    return pl.Series("language", [None] * len(rows), dtype=pl.String)
-
-
-def host_of(url: pl.Expr) -> pl.Expr:
-    """Host of a URL, lower case, without port and user; null where there is none."""
-    return url.str.extract(r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/:?#]+)", 1).str.to_lowercase()
-
-
-def _length_group(caption: pl.Expr) -> pl.Expr:
-    words = caption.fill_null("").str.count_matches(r"\S+")
-    lows = (1, *(high + 1 for high in LENGTH_GROUPS))
-    group = pl.lit("0 words")
-    for low, high in zip(lows, LENGTH_GROUPS, strict=False):
-        group = pl.when((words >= low) & (words <= high)).then(pl.lit(f"{low}–{high} words")).otherwise(group)
-    return pl.when(words >= lows[-1]).then(pl.lit(f"{lows[-1]}+ words")).otherwise(group)
-
-
-def _dimensions() -> dict[str, pl.Expr]:
-    """What shifts are told by: dimension → group of a row with url, caption and language."""
-    return {
-        "domain": host_of(pl.col("url")),
-        "language": pl.col("language"),
-        "caption length": _length_group(pl.col("caption")),
-    }
-
-
-def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
-    """Dimension → group of each row that raw kept; null in none. `facts`: url and caption of those rows, in order."""
-    told = facts.with_columns(_language(rows).filter(pl.Series(rows.is_kept)))
-    return {name: told.select(group.alias("group"))["group"] for name, group in _dimensions().items()}
-
-
-def _shifts(facts: pl.DataFrame, left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
-    """One row per dimension and group, the largest changes of share first within a dimension."""
-    dimensions = _dimensions()
-    marked = facts.with_columns(pl.Series("left", left), pl.Series("right", right))
-    parts = []
-    for dimension, group in dimensions.items():
-        counted = (
-            marked.group_by(group.alias("group"))
-            .agg(pl.len().cast(pl.Int64).alias("pool"), pl.col("left", "right").sum().cast(pl.Int64))
-            .filter(pl.col("group").is_not_null())
-            .with_columns(
-                pl.lit(dimension).alias("dimension"),
-                (pl.col("left") / max(int(left.sum()), 1)).alias("left_share"),
-                (pl.col("right") / max(int(right.sum()), 1)).alias("right_share"),
-            )
-            .with_columns((pl.col("right_share") - pl.col("left_share")).alias("change"))
-            .sort(pl.col("change").abs(), "group", descending=[True, False])
-        )
-        parts.append(counted.select("dimension", pl.exclude("dimension")))
-    return pl.concat(parts)
-
-
-# -- what decides -----------------------------------------------------------------------------------------------------
-
-
-def _leave_one_out(rows: PoolRows, judged: Judged) -> pl.DataFrame:
-    """One row per signal of the policy: how many it keeps without it, and IoU with the whole policy's subset."""
-    told: list[dict[str, object]] = []
-    for without, policy, provided in _reduced(rows, judged.policy):
-        if policy is None:
-            told.append({"policy": judged.policy.name, "without": without, "kept": None, "iou": None})
-            continue
-        kept = judge(policy, provided).is_kept
-        told.append(
-            {
-                "policy": judged.policy.name,
-                "without": without,
-                "kept": int(kept.sum()),
-                "iou": Overlap.of(judged.is_kept, kept).iou,
-            }
-        )
-    schema = {"policy": pl.String, "without": pl.String, "kept": pl.Int64, "iou": pl.Float64}
-    return pl.DataFrame(told, schema=schema, orient="row")
-
-
-def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, PoolRows]]:
-    """(signal left out, the policy without it, rows to judge). A policy of one signal has nothing to leave out.
-
-    Without a prefilter its cut is not made; without the ranking signal the last prefilter's ranks; without a signal of
-    a recipe the others' scores keep their weights. The policy is None where that is not defined.
-    """
-    reduced: list[tuple[str, Policy | None, PoolRows]] = []
-    for place, one in enumerate(policy.prefilters):
-        others = policy.prefilters[:place] + policy.prefilters[place + 1 :]
-        reduced.append((one.rank_by, replace(policy, prefilters=others), rows))
-    if policy.rank_by.startswith("fused."):
-        scores = rows.signal(policy.rank_by).scores
-        weights = recipe_weights(rows, policy.rank_by)
-        for name in scores if len(scores) > 1 else ():
-            if weights is None or policy.fraction is None:
-                reduced.append((name.removesuffix("_score"), None, rows))
-                continue
-            rest = np.sum([weights[other] * scores[other] for other in scores if other != name], axis=0)
-            # A copy of the rows in which the recipe says something else; nothing is read twice.
-            other_rows = rows.with_signal(policy.rank_by, Signal(rest, Texts(np.full(len(rows), -1, np.int32), [])))
-            reduced.append((name.removesuffix("_score"), policy, other_rows))
-    elif policy.prefilters and policy.rank_by != RANDOM:
-        *earlier, last = policy.prefilters
-        without = None
-        if policy.fraction is not None:  # a threshold of one signal says nothing about another
-            without = replace(policy, rank_by=last.rank_by, prefilters=tuple(earlier))
-        reduced.append((policy.rank_by, without, rows))
-    return reduced
-
-
-def recipe_weights(rows: PoolRows, reference: str) -> dict[str, float] | None:
-    """Weights of the scores in a recipe, read off its values (least squares); None where it is no weighted sum."""
-    signal = rows.signal(reference)
-    if not signal.scores:
-        return None
-    scores = np.stack(list(signal.scores.values()), axis=1)  # (N, K)
-    complete = np.isfinite(scores).all(axis=1) & np.isfinite(signal.values)
-    if not complete.any():
-        return None
-    weights, *_ = np.linalg.lstsq(scores[complete], signal.values[complete], rcond=None)
-    error = np.abs(scores[complete] @ weights - signal.values[complete]).max()
-    return dict(zip(signal.scores, weights.tolist(), strict=True)) if error < LINEAR_TOLERANCE else None
-
-
-def _nearest(rows: PoolRows, facts: pl.DataFrame, judged: Judged, other: Judged, count: int) -> pl.DataFrame:
-    """The samples that the policy's last cut dropped by the smallest margin."""
-    last = len(judged.cut.cuts) - 1
-    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
-    chosen = dropped[np.argsort(judged.rank[dropped], kind="stable")[:count]]
-    value = judged.decided_value(rows)[chosen]
-    return pl.DataFrame(
-        [
-            pl.Series("policy", [judged.policy.name] * len(chosen), dtype=pl.String),
-            uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
-            facts["caption"].gather(chosen),
-            facts["url"].gather(chosen),
-            pl.Series("decided_by", [judged.policy.rank_by] * len(chosen), dtype=pl.String),
-            pl.Series("value", value),
-            pl.Series("margin", value - judged.threshold[chosen]).fill_nan(None),
-            pl.Series("other_verdict", [STATES[code] for code in other.verdict[chosen]], dtype=pl.String),
-        ]
     )
 
 

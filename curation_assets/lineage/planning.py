@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.engines.addresses import ModelUnavailableError
 from curation_assets.flow import PoolContext, Table, code_behind_digest, config_of
 from curation_assets.lineage.index import Index, StoredTable
 from curation_assets.lineage.judging import judge
@@ -23,6 +24,7 @@ from curation_assets.stores.manifest import model_records
 REASONS = ("missing", "code", "model", "settings", "input changed", "upstream")
 MISSING, CODE, MODEL, SETTINGS, INPUT, UPSTREAM = range(6)
 _REMADE = (CODE, MODEL, SETTINGS)
+NOT_FETCHED = "not_fetched"  # in the models of a table: why they are not known
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,17 @@ def _models(ctx: PoolContext, table: Table) -> str | None:
     own = "distilled/" + address.removeprefix("pool:") if address.startswith("pool:") else None
     if "student" in table.roles and own is not None and ctx.store.manifest(own) is None:
         return None
-    return json.dumps([dict(one) for one in model_records(ctx.identities(table.roles))], sort_keys=True)
+    try:
+        identities = ctx.identities(table.roles)
+    except ModelUnavailableError as error:  # a profile's weights are fetched when they are needed: no plan waits for it
+        return json.dumps([{NOT_FETCHED: str(error)}])
+    return json.dumps([dict(one) for one in model_records(identities)], sort_keys=True)
+
+
+def not_fetched(facts: Sequence[TableFacts]) -> dict[str, str]:
+    """Tables whose models are not on this disk, and why; a plan takes these models for changed ones."""
+    told = {one.name: json.loads(one.models or "[]") for one in facts}
+    return {name: models[0][NOT_FETCHED] for name, models in told.items() if models and NOT_FETCHED in models[0]}
 
 
 def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:

@@ -37,8 +37,16 @@ function cutOf(policy, ordered, poolSize, step) {
   return [count, count ? ordered[count - 1] : NaN];
 }
 
-// One verdict per row; `values`: reference → Float64Array, NaN where there is none.
-function judge(policy, values, n) {
+// How many of the rows `valued`, best first, pass a frozen cut: above its threshold, or at it with an id up to the last.
+function passing(cut, column, valued, ids) {
+  const fails = (i) => !(column[i] > cut.threshold || (column[i] === cut.threshold
+    && (cut.boundary_id === null || ids[i] <= cut.boundary_id)));
+  const first = cut.threshold === null ? 0 : valued.findIndex(fails);
+  return first < 0 ? valued.length : first;
+}
+
+// One verdict per row; a policy with frozen `cuts` is judged by them, one without is fitted. `values`: reference → Float64Array, NaN where there is none.
+function judge(policy, values, n, ids) {
   const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
   const steps = [...policy.prefilters, policy];
   let alive = Uint32Array.from({ length: n }, (_, i) => i);
@@ -47,7 +55,9 @@ function judge(policy, values, n) {
     const column = values[reference === "random" ? `random:${policy.seed}` : reference];
     if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
     const valued = alive.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
-    const [count, threshold] = cutOf(policy, Array.from(valued, (i) => column[i]), n, made);
+    const frozen = policy.cuts ? policy.cuts[number] : null;
+    const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
+      : cutOf(policy, Array.from(valued, (i) => column[i]), n, made);
     thresholds.push(threshold);
     for (const i of alive) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
     valued.forEach((i, place) => { rank[i] = place + 1; if (place >= count) verdict[i] = DROPPED; });
@@ -95,7 +105,7 @@ function leaveOneOut(judged, data) {
   const { policy } = judged, told = [];
   const add = (without, reduced, values) => {
     if (reduced === null) { told.push({ policy: policy.name, without, kept: null, iou: null }); return; }
-    const other = judge(reduced, values, data.n).verdict, overlap = overlapOf(judged.verdict, other);
+    const other = judge({ ...reduced, cuts: null }, values, data.n).verdict, overlap = overlapOf(judged.verdict, other);
     told.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
   };
   policy.prefilters.forEach((one, place) => {
@@ -147,7 +157,7 @@ function transitionsOf(left, right, raw) {
 
 // Everything that `curate diff --json` says about two policies.
 function compare(left, right, data, nearest = 10) {
-  const one = judge(left, data.values, data.n), other = judge(right, data.values, data.n);
+  const one = judge(left, data.values, data.n, data.ids), other = judge(right, data.values, data.n, data.ids);
   const same = JSON.stringify(left) === JSON.stringify(right);
   return {
     judged: data.n,
@@ -171,7 +181,7 @@ function rowOf(text, data) {
 // What every policy says of one row, as `curate why` does.
 function whyOf(row, policies, data) {
   return policies.map((policy) => {
-    const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n);
+    const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n, data.ids);
     const { rank_by: by } = [...policy.prefilters, policy][step[row]], threshold = thresholds[step[row]];
     const value = data.values[by === "random" ? `random:${policy.seed}` : by][row];
     const number = (told) => (Number.isNaN(told) ? null : told);

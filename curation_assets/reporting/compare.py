@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from markupsafe import Markup
 
 from curation_assets.flow import PoolContext
 from curation_assets.flow.filtered import policies_of
-from curation_assets.lineage.diff import dimensions_of, recipe_weights
+from curation_assets.lineage.leave_one_out import recipe_weights
+from curation_assets.lineage.recorded import cuts_in_force
 from curation_assets.lineage.rows import DROPPED, FAILED, PoolRows, Texts
-from curation_assets.policies import RANDOM, Policy
+from curation_assets.lineage.shifts import dimensions_of
+from curation_assets.policies import RANDOM, Policy, PolicyCut
 
 MAX_ROWS = 50_000  # judged samples that the page holds: about 150 B each and 8 B per signal
 CAPTION_LETTERS = 160
@@ -27,7 +29,8 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
     rows = PoolRows.read(ctx.store)
     judged = int(rows.is_kept.sum())
     policies = policies_of(ctx)
-    data = compare_data(rows, policies, ctx.pool.name) if judged <= MAX_ROWS else None
+    cuts = cuts_in_force(ctx.store, policies)
+    data = compare_data(rows, policies, ctx.pool.name, cuts) if judged <= MAX_ROWS else None
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -53,8 +56,13 @@ def _inline(text: str, *, is_json: bool = False) -> Markup:
     return Markup(text)
 
 
-def compare_data(rows: PoolRows, policies: Sequence[Policy], pool: str = "") -> dict[str, Any]:
-    """What compare.js needs, for JSON: the rows that raw kept, sorted by sample_id, with every policy's values."""
+def compare_data(
+    rows: PoolRows, policies: Sequence[Policy], pool: str = "", cuts: Mapping[str, PolicyCut] | None = None
+) -> dict[str, Any]:
+    """What compare.js needs, for JSON: the rows that raw kept, sorted by sample_id, with every policy's values.
+
+    `cuts`: policy → its frozen cut; a policy without one is fitted in the page.
+    """
     kept = rows.is_kept
     facts = rows.facts(["url", "caption"]).filter(kept)
     references = sorted({one for policy in policies for one in (policy.rank_by, *policy.references)} - {RANDOM})
@@ -65,7 +73,7 @@ def compare_data(rows: PoolRows, policies: Sequence[Policy], pool: str = "") -> 
         "pool": pool,
         "n": int(kept.sum()),
         "raw": {"dropped": int((rows.status == DROPPED).sum()), "failed": int((rows.status == FAILED).sum())},
-        "policies": [_policy(one) for one in policies],
+        "policies": [_policy(one, (cuts or {}).get(one.name)) for one in policies],
         "values": {name: _packed(one) for name, one in values.items()},
         "recipes": {
             name: {
@@ -85,8 +93,9 @@ def _uses_random(policy: Policy) -> bool:
     return any(one.rank_by == RANDOM for one in policy.prefilters)
 
 
-def _policy(policy: Policy) -> dict[str, Any]:
-    return {**asdict(policy), "prefilters": [asdict(one) for one in policy.prefilters]}
+def _policy(policy: Policy, cut: PolicyCut | None = None) -> dict[str, Any]:
+    cuts = None if cut is None else cut.to_dict()["cuts"]
+    return {**asdict(policy), "prefilters": [asdict(one) for one in policy.prefilters], "cuts": cuts}
 
 
 def _packed(values: np.ndarray) -> str:
