@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from absl import logging as absl_logging
+from hypothesis import settings as hypothesis_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -15,6 +16,9 @@ os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 from curation_assets.flow import PoolContext, TableReport
 from curation_assets.pools import add_world_pool
 from curation_assets.settings import Settings, load_settings
+
+hypothesis_settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
+hypothesis_settings.load_profile("no deadline")
 
 # absl (through mlcroissant) logs to the standard error of its import and closes that stream with its handler, as when
 # Dagster sets up logging: under pytest that stream would be pytest's own.

@@ -88,7 +88,7 @@ def assert_same(
 
 @needs_node
 @given(pool=pools(), left=policies(), right=policies())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_any_pool_and_policies_give_the_same_numbers(
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],

@@ -45,7 +45,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 
 @given(pool=pools(), left=policies(), right=policies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_overlap_equals_counting_by_hand(
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
@@ -166,7 +166,7 @@ URLS = st.one_of(
 
 
 @given(rows=st.lists(st.tuples(URLS, CAPTIONS, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_shifts_equal_grouping_all_texts(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str | None, str | None, bool, bool, bool]]
 ) -> None:

@@ -240,7 +240,7 @@ def store_pool(store: ShardStore, samples: pl.DataFrame, tables: dict[str, pl.Da
 
 
 @given(pool=pools(), policy=policies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_judging_arrays_equals_judging_row_by_row_and_replays(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]], policy: Policy
 ) -> None:

@@ -157,7 +157,7 @@ NAMES = ("raw/samples", "signals/icc", "fused/x", "filtered/icc_cut", "filtered/
     rewritten=st.sets(st.tuples(st.sampled_from(NAMES[:2]), st.integers(0, 2))),
     removed=st.sets(st.tuples(st.sampled_from(("signals/icc", "fused/x")), st.integers(0, 2))),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_plan_is_what_asking_every_partition_gives(
     tmp_path_factory: pytest.TempPathFactory,
     changed: set[str],

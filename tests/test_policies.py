@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from curation_assets.methods import all_methods
@@ -195,7 +195,6 @@ policies = st.sampled_from(
 
 
 @given(st.lists(row, min_size=1, max_size=40), policies, st.randoms())
-@settings(deadline=None)
 def test_every_row_ends_once_and_the_order_is_irrelevant(rows, policy: Policy, random) -> None:
     samples, tables = pool(
         {

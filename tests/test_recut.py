@@ -133,7 +133,7 @@ STATES = st.sampled_from(("kept", "dropped", "failed"))
 
 
 @given(st.lists(st.tuples(STATES, STATES, st.sampled_from(("both", "before", "after"))), max_size=12))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> None:
     def frame(side: int, name: str) -> pl.DataFrame:
         told = [

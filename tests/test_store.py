@@ -155,7 +155,7 @@ _CELLS = {
 }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.fixed_dictionaries({name: cells for name, (_, cells) in _CELLS.items()}), max_size=5))
 def test_what_is_read_is_what_was_written(tmp_path_factory: pytest.TempPathFactory, rows: list[dict]) -> None:
     frame = pl.DataFrame(rows, schema={name: dtype for name, (dtype, _) in _CELLS.items()}, orient="row")
