@@ -277,9 +277,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     for number, stage in enumerate(sorted(columns, key=lambda one: stages[one])):
         for row, table in enumerate(columns[stage]):
             places[table] = (number * (_BOX_WIDTH + _GAP_X) + 10, row * (_BOX_HEIGHT + _GAP_Y) + 34)
-    width = (
-        max(x for x, _ in places.values()) + _BOX_WIDTH + 34
-    )  # arrows inside the last stage go round its right side
+    width = max(x for x, _ in places.values()) + _BOX_WIDTH + 34  # arrows inside the last stage go round its right side
     height = max(y for _, y in places.values()) + _BOX_HEIGHT + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
