@@ -220,3 +220,10 @@ def test_a_method_without_values_is_said_not_hidden() -> None:
     (row,) = drift_table(table, {}, fraction=0.5).to_dicts()
     assert (row["statistic"], row["value"], row["is_within"]) == ("valued", 0.0, False)
     assert json.dumps(row)
+
+
+def test_a_pool_without_a_canary_is_told_how_to_get_one(tmp_path: Path) -> None:
+    webdataset_pool(tmp_path)
+    run = CliRunner().invoke(app, ["drift", "show", "photos", "--home", str(tmp_path)])
+    assert run.exit_code == 1
+    assert "drift freeze photos" in run.output

@@ -1,6 +1,8 @@
 """The layers: pure folders stay pure, only the wiring imports Dagster, only settings.py reads the environment."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,10 @@ def test_nothing_is_loaded_that_can_run_code(name: str) -> None:
 def test_unsafe_loads_are_seen() -> None:
     assert len(unsafe_loads(ast.parse("import pickle\ntorch.load(p)\nnp.load(p, allow_pickle=True)"))) == 3
     assert unsafe_loads(ast.parse("torch.load(p, weights_only=True)")) == []
+
+
+def test_the_command_starts_without_what_takes_a_second_to_load() -> None:
+    slow = ("dagster", "pandas", "scipy.optimize", "scipy.stats", "sklearn", "torch", "transformers")
+    told = f"import sys, curation_assets.cli; print([name for name in {slow} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

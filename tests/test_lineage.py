@@ -126,6 +126,11 @@ def test_the_version_used_is_told_after_a_shard_changed_in_a_later_run(tmp_path:
     assert set(edges["dagster"]) == {AGREES}  # the log still knows the shard that the policy read
     old = before.edges.filter(pl.col("table") == "filtered/random").sort("input_shard")
     assert edges["dagster_sha256"].equals(old["dagster_sha256"])
+    run_pool(settings, "photos", tables=TABLES)  # the cut is frozen: this run records it and does not compute it
+    again = recorded_lineage(ctx, "filtered/random").edges
+    cut = again.filter((pl.col("table") == "filtered/random_cut") & (pl.col("input_table") == "raw/samples"))
+    assert cut.sort("input_shard")["is_current"].to_list() == [True, False]
+    assert set(again["dagster"]) == {AGREES}
 
 
 def test_openlineage_events_say_shards_versions_checks_and_failures(ran: PoolContext, tmp_path: Path) -> None:

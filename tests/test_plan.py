@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.cli.plan import with_policy
 from curation_assets.flow import PoolContext, is_up_to_date, tables_of
 from curation_assets.flow.filtered import policies_of
 from curation_assets.lineage.diff import what_if
 from curation_assets.lineage.index import Index, refresh_index
+from curation_assets.lineage.judging import judge
+from curation_assets.lineage.ledger import LEDGER
 from curation_assets.lineage.planning import REASONS, Plan, TableFacts, facts_of, make_plan, verdict_flips
-from curation_assets.policies import apply_policy
+from curation_assets.lineage.rows import PoolRows
+from curation_assets.policies import Prefilter, apply_policy
 from curation_assets.settings import PACKAGE_ROOT, load_settings
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 
@@ -270,3 +274,24 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
     shown = CliRunner().invoke(app, ["plan", "photos", *home]).output
     assert "count as changed" in shown
+
+
+def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    policy = next(one for one in policies_of(ctx) if one.name == "clip")
+    rows, facts = PoolRows.read(ctx.store), hand_facts(ctx)
+    before = judge(policy, rows).verdict
+    for rank_by in ("signals.clip_score", "fused.sieve_clip"):
+        changed = replace(what_if(policy, rank_by=rank_by, prefilters=[Prefilter("signals.icc", 0.5)]), name="clip")
+        found = plan_of(ctx, with_policy(facts, changed))
+        flips = verdict_flips(ctx, found, [changed])
+        assert flips["flips"].to_list() == [int((before != judge(changed, rows).verdict).sum())] != [0]
+        order = found.costs["table"].to_list()
+        assert order.index(rank_by.replace(".", "/")) < order.index("filtered/clip_cut") < order.index("filtered/clip")
+        stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
+        assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps", LEDGER}
+    asked = ["plan", "photos", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
+    told = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
+    assert {row["table"]: row["code"] for row in told["tables"]}["filtered/clip"] == len(ctx.shards())
+    assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1
+    assert CliRunner().invoke(app, [*asked, "signals.nothing", "--policy", "clip"]).exit_code == 1

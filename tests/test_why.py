@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from curation_assets.lineage.lookup import LOOKUP, shards_of
 from curation_assets.lineage.why import explain, kind_of, sentence
 from curation_assets.pools import load_pool, save_pool
 from curation_assets.settings import load_settings
+from curation_assets.stores.denylist import add_to_denylist
 
 from .lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
 
@@ -93,6 +95,16 @@ def test_what_is_nothing_is_refused_with_a_sentence(ctx: PoolContext) -> None:
         explain(ctx.settings, "http://nowhere.example/1.jpg")
     with pytest.raises(ValueError, match="no sample with sample_id"):
         explain(ctx.settings, "0" * 32)
+
+
+def test_a_name_on_the_denylist_is_told(ctx: PoolContext, tmp_path: Path) -> None:
+    settings = replace(ctx.settings, home=tmp_path)
+    add_to_denylist(tmp_path, [("url", "http://gone.example/1.jpg"), ("domain", "bad.example")])
+    for url in ("http://gone.example/1.jpg", "https://www.bad.example/2.jpg"):
+        with pytest.raises(ValueError, match="on the denylist"):
+            explain(settings, url)
+    with pytest.raises(ValueError, match=r"\(none declared\)$"):
+        explain(settings, "http://other.example/1.jpg")
 
 
 def test_command_prints_words_or_json(ctx: PoolContext) -> None:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.flow import PoolContext
+from curation_assets.stores.shard_store import ShardStore
 
 app = typer.Typer(help="Canary scores of every model build, and their drift.", no_args_is_help=True)
 PoolArgument = Annotated[str, typer.Argument(help="A declared pool.")]
@@ -37,7 +38,7 @@ def freeze(
 @errors_as_sentences
 def show(pool: PoolArgument, home: HomeOption = None) -> None:
     """Show every statistic with its limits; exit 1 when one is outside."""
-    drift = PoolContext.open(settings_from(home), pool).store.read("signals/drift")
+    drift = _store(PoolContext.open(settings_from(home), pool)).read("signals/drift")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("method", "statistic", "value", "low", "high", "", "build", "reference"):
         table.add_column(heading, justify="right" if heading in ("value", "low", "high") else "left")
@@ -60,8 +61,18 @@ def accept(
     """Take the builds in force as the references that later builds are compared with."""
     from curation_assets.lineage import canary
 
-    taken = canary.accept(PoolContext.open(settings_from(home), pool).store, methods or [])
+    taken = canary.accept(_store(PoolContext.open(settings_from(home), pool)), methods or [])
     for method, build in taken.items():
         console.print(
             f"{method}: reference is now build {build}; `curate run {pool}` compares with it", highlight=False
         )
+
+
+def _store(ctx: PoolContext) -> ShardStore:
+    """The pool's tables. Raises ValueError that says how a pool gets a canary."""
+    if ctx.store.manifest("signals/drift") is None:
+        pool = ctx.pool.name
+        freeze_it = f"`curate drift freeze {pool} --out FILE`, name it in the pool's option `canary`, then "
+        first = "" if ctx.option("canary", None) else freeze_it
+        raise ValueError(f"pool {pool!r} has no canary scores yet: {first}`curate run {pool}`")
+    return ctx.store

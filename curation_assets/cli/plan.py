@@ -3,6 +3,7 @@
 import json as json_format
 import os
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.diff import prefilters_of
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.filtered import policies_of
 from curation_assets.lineage.diff import find_policy, what_if
@@ -22,6 +24,7 @@ from curation_assets.lineage.planning import (
     not_fetched,
     verdict_flips,
 )
+from curation_assets.lineage.rows import DUPLICATES
 from curation_assets.policies import Policy
 from curation_assets.settings import shard_key
 
@@ -29,11 +32,18 @@ from curation_assets.settings import shard_key
 @errors_as_sentences
 def plan(
     pool: Annotated[str, typer.Argument(help="A pool that has run.")],
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="The policy that --fraction or --threshold is of.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="The policy that the next four are of.")] = None,
     fraction: Annotated[float | None, typer.Option("--fraction", help="What if it kept this share?")] = None,
     threshold: Annotated[float | None, typer.Option("--threshold", help="What if it cut at this value?")] = None,
+    rank_by: Annotated[
+        str | None, typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if it ranked by this signal?")
+    ] = None,
+    prefilter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if it first kept this share by it? (repeat; 'none')"
+        ),
+    ] = None,
     code: Annotated[
         list[str] | None, typer.Option("--code", help="What if the code of this table changed? (repeat)")
     ] = None,
@@ -58,14 +68,18 @@ def plan(
     facts = facts_of(ctx, tables, code or ())
     policies = policies_of(ctx)
     if policy is not None:
-        changed = replace(
-            what_if(find_policy({one.name: one for one in policies}, policy), fraction=fraction, threshold=threshold),
-            name=policy,
+        other = what_if(
+            find_policy({one.name: one for one in policies}, policy),
+            fraction=fraction,
+            threshold=threshold,
+            rank_by=rank_by,
+            prefilters=None if not prefilter else prefilters_of(prefilter),
         )
+        changed = replace(other, name=policy)
         policies = [changed if one.name == policy else one for one in policies]
-        facts = _with_policy(facts, changed)
-    elif fraction is not None or threshold is not None:
-        raise ValueError("--fraction and --threshold need --policy NAME")
+        facts = with_policy(facts, changed)
+    elif any(one is not None for one in (fraction, threshold, rank_by)) or prefilter:
+        raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
     shards = _shards(ctx.shards(), pool, add_shards, remove_shard or [])
     found = make_plan(facts, Index.read(ctx.store.root / "index", shards))
     flips = verdict_flips(ctx, found, policies)
@@ -90,9 +104,19 @@ def plan(
     _show(told)
 
 
-def _with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
-    names = {f"filtered/{policy.name}", f"filtered/{policy.name}_cut"}
-    return [replace(one, code_version=policy.version) if one.name in names else one for one in facts]
+def with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
+    """The facts, had the policy changed. Raises ValueError where it reads a table that the pool does not make."""
+    cut, read = f"filtered/{policy.name}_cut", tuple(one.replace(".", "/") for one in policy.references)
+    unknown = sorted(set(read) - {one.name for one in facts})
+    if unknown:
+        raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(one.name for one in facts)}")
+    base = ("raw/samples", DUPLICATES, *read)
+    inputs = {cut: base, f"filtered/{policy.name}": (*base, cut)}
+    changed = {one.name: one for one in facts}
+    for name, names in inputs.items():
+        changed[name] = replace(changed[name], code_version=policy.version, inputs=names)
+    graph = {name: [one for one in fact.inputs if one in changed] for name, fact in changed.items()}
+    return [changed[name] for name in TopologicalSorter(graph).static_order()]
 
 
 def _shards(shards: list[str], pool: str, added: int, removed: list[str]) -> list[str]:

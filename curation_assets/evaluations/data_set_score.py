@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 
 
 def data_set_scores(metrics: np.ndarray) -> np.ndarray:
@@ -36,4 +36,4 @@ def foretelling(
 def _spearman(left: np.ndarray, right: np.ndarray) -> float | None:
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
-    return float(spearmanr(left, right).statistic)
+    return float(scipy.stats.spearmanr(left, right).statistic)

@@ -224,11 +224,11 @@ def checked(lineage: Lineage, records: pl.DataFrame) -> Lineage:
     events: dict[tuple[str, str | None], list[dict[str, Any]]] = defaultdict(list)
     for record in records.sort("storage_id").iter_rows(named=True):
         events[record["table"], record["shard"]].append(record)
-    versions = {(row["table"], row["shard"]): row["content_sha256"] for row in lineage.nodes.iter_rows(named=True)}
+    made = {(row["table"], row["shard"]): row for row in lineage.nodes.iter_rows(named=True)}
     found = []
     for edge in lineage.edges.iter_rows(named=True):
         child = (edge["table"], edge["shard"])
-        pointer = _pointer(events[child], versions[child], edge["input_table"])
+        pointer = _pointer(events[child], made[child], edge["input_table"])
         found.append(_version_at(events[edge["input_table"], edge["input_shard"]], pointer))
     edges = lineage.edges.with_columns(pl.Series("dagster_sha256", found, dtype=pl.String)).with_columns(
         pl.when(pl.col("dagster_sha256").is_null())
@@ -241,11 +241,14 @@ def checked(lineage: Lineage, records: pl.DataFrame) -> Lineage:
     return Lineage(lineage.pool, lineage.target, lineage.nodes, edges)
 
 
-def _pointer(events: list[dict[str, Any]], version: str, parent: str) -> int | None:
-    """Up to which event of the log the newest materialisation of this version read `parent`."""
-    for event in reversed(events):
-        if event["content_sha256"] == version:
-            return next((one["storage_id"] for one in event["pointers"] if one["table"] == parent), None)
+def _pointer(events: list[dict[str, Any]], made: Mapping[str, Any], parent: str) -> int | None:
+    """Up to which event of the log a version read `parent`: by the run that computed it, else its newest event.
+
+    Later runs that found it up to date, or frozen, point to what they would have read.
+    """
+    mine = [event for event in events if event["content_sha256"] == made["content_sha256"]]
+    for event in [*(one for one in mine if one["run_id"] == made["run_id"]), *reversed(mine)][:1]:
+        return next((one["storage_id"] for one in event["pointers"] if one["table"] == parent), None)
     return None
 
 
@@ -258,7 +261,7 @@ def _version_at(events: list[dict[str, Any]], pointer: int | None) -> str | None
 
 # -- drawing ----------------------------------------------------------------------------------------------------------
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 200, 58, 56, 18
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 236, 58, 56, 18
 
 
 def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
@@ -274,7 +277,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     for number, stage in enumerate(sorted(columns, key=lambda one: stages[one])):
         for row, table in enumerate(columns[stage]):
             places[table] = (number * (_BOX_WIDTH + _GAP_X) + 10, row * (_BOX_HEIGHT + _GAP_Y) + 34)
-    width = max(x for x, _ in places.values()) + _BOX_WIDTH + 10
+    width = max(x for x, _ in places.values()) + _BOX_WIDTH + 34  # arrows inside the last stage go round its right side
     height = max(y for _, y in places.values()) + _BOX_HEIGHT + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -296,7 +299,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
                 f"{facts['shards']} shards, {facts['rows']:,} rows" if facts["shards"] else f"{facts['rows']:,} rows"
             ),
             escape(f"data {facts['data_version'][:10]} · code {facts['code'][:10]}"),
-            escape(facts["models"][:36]),
+            escape(facts["models"][:38]),
         ]
         title = escape(
             f"{table}\ndata {facts['data_version']}\ncode {facts['code']}\nmodels {facts['models'] or 'none'}"

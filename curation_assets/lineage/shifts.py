@@ -87,8 +87,8 @@ def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, told: Told | Non
     left, right (N,) bool: kept by either policy. No text of more than a few shards is held at once. `told` hears the
     number of shards that are counted. Raises StoreError where raw/samples has other rows now.
     """
-    marks = np.where(rows.is_kept, JUDGED, 0) | np.where(left, LEFT, 0) | np.where(right, RIGHT, 0)
-    counts = _counts(rows, marks.astype(np.uint8), told)
+    marks = rows.is_kept * np.uint8(JUDGED) | left * np.uint8(LEFT) | right * np.uint8(RIGHT)
+    counts = _counts(rows, marks, told)
     totals = {"left": max(int(left.sum()), 1), "right": max(int(right.sum()), 1)}
     return pl.concat(
         counts[dimension]

@@ -14,6 +14,7 @@ from curation_assets.lineage.rows import uid_texts
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.pools import list_pools
 from curation_assets.settings import Settings
+from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.shard_store import ShardStore
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -34,7 +35,8 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
         if any(store.asset_path("raw/samples").glob("shard=*")):
             found += _explain_in(name, store, kind, identifier)
     if not found:
-        raise ValueError(f"no sample with {kind} {identifier!r} in the pools {', '.join(names) or '(none declared)'}")
+        where = f"in the pools {', '.join(names) or '(none declared)'}"
+        raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
     return found
 
 
@@ -49,6 +51,15 @@ def kind_of(identifier: str) -> str:
     raise ValueError(
         f"expected a sample_id (32 lower-case hex digits), the sha256 of an image (64) or a URL, got {identifier!r}"
     )
+
+
+def _denied(home: Path, kind: str, identifier: str) -> str:
+    """What the denylist says of a name that no pool has; '' for nothing."""
+    denylist = Denylist.load(home)
+    kinds: dict[str, Kind] = {"sample_id": "uid", "sha256": "sha256", "url": "url"}
+    if denylist.has(kinds[kind], identifier) or (kind == "url" and denylist.has_domain_of(identifier)):
+        return "; it is on the denylist (`curate takedown`)"
+    return ""
 
 
 def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 
 NAMES = ("pearson", "spearman", "kendall")
 MATRIX_LIMIT = 1500  # pairs up to which resamples are correlated all at once; an (N, N) float64 matrix is 18 MB
@@ -27,8 +27,8 @@ def correlations(values: np.ndarray, ratings: np.ndarray) -> tuple[float, float,
         return (np.nan, np.nan, np.nan)
     return (
         float(np.corrcoef(values, ratings)[0, 1]),
-        float(np.corrcoef(rankdata(values), rankdata(ratings))[0, 1]),
-        float(kendalltau(values, ratings, variant="b").statistic),
+        float(np.corrcoef(scipy.stats.rankdata(values), scipy.stats.rankdata(ratings))[0, 1]),
+        float(scipy.stats.kendalltau(values, ratings, variant="b").statistic),
     )
 
 

@@ -1,7 +1,6 @@
 """k-means over cached embeddings, and which clusters hold reference images (DataComp §3.2, image-based filtering)."""
 
 import numpy as np
-from sklearn.cluster import KMeans, MiniBatchKMeans
 
 ITERATIONS, SEED = 20, 0  # DataComp's (METHODS §3.2)
 FULL_BATCH_ROWS = 50_000  # beyond, k-means looks at mini-batches
@@ -19,6 +18,8 @@ def fit_centroids(embeddings: np.ndarray, count: int, seed: int = SEED) -> np.nd
     if count < 1:
         raise ValueError(f"the number of clusters must be at least 1, got {count}")
     count = min(count, len(np.unique(embeddings, axis=0)))
+    from sklearn.cluster import KMeans, MiniBatchKMeans  # takes a second to load
+
     kind = KMeans if len(embeddings) <= FULL_BATCH_ROWS else MiniBatchKMeans
     fitted = kind(count, max_iter=ITERATIONS, n_init=1, random_state=seed).fit(embeddings)
     return fitted.cluster_centers_.astype(np.float32)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 
 PSI_BINS = 10
 RESAMPLES = 500
@@ -63,7 +63,7 @@ def rank_correlation(reference: np.ndarray, current: np.ndarray) -> float:
         return 1.0
     if len(reference) < 2 or np.ptp(reference) == 0 or np.ptp(current) == 0:
         return float("nan")
-    return float(np.corrcoef(rankdata(reference), rankdata(current))[0, 1])
+    return float(np.corrcoef(scipy.stats.rankdata(reference), scipy.stats.rankdata(current))[0, 1])
 
 
 def keep_rate(values: np.ndarray, threshold: float) -> float:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 Ties = Literal["drop", "pos", "neg"]
 
@@ -77,6 +76,8 @@ def fit_logistic_fusion(
             f"({int(is_tie.sum())} ties, ties={ties!r}); rate more samples or set ties to 'pos' or 'neg'"
         )
     penalty = l2 or (1.0 if _is_separable(x, y) or _is_redundant(x) else 0.0)
+    from sklearn.linear_model import LogisticRegression  # takes a second to load
+
     model = LogisticRegression(C=1 / penalty if penalty else np.inf, tol=1e-10, max_iter=10_000).fit(x, y)
     return FusionWeights(
         weights=tuple(float(w) for w in model.coef_[0]),
@@ -163,7 +164,7 @@ def _is_separable(x: np.ndarray, y: np.ndarray) -> bool:
     spread = x.std(axis=0)
     scaled = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)  # (N, K); scale does not matter to separability
     signed = sign * np.hstack([scaled, np.ones((n, 1))])  # (N, K + 1)
-    result = linprog(
+    result = scipy.optimize.linprog(
         c=np.concatenate([np.zeros(k + 1), -np.ones(n)]),
         A_ub=np.hstack([-signed, np.eye(n)]),
         b_ub=np.zeros(n),

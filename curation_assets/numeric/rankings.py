@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 
 
 def ranked_pairs(ranks: Sequence[float]) -> list[tuple[int, int]]:
@@ -94,7 +94,7 @@ def concordance(ranks: Sequence[Sequence[np.ndarray]]) -> float | None:
     """
     found = []
     for image in ranks:
-        given = rankdata(np.asarray(image, dtype=np.float64), axis=1)  # (R, K) average ranks
+        given = scipy.stats.rankdata(np.asarray(image, dtype=np.float64), axis=1)  # (R, K) average ranks
         raters, count = given.shape
         ties = sum(float((n**3 - n).sum()) for n in (np.unique(row, return_counts=True)[1] for row in given))
         spread = raters**2 * (count**3 - count) - raters * ties

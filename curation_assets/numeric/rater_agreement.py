@@ -3,7 +3,6 @@
 from typing import Literal
 
 import numpy as np
-from sklearn.metrics import cohen_kappa_score
 
 Level = Literal["nominal", "ordinal", "interval"]
 
@@ -58,5 +57,7 @@ def weighted_kappa(first: np.ndarray, second: np.ndarray) -> tuple[float, int]:
     if len(x) < 2 or len(np.union1d(x, y)) < 2:
         return float("nan"), len(x)
     values = np.union1d(x, y)
+    from sklearn.metrics import cohen_kappa_score  # takes a second to load
+
     kappa = cohen_kappa_score(np.searchsorted(values, x), np.searchsorted(values, y), weights="quadratic")
     return float(kappa), len(x)

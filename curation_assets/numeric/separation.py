@@ -1,8 +1,7 @@
 """Separation of two groups by a number: area under the ROC curve, and its interval."""
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm, rankdata
+import scipy  # whose parts load on first use: scipy.stats takes most of a second
 
 
 def roc_auc(values: np.ndarray, is_positive: np.ndarray) -> float:
@@ -19,7 +18,7 @@ def roc_auc(values: np.ndarray, is_positive: np.ndarray) -> float:
     p, q = int(is_positive.sum()), int((~is_positive).sum())
     if p == 0 or q == 0:
         raise ValueError(f"AUC needs values in both groups, got {p} positive and {q} negative")
-    ranks = rankdata(values)  # (N,) average ranks
+    ranks = scipy.stats.rankdata(values)  # (N,) average ranks
     return float((ranks[is_positive].sum() - p * (p + 1) / 2) / (p * q))
 
 
@@ -36,7 +35,7 @@ def auc_interval(auc: float, positives: int, negatives: int, level: float = 0.95
             f"expected an auc in [0, 1], a positive and a negative at least, and a level in (0, 1); got {auc}, "
             f"{positives}, {negatives}, {level}"
         )
-    z = float(norm.ppf(0.5 + level / 2))
+    z = float(scipy.stats.norm.ppf(0.5 + level / 2))
     rest = (positives + negatives) / 2 - 1
 
     def excess(theta: float) -> float:
@@ -44,6 +43,6 @@ def auc_interval(auc: float, positives: int, negatives: int, level: float = 0.95
         return (auc - theta) ** 2 - z**2 * theta * (1 - theta) * spread / (positives * negatives)
 
     # excess is < 0 at auc itself, and > 0 at 0 and at 1 where auc is not there
-    low = 0.0 if auc == 0 else float(brentq(excess, 0.0, min(auc, 1 - 1e-12)))
-    high = 1.0 if auc == 1 else float(brentq(excess, max(auc, 1e-12), 1.0))
+    low = 0.0 if auc == 0 else float(scipy.optimize.brentq(excess, 0.0, min(auc, 1 - 1e-12)))
+    high = 1.0 if auc == 1 else float(scipy.optimize.brentq(excess, max(auc, 1e-12), 1.0))
     return low, high
