@@ -572,10 +572,12 @@ def score_file(
     taken = [name for name in (method.name, f"{method.name}_reason") if name in table.columns]
     if taken:
         raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
-    if "image" in method.columns and not {"image", "member"} & set(table.columns):
+    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
+    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
+        instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
         raise ValueError(
-            f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
-            f"webdataset tar; it has {table.columns}"
+            f"method {method.name!r} looks at images: {input_path} needs {instead}a column 'image' with paths, or must "
+            f"be a webdataset tar; it has {table.columns}"
         )
     samples = _with_sizes(method, input_path, as_samples(table))
     saved = None

@@ -233,6 +233,9 @@ def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     clip = get_method("clip_score")
     with pytest.raises(ValueError, match="needs a column 'image'"):
         score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
+    sieve = get_method("sieve")
+    with pytest.raises(ValueError, match="needs the column generated_captions, or a column 'image'"):
+        score_file(sieve, source, tmp_path / "out.csv", sieve.example.roles)
     assert not list(tmp_path.glob("out*"))
 
 
