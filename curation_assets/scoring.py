@@ -553,6 +553,7 @@ def score_file(
     progress: Progress | None = None,
     made_by: Mapping[str, Any] | None = None,
     save_every_seconds: float = DEFAULT_SECONDS,
+    details: bool = False,
 ) -> pl.DataFrame:
     """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
 
@@ -560,7 +561,8 @@ def score_file(
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
     tars. Sizes (original_width, original_height) that a method asks for are columns, or what a tar's .json says, or
     those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
-    columns their names.
+    columns their names; lists are JSON in .csv and .tsv.
+    `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
     `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
     saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
     Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
@@ -569,13 +571,18 @@ def score_file(
     if out.suffix not in _WRITERS:
         raise ValueError(f"output must end in one of {', '.join(_WRITERS)}, got {out.name!r}")
     table = read_captions(input_path)
-    taken = [name for name in (method.name, f"{method.name}_reason") if name in table.columns]
+    new = {"value": method.name, "reason": f"{method.name}_reason"}
+    if details:
+        new |= {name: f"{method.name}_{name}" for name in _detail_schema(method)}
+    taken = [name for name in new.values() if name in table.columns]
     if taken:
         raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
-    if "image" in method.columns and not {"image", "member"} & set(table.columns):
+    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
+    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
+        instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
         raise ValueError(
-            f"method {method.name!r} looks at images: {input_path} needs a column 'image' with paths, or must be a "
-            f"webdataset tar; it has {table.columns}"
+            f"method {method.name!r} looks at images: {input_path} needs {instead}a column 'image' with paths, or must "
+            f"be a webdataset tar; it has {table.columns}"
         )
     samples = _with_sizes(method, input_path, as_samples(table))
     saved = None
@@ -592,7 +599,7 @@ def score_file(
         progress=progress,
         saved=saved,
     )
-    result = table.with_columns(scored["value"].alias(method.name), scored["reason"].alias(f"{method.name}_reason"))
+    result = table.with_columns(scored[name].alias(column) for name, column in new.items())
     with replacing(out) as temporary:
         _WRITERS[out.suffix](result, temporary)
     if saved is not None:
@@ -753,14 +760,25 @@ def load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
 
 _WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
     ".parquet": lambda table, path: table.write_parquet(path),
-    ".csv": lambda table, path: table.write_csv(path),
+    ".csv": lambda table, path: _lists_as_json(table).write_csv(path),
     ".tsv": lambda table, path: _write_tsv(table, path),
     ".jsonl": lambda table, path: table.write_ndjson(path),
 }
 
 
+def _lists_as_json(table: pl.DataFrame) -> pl.DataFrame:
+    """Text has no lists: they become what `_as_list` reads."""
+    nested = [name for name, dtype in table.schema.items() if dtype.is_nested()]
+    as_text = {
+        name: [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in table[name].to_list()]
+        for name in nested
+    }
+    return table.with_columns(pl.Series(name, cells, dtype=pl.String) for name, cells in as_text.items())
+
+
 def _write_tsv(table: pl.DataFrame, path: Path) -> None:
     """Tab-separated without quoting. Raises ValueError where a text holds a tab or a line break."""
+    table = _lists_as_json(table)
     for name, dtype in table.schema.items():
         if dtype == pl.String and table[name].str.contains(r"[\t\n\r]").any():
             raise ValueError(f"column {name!r} holds tabs or line breaks, which .tsv cannot; write .parquet or .jsonl")

@@ -18,6 +18,7 @@ from curation_assets.scoring import (
     BrokenEngineError,
     ContractError,
     OutOfBoundsError,
+    as_samples,
     generate_captions,
     score_file,
     score_samples,
@@ -233,6 +234,9 @@ def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     clip = get_method("clip_score")
     with pytest.raises(ValueError, match="needs a column 'image'"):
         score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
+    sieve = get_method("sieve")
+    with pytest.raises(ValueError, match="needs the column generated_captions, or a column 'image'"):
+        score_file(sieve, source, tmp_path / "out.csv", sieve.example.roles)
     assert not list(tmp_path.glob("out*"))
 
 
@@ -320,3 +324,24 @@ def test_an_absent_model_is_a_sentence(tmp_path: Path) -> None:
     assert (run.exit_code, type(run.exception)) == (1, SystemExit)
     assert run.output.startswith("error")
     assert "gone" in run.output
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_details_say_which_rule_and_lists_survive_text_files(tmp_path: Path, suffix: str) -> None:
+    lists = [["a dog", 'a "kite"'], [], None]
+    texts = ["red dogs", "a dog runs on the beach", ""]
+    sizes = {"original_width": [500] * 3, "original_height": [500, 100, 2000]}
+    pl.DataFrame({"caption": texts, "generated_captions": lists, **sizes}).write_parquet(tmp_path / "in.parquet")
+    image_stage = get_method("conceptual_captions_image")
+    out = tmp_path / f"out{suffix}"
+    result = score_file(image_stage, tmp_path / "in.parquet", out, {}, details=True)
+    assert result["conceptual_captions_image"].to_list() == [1, 0, 0]
+    assert result["conceptual_captions_image_rule"].to_list() == [None, "image_too_small", "image_too_elongated"]
+    if suffix in (".csv", ".tsv"):  # what was written can be read again as it was
+        again = score_file(METHOD, out, tmp_path / "again.parquet", {})
+        assert again["generated_captions"][0] == '["a dog", "a \\"kite\\""]'
+        assert as_samples(again)["generated_captions"].to_list() == [["a dog", 'a "kite"'], [], None]
+    plain = score_file(image_stage, tmp_path / "in.parquet", tmp_path / f"plain{suffix}", {})
+    assert [name for name in plain.columns if name.startswith(image_stage.name)] == [
+        "conceptual_captions_image", "conceptual_captions_image_reason",
+    ]  # fmt: skip

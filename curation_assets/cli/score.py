@@ -44,6 +44,9 @@ def score(
         list[str] | None,
         typer.Option("--set", help="A setting of the method, over the profile's: NAME=VALUE (repeat), VALUE as YAML."),
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also what the method says of each row: which rule dropped it, and so on.")
+    ] = False,
 ) -> None:
     """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason.
 
@@ -73,6 +76,7 @@ def score(
             batch_size=min((addresses.batch_size.get(name, 256) for name in roles), default=256),
             progress=advance,
             made_by=made_by,
+            details=details,
         )
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
