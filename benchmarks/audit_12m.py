@@ -117,7 +117,7 @@ def chain(home: Path) -> dict[str, Any]:
     from curation_assets.flow import materialise_table, tables_of
     from curation_assets.flow.filtered import cut_of, policies_of, recipes_of
     from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.lineage.ledger import read_ledger, write_ledger, write_versions
+    from curation_assets.lineage.ledger import LEDGER, read_ledger, write_ledger, write_versions
     from curation_assets.lineage.rows import PoolRows
     from curation_assets.lineage.versions import VersionBook
 
@@ -125,7 +125,14 @@ def chain(home: Path) -> dict[str, Any]:
     tables = tables_of(ctx)
     shards = ctx.store.partitions("raw/samples")
     seconds: dict[str, float] = {}
-    for name in (*RANGES, RECIPE, *CUT, "filtered/clip_cut", "filtered/clip"):  # of an earlier run in this folder
+    for name in (
+        *RANGES,
+        RECIPE,
+        *CUT,
+        "filtered/clip_cut",
+        "filtered/clip",
+        LEDGER,
+    ):  # of an earlier run in this folder
         ctx.store.remove(name)
 
     def fuse() -> None:
@@ -208,6 +215,7 @@ def lookup(home: Path) -> dict[str, Any]:
 
     ctx = context(home)
     tables = tables_of(ctx)
+    ctx.store.remove(LOOKUP)  # of an earlier run in this folder
     seconds, _ = timed(lambda: materialise_table(ctx, tables[LOOKUP], tables=tables))
     size = sum(path.stat().st_size for path in ctx.store.folder_path(LOOKUP).glob("*"))
     return {"seconds": seconds, "megabytes": round(size / 1e6, 1)}
@@ -368,9 +376,22 @@ STAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def run_stage(name: str, home: Path) -> None:
     """One stage in this process; JSON on the last line."""
+    before = _machine_ticks()
     told = STAGES[name](home)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({**told, "peak_gib": round(peak, 2)}))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told |= {"peak_gib": round(used.ru_maxrss / 2**20, 2), "cpu_seconds": round(used.ru_utime + used.ru_stime, 1)}
+    if before is not None and (after := _machine_ticks()) is not None:
+        busy, stolen = (now - then for now, then in zip(after, before, strict=True))
+        told["stolen_share"] = round(stolen / max(1, busy + stolen), 3)  # of the CPU time wanted: by the host's others
+    print(json.dumps(told))
+
+
+def _machine_ticks() -> tuple[int, int] | None:
+    """CPU ticks of the whole machine that were used, and that the host of a virtual machine took away; Linux only."""
+    if not Path("/proc/stat").is_file():
+        return None
+    user, nice, system, _, _, irq, softirq, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return user + nice + system + irq + softirq, stolen
 
 
 GOALS = {
