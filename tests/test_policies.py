@@ -174,6 +174,13 @@ def test_two_kept_rows_of_one_id_are_refused() -> None:
         apply_policy(Policy("p", "signals.icc", fraction=1), same, tables)
 
 
+def test_two_values_of_one_row_are_refused() -> None:
+    samples, tables = pool({"signals.icc": TENTHS})
+    twice = pl.concat([tables["signals.icc"], tables["signals.icc"].head(1)])
+    with pytest.raises(ValueError, match=r"signals\.icc has several rows for one row of raw/samples"):
+        apply_policy(POLICIES["icc"], samples, {"signals.icc": twice})
+
+
 def test_a_missing_row_is_a_failure_with_a_reason() -> None:
     samples, tables = pool({"signals.icc": [0.9, 0.8, 0.7]})
     verdicts = apply_policy(Policy("p", "signals.icc", fraction=1), samples, {"signals.icc": tables["signals.icc"][:2]})

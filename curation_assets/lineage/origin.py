@@ -247,7 +247,8 @@ def _pointer(events: list[dict[str, Any]], made: Mapping[str, Any], parent: str)
     Later runs that found it up to date, or frozen, point to what they would have read.
     """
     mine = [event for event in events if event["content_sha256"] == made["content_sha256"]]
-    for event in [*(one for one in mine if one["run_id"] == made["run_id"]), *reversed(mine)][:1]:
+    if mine:
+        event = next((one for one in mine if one["run_id"] == made["run_id"]), mine[-1])
         return next((one["storage_id"] for one in event["pointers"] if one["table"] == parent), None)
     return None
 
