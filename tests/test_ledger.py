@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curation_assets.flow import PoolContext
+from curation_assets.lineage import rows as lineage_rows
 from curation_assets.lineage.judging import judge
 from curation_assets.lineage.ledger import (
     LEDGER,
@@ -31,7 +32,7 @@ from curation_assets.lineage.versions import VersionBook
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.policies import Policy, Prefilter, apply_policy
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.shard_store import MissingTableError, ShardStore
+from curation_assets.stores.shard_store import MissingTableError, ShardStore, StoreError
 
 from .lineage_pools import bring_up_to_date, webdataset_pool
 
@@ -272,6 +273,47 @@ def test_judging_arrays_equals_judging_row_by_row_and_replays(
     assert frame["decided_by"].cast(pl.String).to_list() == told["decided_by"].to_list()
     kept = slow.verdicts.filter(pl.col("verdict") == "kept")["sample_id"].to_list()
     assert npy_bytes(replay(path, store)) == npy_bytes(pack_uids(kept))
+
+
+def test_a_signal_is_read_again_when_its_table_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    before = PoolRows.read(ctx.store)
+    icc, clip = before.signal("signals.icc"), before.signal("signals.clip_score")
+    again = PoolRows.read(ctx.store)
+    assert again.signal("signals.icc") is icc
+    shard = ctx.store.partitions("signals/icc")[1]
+    table = ctx.store.read("signals/icc", shard).with_columns(value=pl.col("value") + 1)
+    ctx.store.write("signals/icc", table, shard, code_version="8")
+    after = PoolRows.read(ctx.store)
+    moved = after.signal("signals.icc").values - icc.values
+    here = after.shard.codes == after.shard.words.index(shard)
+    valued = ~np.isnan(icc.values)
+    assert np.allclose(moved[here & valued], 1)
+    assert (moved[~here & valued] == 0).all()
+    assert after.signal("signals.clip_score") is clip
+    monkeypatch.setattr(lineage_rows, "RECENT_BYTES", 1)
+    assert PoolRows.read(ctx.store).signal("signals.sieve") is not None  # puts out what was read before
+    assert PoolRows.read(ctx.store).signal("signals.clip_score") is not clip
+
+
+def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    rows = PoolRows.read(ctx.store)
+    whole = rows.signal("signals.icc")
+    shard = ctx.store.partitions("signals/icc")[0]
+    table = ctx.store.read("signals/icc", shard)
+    ctx.store.write("signals/icc", table[1:].reverse(), shard, code_version="8")
+    found = PoolRows.read(ctx.store).signal("signals.icc")
+    lost = (rows.shard.codes == 0) & (rows.source_row == table["source_row"][0])
+    assert lost.sum() == 1
+    assert np.array_equal(found.values[~lost], whole.values[~lost], equal_nan=True)
+    assert np.isnan(found.values[lost]).all()
+    told, before = found.reasons.series("reason").cast(pl.String), whole.reasons.series("reason").cast(pl.String)
+    assert told.filter(pl.Series(lost)).to_list() == ["no_row"]
+    assert told.filter(pl.Series(~lost)).to_list() == before.filter(pl.Series(~lost)).to_list()
+    ctx.store.write("signals/icc", pl.concat([table, table[:1]]), shard, code_version="9")
+    with pytest.raises(StoreError, match="two rows for one row of raw/samples"):
+        PoolRows.read(ctx.store).signal("signals.icc")
 
 
 def drop_repeats(samples: pl.DataFrame) -> pl.DataFrame:

@@ -1,5 +1,7 @@
 """Selection: exact counts, DataComp's rule, ties and edges (METHODS §2.4, §13.6, §13.9)."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,9 +18,8 @@ from curation_assets.numeric.selection import (
     select_top_fraction,
     share_count,
 )
-from curation_assets.numeric.sorting import argsort
+from curation_assets.numeric.sorting import argsort, gather
 
-from_sorting = None
 TENTHS = np.arange(1, 11) / 10
 
 
@@ -126,17 +127,47 @@ def test_baseline_overlap_of_independent_selections(fraction: float, iou: float)
     assert intersection_over_union(*kept) == pytest.approx(iou, abs=0.02)
 
 
-@pytest.mark.parametrize("kind", ["normal", "few values", "one value", "unsigned", "small"])
-def test_argsort_by_pieces_sorts(kind: str) -> None:
-    rng = np.random.default_rng(0)
-    n = 300_001
-    keys = {
-        "normal": rng.normal(size=n),
-        "few values": rng.integers(0, 3, n).astype(float),
-        "one value": np.full(n, 0.5),
-        "unsigned": rng.integers(0, 2**64 - 1, n, dtype=np.uint64),
-        "small": rng.normal(size=10),
-    }[kind]
-    order = argsort(keys)
-    assert np.array_equal(np.sort(order), np.arange(len(keys)))
-    assert np.array_equal(keys[order], np.sort(keys))
+KEYS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "normal": lambda rng: rng.normal(size=70_001),
+    "single precision": lambda rng: rng.normal(size=70_001).astype(np.float32).astype(np.float64),
+    "few values": lambda rng: rng.integers(-3, 3, 70_001) / 7,
+    "values that differ in the last bits": lambda rng: 0.5 + rng.integers(0, 99, 70_001) * 2.0**-52,
+    "wide and narrow": lambda rng: np.append(rng.normal(size=9_000) * 1e300, 1 + rng.integers(0, 9, 9_000) * 2.0**-50),
+    "one value": lambda rng: np.full(70_001, 0.5),
+    "infinities and zeros": lambda rng: rng.choice([-np.inf, -0.0, 0.0, 5e-324, -5e-324, np.inf], 1_000),
+    "unsigned": lambda rng: rng.integers(0, 2**64 - 1, 70_001, dtype=np.uint64, endpoint=True),
+    "unsigned in clusters": lambda rng: rng.integers(0, 3, 9_000, dtype=np.uint64) << 62 | rng.integers(
+        0, 40, 9_000, dtype=np.uint64
+    ),
+    "ends": lambda rng: rng.choice(np.array([0, 2**64 - 1], dtype=np.uint64), 100),
+    "two": lambda rng: np.array([0.2, 0.1]),
+    "one": lambda rng: np.array([7], dtype=np.uint64),
+    "none": lambda rng: np.zeros(0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_argsort_is_numpys_stable_one(kind: str) -> None:
+    keys = KEYS[kind](np.random.default_rng(0))
+    assert np.array_equal(argsort(keys), np.argsort(keys, kind="stable"))
+
+
+@given(st.lists(st.floats(allow_nan=False) | st.sampled_from([0.1, -0.1, 0.0, -0.0])))
+def test_argsort_of_any_floats(values: list[float]) -> None:
+    keys = np.array(values, dtype=np.float64)
+    assert np.array_equal(argsort(keys), np.argsort(keys, kind="stable"))
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(2**63, 2**63 + 3)))
+def test_argsort_of_any_unsigned(values: list[int]) -> None:
+    keys = np.array(values, dtype=np.uint64)
+    assert np.array_equal(argsort(keys), np.argsort(keys, kind="stable"))
+
+
+@pytest.mark.parametrize("size", [0, 5, 200_001])
+def test_gather_is_indexing(size: int) -> None:
+    order = np.random.default_rng(0).permutation(size)
+    columns = [np.arange(size), np.linspace(0, 1, size), np.arange(size, dtype=np.int8)]
+    for got, column in zip(gather(columns, order), columns, strict=True):
+        assert got.dtype == column.dtype
+        assert np.array_equal(got, column[order])

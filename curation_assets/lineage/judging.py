@@ -1,7 +1,10 @@
 """Verdicts on whole arrays: a policy's cut and the terminal state of every row, without a loop over rows."""
 
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -9,6 +12,8 @@ from curation_assets.lineage.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
 from curation_assets.numeric.identity import to_u64_pair
 from curation_assets.numeric.sorting import argsort
 from curation_assets.policies import Cut, Policy, PolicyCut, Step, check_cut, kept_count
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     reason[at_stake] = -1
     pool_size = len(at_stake)
     steps = policy.steps
+    for one in steps:
+        rows.signal(one.rank_by, policy.seed)  # raises what reading raises, before anything is begun
+    fingerprint = in_background(pool_fingerprint, rows, policy) if cut is None else None
     cuts: list[Cut] = []
     counts: list[tuple[int, int, int]] = []
     for number, one in enumerate(steps):
@@ -88,7 +96,8 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         words += [f"no_value:{word}" for word in (*signal.reasons.words, "no_reason")]
         at_stake = at_stake[(place > 0) & (place <= count)]
     if cut is None:
-        cut = PolicyCut(policy.name, policy.version, pool_size, pool_fingerprint(rows, policy), tuple(cuts))
+        assert fingerprint is not None, policy
+        cut = PolicyCut(policy.name, policy.version, pool_size, fingerprint.result(), tuple(cuts))
     return Judged(
         policy,
         cut,
@@ -100,20 +109,18 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     )
 
 
-def _best_first(values: np.ndarray) -> np.ndarray:
-    """(M,) values → (V,) positions of those that are no NaN, highest value first, ties in order of position.
+def in_background(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Begin what runs outside Python's lock, such as a hash of arrays, beside what comes next."""
+    executor = ThreadPoolExecutor(1)
+    begun = executor.submit(function, *arguments)
+    executor.shutdown(wait=False)
+    return begun
 
-    A plain sort of numbers alone and then the ties: a fraction of the time of a stable sort, or of one with NaN.
-    """
+
+def _best_first(values: np.ndarray) -> np.ndarray:
+    """(M,) values → (V,) positions of those that are no NaN, highest value first, ties in order of position."""
     there = np.flatnonzero(~np.isnan(values))
-    order = there[argsort(-values[there])]
-    ordered = values[order]
-    is_tied = np.zeros(len(order), dtype=bool)
-    np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])
-    is_tied[:-1] |= is_tied[1:]
-    tied = order[is_tied]
-    order[is_tied] = tied[np.lexsort((tied, -values[tied]))]
-    return order
+    return there[argsort(-values[there])]
 
 
 def _passing(one: Cut, rows: PoolRows, values: np.ndarray, positions: np.ndarray) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.lineage.judging import Judged, judge
+from curation_assets.lineage.judging import Judged, in_background, judge
 from curation_assets.lineage.rows import (
     KEPT,
     STATES,
@@ -150,12 +150,13 @@ def write_ledger(
     cut: PolicyCut | None = None,
 ) -> Judged:
     """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
+    rows_sha256 = in_background(lambda: rows.rows_sha256)
     judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)
     version_ids = book.version_ids([one for one in signals if one != RANDOM] or ["raw.samples"], rows.shard.words)
     frame = ledger_frame(judged, rows, signals, version_ids, run_id)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
-    footer |= {"rows_sha256": rows.rows_sha256}
+    footer |= {"rows_sha256": rows_sha256.result()}
     with replacing(path) as temporary:
         frame.write_parquet(
             temporary,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ import polars as pl
 
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.numeric.selection import random_ranking
-from curation_assets.numeric.sorting import argsort
+from curation_assets.numeric.sorting import argsort, gather, in_runs
 from curation_assets.policies import RANDOM
 from curation_assets.stores.columns import coded_column, each_file, hex_column, read_columns
 from curation_assets.stores.shard_store import ShardStore, StoreError
@@ -21,6 +22,9 @@ from curation_assets.stores.shard_store import ShardStore, StoreError
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
 ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
 _PLACE = ["shard", "source_row"]
+_State = tuple[Any, ...]  # which files a table consists of, and when they were written
+
+RECENT_BYTES = 512 << 20  # of signals that are kept for whoever asks next
 
 #: Rows that bring a sample which another shard brings already; see flow/filtered.py.
 DUPLICATES = "filtered/duplicates"
@@ -59,8 +63,8 @@ class Texts:
     @classmethod
     def of(cls, column: pl.Series) -> "Texts":
         """Encode a column of strings."""
-        words = column.drop_nulls().unique().sort().to_list()
-        codes = column.cast(pl.String).cast(pl.Enum(words)).to_physical().cast(pl.Int32)
+        words = column.drop_nulls().unique().cast(pl.String).sort().to_list()
+        codes = column.cast(pl.Enum(words)).to_physical().cast(pl.Int32)
         return cls(codes.fill_null(-1).to_numpy(), words)
 
     def series(self, name: str) -> pl.Series:
@@ -88,6 +92,11 @@ class Signal:
     reasons: Texts
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # recipes: the standardised scores they fuse, (N,)
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(one.nbytes for one in (self.values, self.reasons.codes, *self.scores.values()))
+
 
 @dataclass(frozen=True)
 class StoredRows:
@@ -105,19 +114,20 @@ def stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
     """Identities and states of shards. Raises MissingTableError where one is not there, or none is asked for."""
     store.scan("raw/samples", shards or None)  # says what to do
     parts = list(each_file(_read_states, [store.table_path("raw/samples", key) for key in shards]))
-    ids = np.concatenate([part[0] for part in parts])  # (N, 2)
+    high, low, source_row, status = (np.concatenate([part[n] for part in parts]) for n in range(4))
+    lengths = [len(part[0]) for part in parts]
     return StoredRows(
-        np.ascontiguousarray(ids[:, 0]),
-        np.ascontiguousarray(ids[:, 1]),
-        np.repeat(np.arange(len(parts), dtype=np.int32), [len(part[0]) for part in parts]),
-        np.concatenate([part[1] for part in parts]),
-        np.concatenate([part[2] for part in parts]),
-        _merged([part[3] for part in parts]),
+        high,
+        low,
+        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
+        source_row,
+        status,
+        _merged([part[4] for part in parts]),
     )
 
 
-def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, Texts]:
-    """(n, 2) ids, (n,) source rows, (n,) status codes and reasons of one shard."""
+def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Texts]:
+    """(n,) halves of the ids, (n,) source rows, (n,) status codes and reasons of one shard."""
     table = read_columns(path, ["sample_id", "source_row", "status", "reason"])
     codes, words = coded_column(table.column("status"))
     odd = sorted(set(words) - set(STATES)) + (["null"] if (codes < 0).any() else [])
@@ -125,7 +135,8 @@ def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, Texts]
         raise StoreError(f"{path}: status must be one of {STATES} in every row, got {odd}")
     status = np.array([STATES.index(word) for word in words] or [0], dtype=np.int8)[codes]
     ids = hex_column(table.column("sample_id")).reshape(-1, 2)
-    return ids, table.column("source_row").to_numpy(), status, Texts(*coded_column(table.column("reason")))
+    reasons = Texts(*coded_column(table.column("reason")))
+    return ids[:, 0].copy(), ids[:, 1].copy(), table.column("source_row").to_numpy(), status, reasons
 
 
 def _merged(parts: Sequence[Texts]) -> Texts:
@@ -154,6 +165,7 @@ class PoolRows:
     order: np.ndarray  # sorted row → stored row
     shards: tuple[str, ...] | None = None  # None: all of the pool
     _signals: dict[str, Signal] = field(default_factory=dict)
+    _recent: OrderedDict[str, tuple[_State, Signal]] | None = None  # shared by all that read the same pool whole
 
     def __len__(self) -> int:
         return len(self.uid_high)
@@ -171,13 +183,15 @@ class PoolRows:
     def with_repeats(cls, store: ShardStore) -> "PoolRows":
         """All of raw/samples as it is: a sample in several rows is kept in each. Raises MissingTableError.
 
-        The rows of the last pool that was read whole are kept (some 60 B each) for the next policy to be judged.
+        The rows of the last pool that was read whole are kept (some 60 B each) for the next policy to be judged, and
+        with them the signals that were read last.
         """
-        state = _state_of(store)
+        state = _state_of(store, "raw/samples")
         found = _last.get("pool")
         if found is None or found[0] != state:
             _last.clear()  # make room first
             found = _last["pool"] = (state, cls._read(store, None))
+            found[1]._recent = OrderedDict()
         return replace(found[1], store=store, _signals={})
 
     @classmethod
@@ -187,20 +201,11 @@ class PoolRows:
         place = pl.DataFrame(
             [Texts(stored.shard, list(shards)).series("shard"), pl.Series("source_row", stored.source_row)]
         )
-        high, low, source_row = stored.uid_high, stored.uid_low, stored.source_row
-        position = _row_order(high, low, stored.shard, source_row)
-        return cls(
-            store,
-            high[position],
-            low[position],
-            Texts(stored.shard[position], list(shards)),
-            source_row[position],
-            stored.status[position],
-            _gathered(stored.reason, position),
-            place,
-            position,
-            only,
-        )
+        order = _row_order(stored)
+        columns = [stored.uid_high, stored.uid_low, stored.source_row, stored.shard, stored.status, stored.reason.codes]
+        high, low, row, shard, status, reason = gather(columns, order)
+        reasons = Texts(reason, stored.reason.words)
+        return cls(store, high, low, Texts(shard, list(shards)), row, status, reasons, place, order, only)
 
     def repeats(self, first_too: bool = False) -> np.ndarray:
         """Rows that bring a sample which an earlier row (by shard and source_row) brings, both kept by raw.
@@ -257,8 +262,20 @@ class PoolRows:
         """Values of 'stage.table', or of the random ranking with `seed`. Raises what reading the table raises."""
         key = f"{RANDOM}:{seed}" if reference == RANDOM else reference
         if key not in self._signals:
-            self._signals[key] = self._random(seed) if reference == RANDOM else self._read_signal(reference)
+            self._signals[key] = self._random(seed) if reference == RANDOM else self._recent_signal(reference)
         return self._signals[key]
+
+    def _recent_signal(self, reference: str) -> Signal:
+        """A signal as its tables have it now: a cut, the verdicts and the ledger of a policy ask for the same ones."""
+        if self._recent is None:
+            return self._read_signal(reference)
+        state = _state_of(self.store, reference.replace(".", "/"))
+        known = self._recent.pop(reference, None)
+        signal = known[1] if known is not None and known[0] == state else self._read_signal(reference)
+        self._recent[reference] = (state, signal)
+        while len(self._recent) > 1 and sum(one.size for _, one in self._recent.values()) > RECENT_BYTES:
+            self._recent.popitem(last=False)
+        return signal
 
     def provide(self, reference: str, signal: Signal, seed: int = 0) -> None:
         """Take `signal` for what 'stage.table' (or the random ranking) says, instead of reading it."""
@@ -289,46 +306,13 @@ class PoolRows:
 
     def _read_signal(self, reference: str) -> Signal:
         asset = reference.replace(".", "/")
-        quick = self._read_aligned(asset)
-        if quick is not None:
-            return quick
         frame = self._scan(asset).collect()
-        value = _value_column(asset, frame.columns)
+        value, scores = _value_column(asset, frame.columns), _score_columns(frame.columns)
         frame = self._aligned(asset, frame)
-        return Signal(
-            self._floats(frame[value]),
-            _gathered(Texts.of(frame["reason"]), self.order),
-            {name: self._floats(frame[name]) for name in _score_columns(frame.columns)},
-        )
-
-    def _read_aligned(self, asset: str) -> Signal | None:
-        """A table that has our rows in the order stored, file by file; None for any other."""
-        paths = [self.store.table_path(asset, shard) for shard in self.shard.words]
-        if not paths or self.store.table_path(asset).is_file() or not all(path.is_file() for path in paths):
-            return None
-        if self.shards is None and len(self.store.partitions(asset)) != len(paths):
-            return None
-        columns = list(pl.read_parquet_schema(paths[0]))
-        value, scores = _value_column(asset, columns), _score_columns(columns)
-        wanted = ["source_row", value, "reason", *scores]
-
-        def read(path: Path) -> tuple[np.ndarray, list[np.ndarray], Texts] | None:
-            table = read_columns(path, wanted)
-            if table.num_columns < len(wanted):
-                return None
-            numbers = [table.column(name).to_numpy().astype(np.float64, copy=False) for name in (value, *scores)]
-            return table.column("source_row").to_numpy(), numbers, Texts(*coded_column(table.column("reason")))
-
-        found = list(each_file(read, paths))
-        parts = [part for part in found if part is not None]
-        lengths = np.bincount(self.shard.codes, minlength=len(paths))
-        if len(parts) < len(found) or [len(part[0]) for part in parts] != lengths.tolist():
-            return None
-        if not np.array_equal(np.concatenate([part[0] for part in parts]), self.places["source_row"].to_numpy()):
-            return None
-        numbers = [np.concatenate([part[1][n] for part in parts])[self.order] for n in range(1 + len(scores))]
-        reasons = _gathered(_merged([part[2] for part in parts]), self.order)
-        return Signal(numbers[0], reasons, dict(zip(scores, numbers[1:], strict=True)))
+        reasons = Texts.of(frame["reason"])
+        numbers = [frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in (value, *scores)]
+        codes, values, *rest = gather([reasons.codes, *numbers], self.order)
+        return Signal(values, Texts(codes, reasons.words), dict(zip(scores, rest, strict=True)))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
@@ -341,7 +325,8 @@ class PoolRows:
         names = lazy.collect_schema().names()
         known = {*_PLACE, "value", "quality", "reason", *extra}
         wanted = [name for name in names if name in known or name.endswith("_score")]
-        return lazy.select(pl.col(name).cast(pl.Enum(self.shard.words)) if name == "shard" else name for name in wanted)
+        coded = {"shard": pl.Enum(self.shard.words), "reason": pl.Categorical()}  # numbers instead of texts
+        return lazy.select(pl.col(name).cast(coded[name]) if name in coded else name for name in wanted)
 
     def _aligned(self, asset: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Row for row with raw/samples as stored; rows that the table lacks are null."""
@@ -352,19 +337,20 @@ class PoolRows:
         there = frame.with_columns(is_there=pl.lit(True))
         joined = self.places.join(there, on=_PLACE, how="left", maintain_order="left")
         return joined.with_columns(
-            pl.when(pl.col("is_there").is_null()).then(pl.lit("no_row")).otherwise(pl.col("reason")).alias("reason")
+            pl.when(pl.col("is_there").is_null())
+            .then(pl.lit("no_row"))
+            .otherwise(pl.col("reason").cast(pl.String))
+            .alias("reason")
         )
 
-    def _floats(self, column: pl.Series) -> np.ndarray:
-        return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()[self.order]
+
+_last: dict[str, tuple[_State, PoolRows]] = {}
 
 
-_last: dict[str, tuple[tuple[Any, ...], PoolRows]] = {}
-
-
-def _state_of(store: ShardStore) -> tuple[Any, ...]:
-    """Changes whenever a file of raw/samples does."""
-    paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
+def _state_of(store: ShardStore, asset: str) -> _State:
+    """Changes whenever a file of the table does."""
+    whole = store.table_path(asset)
+    paths = [whole] if whole.is_file() else [store.table_path(asset, shard) for shard in store.partitions(asset)]
     told = [(str(path), path.stat()) for path in paths]
     return tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in told)
 
@@ -387,17 +373,11 @@ STATES = ("kept", "dropped", "failed")
 KEPT, DROPPED, FAILED = range(3)
 
 
-def _row_order(high: np.ndarray, low: np.ndarray, shard: np.ndarray, source_row: np.ndarray) -> np.ndarray:
+def _row_order(stored: StoredRows) -> np.ndarray:
     """(N,) positions in ROW_ORDER. Ids are hashes, so the first half tells all but a few rows apart."""
-    order = argsort(high)
-    in_order = high[order]
-    is_tied = np.zeros(len(order), dtype=bool)
-    np.equal(in_order[1:], in_order[:-1], out=is_tied[1:])
-    is_tied[:-1] |= is_tied[1:]
-    tied = order[is_tied]
-    order[is_tied] = tied[np.lexsort((source_row[tied], shard[tied], low[tied], high[tied]))]
+    order = argsort(stored.uid_high)
+    near = np.flatnonzero(in_runs(stored.uid_high[order]))
+    tied = order[near]
+    keys = (stored.source_row, stored.shard, stored.uid_low, stored.uid_high)
+    order[near] = tied[np.lexsort([key[tied] for key in keys])]
     return order
-
-
-def _gathered(texts: Texts, order: np.ndarray) -> Texts:
-    return Texts(texts.codes[order], texts.words)

@@ -1,27 +1,68 @@
-"""Sorting of many numbers: by pieces that fit the cache, two at once."""
+"""Sorting and reordering of many numbers, with two cores."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-PIECES = 8
-THREADS = 2  # numpy sorts outside Python's lock
-SMALL = 200_000  # below, one plain sort is as quick
+THREADS = 2  # numpy sorts and gathers outside Python's lock
+SMALL = 200_000  # below, threads cost more than they bring
 
 
 def argsort(keys: np.ndarray) -> np.ndarray:
-    """(N,) numbers, no NaN → (N,) positions, smallest first; ties in any order, as numpy.argsort."""
-    if len(keys) < SMALL:
-        return np.argsort(keys)
-    sample = np.sort(keys[:: len(keys) // 4096])
-    limits = [sample[len(sample) * piece // PIECES] for piece in range(1, PIECES)]
+    """(N,) uint64, or float64 without NaN → (N,) positions, smallest first, equal keys in order of position.
 
-    def sorted_piece(piece: int) -> np.ndarray:
-        here = np.ones(len(keys), dtype=bool) if piece == 0 else keys >= limits[piece - 1]
-        if piece < PIECES - 1:
-            here &= keys < limits[piece]
-        at = np.flatnonzero(here)
-        return at[np.argsort(keys[at])]
+    Each key is sorted together with its position, both in one number: a fifth of the time of numpy.argsort. A key's
+    last bits, where there is no room for them, are looked at only in keys that agree in the others.
+    """
+    ordinal = _ordinals(keys)
+    place_bits = max(len(keys) - 1, 0).bit_length()
+    places = np.uint64((1 << place_bits) - 1)
+    packed = ordinal & ~places
+    packed |= np.arange(len(keys), dtype=np.uint64)
+    packed.sort()
+    order = (packed & places).view(np.int64)
+    if np.bitwise_or.reduce(ordinal) & places:
+        packed &= ~places
+        near = np.flatnonzero(in_runs(packed))
+        near = near[_in_mixed_runs(packed[near], ordinal[order[near]])]
+        tied = order[near]
+        order[near] = tied[np.lexsort((tied, ordinal[tied]))]
+    return order
 
-    with ThreadPoolExecutor(THREADS) as executor:
-        return np.concatenate(list(executor.map(sorted_piece, range(PIECES))))
+
+def _in_mixed_runs(first_bits: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """(M,) bool: in a run of equal `first_bits` whose `keys` differ."""
+    if not len(keys):
+        return np.zeros(0, dtype=bool)
+    starts = np.flatnonzero(np.append(True, first_bits[1:] != first_bits[:-1]))
+    is_mixed = np.minimum.reduceat(keys, starts) != np.maximum.reduceat(keys, starts)
+    return np.repeat(is_mixed, np.diff(starts, append=len(keys)))
+
+
+def _ordinals(keys: np.ndarray) -> np.ndarray:
+    """(N,) uint64 in the order of `keys`, as small as can be and then shifted to the first bits."""
+    if keys.dtype == np.float64:
+        ordinal = (keys + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0
+        negative = (ordinal.view(np.int64) >> 63).view(np.uint64)  # all bits set or none
+        ordinal ^= negative | np.uint64(1 << 63)
+    else:
+        ordinal = keys.astype(np.uint64)
+    if len(ordinal):
+        ordinal -= ordinal.min()
+        ordinal <<= np.uint64(64 - int(ordinal.max()).bit_length() & 63)
+    return ordinal
+
+
+def in_runs(ordered: np.ndarray) -> np.ndarray:
+    """(N,) sorted → (N,) bool: equal to a neighbour."""
+    is_tied = np.zeros(len(ordered), dtype=bool)
+    np.equal(ordered[1:], ordered[:-1], out=is_tied[1:])
+    is_tied[:-1] |= is_tied[1:]
+    return is_tied
+
+
+def gather(columns: Sequence[np.ndarray], order: np.ndarray) -> list[np.ndarray]:
+    """Each of `columns` (M,) in the given order (N,): `column[order]`."""
+    with ThreadPoolExecutor(THREADS if len(order) > SMALL else 1) as executor:
+        return list(executor.map(lambda column: column[order], columns))
