@@ -19,10 +19,8 @@ def _update(digest: _Hash, series: pl.Series) -> None:
     dtype = series.dtype
     digest.update(f"{dtype}|{len(series)}|".encode())
     has_nulls = series.null_count() > 0  # asking polars per column costs more than hashing it
-    mask = np.zeros(len(series), dtype=bool)
-    if has_nulls:
-        mask = series.to_arrow().is_null().to_numpy(zero_copy_only=False)
-    digest.update(np.packbits(mask).tobytes())
+    mask = series.is_null().to_numpy() if has_nulls else np.zeros(len(series), dtype=bool)
+    digest.update(np.packbits(mask).data)
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             digest.update(f"{field.name}:".encode())
@@ -35,11 +33,12 @@ def _update(digest: _Hash, series: pl.Series) -> None:
         digest.update(lengths.cast(pl.UInt64).to_numpy().tobytes())
         _update(digest, rows.filter(lengths > 0).explode())
     elif dtype in (pl.String, pl.Categorical, pl.Enum) or isinstance(dtype, pl.Decimal):
-        texts = series.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
-        texts = texts.fill_null("") if has_nulls else texts  # no bytes under nulls
+        strings = series.cast(pl.String)
+        strings = strings.fill_null("") if has_nulls else strings  # no bytes under nulls
+        texts = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
         _, ends, data = texts.buffers()
         offsets = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        digest.update(np.diff(offsets).astype(np.uint64).tobytes())
+        digest.update(np.diff(offsets).view(np.uint64).data)
         if len(offsets) and offsets[-1] > offsets[0]:
             digest.update(memoryview(data)[offsets[0] : offsets[-1]])
     elif dtype == pl.Binary:
@@ -49,10 +48,9 @@ def _update(digest: _Hash, series: pl.Series) -> None:
     elif dtype == pl.Boolean:
         digest.update(np.packbits(series.fill_null(False).to_numpy()).tobytes())
     elif dtype.is_float():
-        numbers = series.to_numpy().copy()
-        numbers[mask] = 0.0
+        numbers = (series.fill_null(0.0) if has_nulls else series).to_numpy() + 0.0  # -0.0 + 0.0 = 0.0
         numbers[np.isnan(numbers)] = np.nan  # one NaN for all payloads
-        digest.update((numbers + 0.0).tobytes())  # -0.0 + 0.0 = 0.0: equal numbers, equal hash
+        digest.update(numbers.data)
     elif dtype.is_integer() or dtype.is_temporal():
         physical = series.to_physical()
         digest.update((physical.fill_null(0) if has_nulls else physical).to_numpy().tobytes())
