@@ -37,7 +37,8 @@ from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 LEDGER = "filtered/ledger"
 FOOTER_KEY = "curation_ledger"
-ROW_GROUP_ROWS = 100_000  # a look-up by id reads one of them: about 5 MB
+ROW_GROUP_ROWS = 100_000  # a look-up by id searches the ids of one of them,
+PAGE_BYTES = 1 << 16  # and reads of its other columns only the page that holds the row
 
 #: Columns before those of the signals. Grain: one row per row of raw/samples, sorted by id, shard, source_row.
 LEDGER_SCHEMA: dict[str, Any] = {
@@ -163,6 +164,7 @@ def write_ledger(
             compression="zstd",
             compression_level=1,  # most of it is random: more effort gains two bytes in a hundred
             row_group_size=ROW_GROUP_ROWS,
+            data_page_size=PAGE_BYTES,
             metadata={FOOTER_KEY: json.dumps(footer, sort_keys=True)},
         )
     return judged
