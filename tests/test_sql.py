@@ -6,6 +6,8 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from curation_assets.flow import PoolContext, config_of, tables_of
 from curation_assets.numeric.fusion import weighted_fusion
@@ -233,6 +235,26 @@ def test_version_ignores_comments_and_white_space_only() -> None:
     assert model_of(spaced).code_version == version
     assert model_of(TEXT.replace("'kept' as", "'keep' as")).code_version != version
     assert model_of(TEXT.replace("value as quality", "value + 0 as quality")).code_version != version
+
+
+PAIRS = """-- Grain: one row per row of the table.
+-- test: unique shard source_row
+with final as (select shard, source_row from signals.icc)
+select * from final
+"""
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 4) | st.none()), max_size=6), st.booleans())
+def test_rows_are_sorted_and_repeats_found_in_any_order(
+    rows: list[tuple[str | None, int | None]], is_sorted: bool
+) -> None:
+    model = model_of(PAIRS)
+    there = pl.DataFrame(rows, schema={"shard": pl.String, "source_row": pl.Int64}, orient="row")
+    there = there.sort(there.columns) if is_sorted else there
+    repeats = sum(rows.count(row) > 1 for row in rows)
+    assert [result.failures for result in check_tests(model, there)] == [repeats]
+    found = run_model(model, connection_of({"signals.icc": there.with_columns(value=pl.lit(0.5))}))
+    assert found.equals(there.sort(there.columns))
 
 
 def test_header_tests_find_the_rows_that_break_them() -> None:
