@@ -14,6 +14,7 @@ from curation_assets.flow import PoolContext, Table, materialise_table, parallel
 from curation_assets.settings import Settings
 
 from .conftest import declare_tiny_pool
+from .lineage_pools import webdataset_pool
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
 
@@ -99,3 +100,16 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
     monkeypatch.undo()
     (report,) = run_pool(settings, "tiny", tables=["raw/registered_shards"])
     assert (report.reused, report.computed) == (1, 1)
+
+
+def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than most tables do; what it shows is in the report, too."""
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
+    monkeypatch.setattr(assets, "PICTURES_PER_RUN", 2)
+    run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
+    with dg.DagsterInstance.get() as instance:
+        told = instance.fetch_materializations(assets.asset_key("photos", "raw/samples"), limit=9).records
+    metadata = [one.asset_materialization.metadata for one in told if one.asset_materialization is not None]
+    assert [one["dagster/row_count"].value for one in metadata] == [4, 4, 4]
+    assert all("preview" in one for one in metadata)
+    assert sum("picture" in one for one in metadata) == 2

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of, warnings_of
 from curation_assets.flow.conservation import counts_by_state, success_violations, violations
@@ -20,6 +21,7 @@ from curation_assets.settings import Settings
 from curation_assets.stores.shard_store import Materialised
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
+PICTURES_PER_RUN = 8  # a table: drawing one takes ten times as long as fusing or judging its shard
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,15 @@ def _asset_of(
                 errors[shard] = f"{type(outcome).__name__}: {outcome}"
                 continue
             finished.append(outcome)
-            wrong = violations(ctx, table, shard)
+            frame = None if table.compute is None else ctx.store.read(table.name, shard)
+            wrong = violations(ctx, table, shard, frame)
             if wrong:
                 problems[shard or "pool"] = "; ".join(wrong)
-            too_many = success_violations(ctx, table, shard)
+            too_many = success_violations(ctx, table, shard, frame)
             if too_many:
                 failures[shard or "pool"] = "; ".join(too_many)
-            context.add_asset_metadata(_run_metadata(ctx, table, shard, outcome), partition_key=shard)
+            metadata = _run_metadata(ctx, table, outcome, frame, with_picture=len(finished) <= PICTURES_PER_RUN)
+            context.add_asset_metadata(metadata, partition_key=shard)
         if errors:
             raise dg.Failure(
                 f"{table.name}: {len(errors)} of {len(errors) + len(finished)} shards failed; finished shards are kept "
@@ -234,7 +238,9 @@ def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
     return metadata
 
 
-def _run_metadata(ctx: PoolContext, table: Table, shard: str | None, done: Materialised) -> dict[str, Any]:
+def _run_metadata(
+    ctx: PoolContext, table: Table, done: Materialised, frame: pl.DataFrame | None, *, with_picture: bool
+) -> dict[str, Any]:
     manifest = done.manifest
     metadata: dict[str, Any] = {
         "dagster/row_count": manifest.row_count,
@@ -244,14 +250,13 @@ def _run_metadata(ctx: PoolContext, table: Table, shard: str | None, done: Mater
         "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "models": dg.MetadataValue.json([str(model) for model in manifest.models]),
     }
-    if table.compute is None:
+    if frame is None:
         metadata["folder"] = dg.MetadataValue.path(str(ctx.store.folder_path(table.name)))
         return metadata
-    frame = ctx.store.read(table.name, shard)
     metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
-    metadata["dagster/uri"] = str(ctx.store.table_path(table.name, shard))
+    metadata["dagster/uri"] = str(ctx.store.table_path(table.name, manifest.partition))
     metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
-    picture = picture_of(table.name, frame)
+    picture = picture_of(table.name, frame) if with_picture else None
     if picture is not None:
         metadata["picture"] = dg.MetadataValue.md(f"![{table.name}]({picture})")
     return metadata

@@ -14,17 +14,17 @@ from curation_assets.stores.subsets import read_subset_npy
 TERMINAL_STATES = ("kept", "dropped", "failed")
 
 
-def violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
+def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None) -> list[str]:
     """What is wrong with the rows of a materialised table, one sentence each; empty when all is well.
 
     Checked: as many rows as the table it continues has, no sample twice, terminal states with a reason where one
-    is due, and no value missing without a reason.
+    is due, and no value missing without a reason. `frame`: the table, where it is read already.
     """
     if table.name == LEDGER:
         return _ledger_violations(ctx)
     if table.compute is None:
         return []
-    frame = ctx.store.read(table.name, shard)
+    frame = ctx.store.read(table.name, shard) if frame is None else frame
     found = [*_state_violations(frame), *_value_violations(frame)]
     expected = _expected_rows(ctx, table, shard)
     if expected is not None and frame.height != expected[1]:
@@ -70,11 +70,14 @@ def success_rate(frame: pl.DataFrame) -> float | None:
     return (at_stake.height - failed) / at_stake.height if at_stake.height else None
 
 
-def success_violations(ctx: PoolContext, table: Table, shard: str | None) -> list[str]:
-    """One sentence where too few rows of a table succeed; empty when enough do."""
+def success_violations(
+    ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None
+) -> list[str]:
+    """One sentence where too few rows of a table succeed; empty when enough do. `frame`: as for `violations`."""
     if table.compute is None or table.stage not in ("raw", "teachers", "signals"):
         return []
-    rate, floor = success_rate(ctx.store.read(table.name, shard)), min_success_rate(ctx)
+    rate = success_rate(ctx.store.read(table.name, shard) if frame is None else frame)
+    floor = min_success_rate(ctx)
     if rate is None or rate >= floor:
         return []
     return [
