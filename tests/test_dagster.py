@@ -1,20 +1,25 @@
 """Dagster wiring: the graph as a snapshot, the shard sensor, the scheduled backfill, one bad shard among good ones."""
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
 from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
-from curation_assets.defs.launch import run_pool
+from curation_assets.defs.launch import RunFailedError, run_pool
 from curation_assets.flow import PoolContext, Table, materialise_table, parallel
-from curation_assets.settings import Settings
+from curation_assets.pools import add_pool
+from curation_assets.settings import Settings, load_settings
+from curation_assets.stores.shard_store import CorruptTableError
 
 from .conftest import declare_tiny_pool
-from .lineage_pools import webdataset_pool
+from .lineage_pools import jpeg, webdataset_pool, write_tar
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
 
@@ -93,7 +98,9 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(parallel, "materialise_table", sometimes)
-    with pytest.raises(Exception, match="1 of 2 shards failed"):
+    with pytest.raises(
+        RunFailedError, match=r"^raw/registered_shards of shard tiny-000001: disk on fire\nNothing that"
+    ):
         run_pool(settings, "tiny", tables=["raw/registered_shards"])
     ctx = PoolContext.open(settings, "tiny")
     assert ctx.store.partitions("raw/registered_shards") == ["tiny-000000"]
@@ -113,3 +120,52 @@ def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypat
     assert [one["dagster/row_count"].value for one in metadata] == [4, 4, 4]
     assert all("preview" in one for one in metadata)
     assert sum("picture" in one for one in metadata) == 2
+
+
+def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> None:
+    """One shard of broken pictures beside a good one."""
+    for shard in range(2):
+        rows = [
+            (f"{n:06d}", "http://a.example/1.jpg", f"thing {n}", b"no jpeg" if shard else jpeg(n)) for n in range(4)
+        ]
+        write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "photos", tmp_path / "tars", options={"min_success_rate": 0.25})
+    tables = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/duplicates"]
+    for _ in range(2):  # what is stored is up to date the second time, and still not good
+        with pytest.raises(RunFailedError, match=r"^raw/samples of shard photos-000001: only 0.0% of the"):
+            run_pool(settings, "photos", tables=tables)
+    run_pool(settings, "photos", tables=tables[:3], shards=["photos-000000"])
+    with pytest.raises(RunFailedError, match="photos-000001"):
+        run_pool(settings, "photos", tables=tables)
+    store = PoolContext.open(settings, "photos").store
+    assert list(store.blocked("raw/samples")) == ["photos-000001"]
+    assert store.manifest("filtered/duplicates") is None
+    declaration = settings.pools_root / "photos.yaml"
+    declaration.write_text(declaration.read_text().replace("min_success_rate: 0.25", "min_success_rate: 0.0"))
+    reports = {report.table: report for report in run_pool(settings, "photos", tables=tables)}
+    assert (reports["raw/samples"].reused, reports["filtered/duplicates"].computed) == (2, 1)
+    assert store.blocked("raw/samples") == {}
+    assert {report.computed for report in run_pool(settings, "photos", tables=tables)} == {0}
+
+
+def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(error: Exception) -> Callable[..., object]:
+        def materialise(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+            raise error
+
+        return materialise
+
+    call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
+    monkeypatch.setattr(parallel, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
+    told = CliRunner().invoke(app, call)
+    assert told.exit_code == 1
+    assert isinstance(told.exception, SystemExit)
+    assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in told.stderr
+    assert "Traceback" not in told.stderr
+    monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
+    told = CliRunner().invoke(app, call)
+    assert isinstance(told.exception, dg.Failure)
+    assert isinstance(told.exception.__cause__, ZeroDivisionError)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from curation_assets.engines.addresses import ModelUnavailableError
+from curation_assets.expected_errors import EXPECTED_ERRORS
 from curation_assets.settings import Settings, load_settings
 
 #: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
@@ -34,7 +34,8 @@ def settings_from(home: Path | None, profile: str | None = None) -> Settings:
 
 
 def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Show expected errors (bad values, absent files or models) as a sentence, exit 1; a bug keeps its traceback."""
+    """Show expected errors (bad values, absent files or models, damaged tables) as a sentence, exit 1; a bug keeps its
+    traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -43,7 +44,7 @@ def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
         except KeyboardInterrupt:
             error_console.print("stopped; finished tables and shards are kept, the same command goes on from here")
             raise typer.Exit(130) from None
-        except (ValueError, OSError, ModelUnavailableError) as error:
+        except EXPECTED_ERRORS as error:
             error_console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
             raise typer.Exit(1) from error
 

@@ -18,7 +18,7 @@ from curation_assets.flow.parallel import Outcome, materialise_model, materialis
 from curation_assets.progress import LogLines, ProgressReporter
 from curation_assets.reporting.pictures import picture_of, preview_of
 from curation_assets.settings import Settings
-from curation_assets.stores.shard_store import Materialised
+from curation_assets.stores.shard_store import WHOLE, Materialised
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
 PICTURES_PER_RUN = 8  # a table: drawing one takes ten times as long as fusing or judging its shard
@@ -30,6 +30,7 @@ class Observer:
 
     progress: ProgressReporter | None = None
     table_done: Callable[[TableReport], None] = lambda report: None
+    problem: Callable[[str, Exception | None], None] = lambda sentence, error: None  # what makes the run fail
 
 
 def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
@@ -96,32 +97,35 @@ def _asset_of(
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
         problems: dict[str, str] = {}
         failures: dict[str, str] = {}
-        errors: dict[str, str] = {}
+        errors: dict[str, Exception] = {}
         finished: list[Materialised] = []
         for shard, outcome in _outcomes(ctx, table, sorted(context.partition_keys) if is_sharded else None, tables):
             if isinstance(outcome, Exception):
                 # One bad shard harms no neighbour: the others go on, and the run fails at the end by name.
+                observer.problem(f"{table.name}{of_shard(shard)}: {outcome}", outcome)
                 if shard is None:
                     raise outcome
                 context.log.error(f"{table.name} of {shard} failed", exc_info=outcome)
-                errors[shard] = f"{type(outcome).__name__}: {outcome}"
+                errors[shard] = outcome
                 continue
             finished.append(outcome)
             frame = None if table.compute is None else ctx.store.read(table.name, shard)
             wrong = violations(ctx, table, shard, frame)
-            if wrong:
-                problems[shard or "pool"] = "; ".join(wrong)
             too_many = success_violations(ctx, table, shard, frame)
-            if too_many:
-                failures[shard or "pool"] = "; ".join(too_many)
+            ctx.store.set_blocked(table.name, shard, [*wrong, *too_many])
+            for found, said in ((problems, wrong), (failures, too_many)):
+                if said:
+                    found[shard or WHOLE] = "; ".join(said)
+                    observer.problem(f"{table.name}{of_shard(shard)}: {found[shard or WHOLE]}", None)
             metadata = _run_metadata(ctx, table, outcome, frame, with_picture=len(finished) <= PICTURES_PER_RUN)
             context.add_asset_metadata(metadata, partition_key=shard)
         if errors:
+            told = {one: f"{type(error).__name__}: {error}" for one, error in errors.items()}
             raise dg.Failure(
                 f"{table.name}: {len(errors)} of {len(errors) + len(finished)} shards failed; finished shards are kept "
-                f"and a retry computes only the rest. First: {next(iter(errors.values()))}",
-                metadata=errors,
-            )
+                f"and a retry computes only the rest. First: {next(iter(told.values()))}",
+                metadata=told,
+            ) from next(iter(errors.values()))
         observer.table_done(
             TableReport(
                 table=table.name,
@@ -152,6 +156,11 @@ def _asset_of(
         )
 
     return table_asset
+
+
+def of_shard(shard: str | None) -> str:
+    """' of shard …', or nothing for a whole-pool table."""
+    return "" if shard is None else f" of shard {shard}"
 
 
 def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -198,7 +207,7 @@ def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
 def _further_checks(ctx: PoolContext, table: Table, shards: list[str | None]) -> Iterator[dg.AssetCheckResult]:
     """The table's own checks, which warn."""
     for check in table.checks:
-        found = {shard or "pool": "; ".join(wrong) for shard in shards if (wrong := check.violations(ctx, shard))}
+        found = {shard or WHOLE: "; ".join(wrong) for shard in shards if (wrong := check.violations(ctx, shard))}
         yield dg.AssetCheckResult(
             check_name=check.name, passed=not found, severity=dg.AssetCheckSeverity.WARN, metadata=dict(found)
         )

@@ -9,14 +9,30 @@ from pathlib import Path
 import dagster as dg
 
 from curation_assets.defs import assets
+from curation_assets.expected_errors import EXPECTED_ERRORS
 from curation_assets.flow import PoolContext, Table, TableReport, is_up_to_date, tables_of
 from curation_assets.flow.parallel import warm_up
 from curation_assets.lineage.index import refresh_index
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings, check_shard_key
+from curation_assets.stores.shard_store import WHOLE
 
 INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"
+SHOWN_PROBLEMS = 10  # of a failed run, one per shard
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+class RunFailedError(ValueError):
+    """A table could not be made, or one of its blocking checks failed. What is finished is kept."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        more = f"\nand {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
+        super().__init__(
+            "\n".join(problems[:SHOWN_PROBLEMS])
+            + more
+            + "\nNothing that needs it was computed; what is finished is kept, and the same command goes on from here."
+        )
 
 
 def prepare_instance(settings: Settings) -> dg.DagsterInstance:
@@ -45,7 +61,8 @@ def run_pool(
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
     What is up to date and known to the instance is reported without a run.
-    Raises dagster.DagsterExecutionStepExecutionError with the failing table; a second call resumes.
+    Raises RunFailedError, which says what a person can do something about; of a bug, what Dagster raises. A second
+    call resumes.
     """
     instance = prepare_instance(settings)
     ctx = PoolContext.open(settings, pool_name)
@@ -62,7 +79,8 @@ def run_pool(
         reports.append(report)
         on_table(report)
 
-    observer = assets.Observer(progress, table_done)
+    problems: list[tuple[str, Exception | None]] = []
+    observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
     for phase in phases(list(declared.values()), tables):
         settled = _settled(ctx, phase, keys, declared, instance)
@@ -72,7 +90,12 @@ def run_pool(
         if waiting:
             if roles:
                 warm_up(settings, roles)
-            _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+            try:
+                _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+            except Exception as error:
+                if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
+                    raise
+                raise RunFailedError([sentence for sentence, _ in problems]) from error
     refresh_index(ctx.store, declared)  # what `curate plan` asks
     return reports
 
@@ -84,7 +107,8 @@ def _settled(
     declared: Mapping[str, Table],
     instance: dg.DagsterInstance,
 ) -> set[str]:
-    """Names of the phase's tables that need no run: up to date, inputs too, and materialised in this instance."""
+    """Names of the phase's tables that need no run: up to date, inputs too, materialised in this instance, and no
+    blocking check failed when they were."""
     settled: set[str] = set()
     names = {table.name for table in phase}
     for table in phase:  # inputs first
@@ -96,6 +120,7 @@ def _settled(
         else:
             is_known = instance.get_latest_materialization_event(key) is not None
         parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
+        is_known = is_known and ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
         if is_known and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
             settled.add(table.name)
     return settled
@@ -138,7 +163,7 @@ def _run_phase(
         definitions,
         selection=[assets.asset_key(pool_name, table.name) for table in phase],
         instance=instance,
-        run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},  # the observer shows progress
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells what matters
         resources=assets.observer_resource(observer),
         tags={RANGE_START: keys[0], RANGE_END: keys[-1]} if phase[0].grain == "shard" else {},
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 SAMPLE_ID = re.compile(r"[0-9a-f]{32}")
+_HEX_DIGITS = re.compile(r"[0-9a-f]*")
 
 #: DataComp's subset dtype: high and low 64 bits of the id (METHODS §3.3).
 UID_DTYPE = np.dtype("<u8,<u8")
@@ -77,10 +78,13 @@ def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
 
     Sorting must be unsigned: ffff… comes last. Raises ValueError naming the first malformed id.
     """
-    for sample_id in sample_ids:
-        if not is_sample_id(sample_id):
-            raise ValueError(f"sample_id must be 32 lower-case hex digits, got {sample_id!r}")
-    words = np.frombuffer(bytes.fromhex("".join(sample_ids)), dtype=">u8").reshape(-1, 2)  # (N, 2)
+    texts = [one for one in sample_ids if isinstance(one, str)]
+    letters = "".join(texts)
+    is_all_good = len(texts) == len(sample_ids) and set(map(len, texts)) <= {32} and _HEX_DIGITS.fullmatch(letters)
+    if not is_all_good:
+        wrong = next(one for one in sample_ids if not is_sample_id(one))
+        raise ValueError(f"sample_id must be 32 lower-case hex digits, got {wrong!r}")
+    words = np.frombuffer(bytes.fromhex(letters), dtype=">u8").reshape(-1, 2)  # (N, 2)
     packed = np.empty(len(words), dtype=UID_DTYPE)
     packed["f0"], packed["f1"] = words[:, 0], words[:, 1]
     return packed[np.lexsort((packed["f1"], packed["f0"]))]

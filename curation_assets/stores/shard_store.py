@@ -11,6 +11,7 @@ for people and other tools. Any number of processes may write different tables o
 """
 
 import functools
+import json
 import os
 import re
 import time
@@ -39,6 +40,8 @@ from curation_assets.stores.manifest import InputVersion, Manifest, model_record
 DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"
 FOOTER_KEY = "curation_manifest"
+BLOCKED = "blocked"  # folder of the failed blocking checks
+WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
@@ -109,11 +112,26 @@ class ShardStore:
     def unfinished_path(self, asset: str, partition: str | None = None) -> Path:
         """Folder for what a long computation of a table saves on its way; gone when the table is written."""
         folder = self.asset_path(asset)
-        return folder.with_name(f".{folder.name}.unfinished") / (partition or "pool")
+        return folder.with_name(f".{folder.name}.unfinished") / (partition or WHOLE)
 
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""
         return sorted(p.parent.name.removeprefix("shard=") for p in self.asset_path(asset).glob(f"shard=*/{DATA_FILE}"))
+
+    # -- blocking checks --------------------------------------------------------------------------------------------
+
+    def set_blocked(self, asset: str, partition: str | None, sentences: Sequence[str]) -> None:
+        """Remember which blocking checks of a table fail, in words; none: that all hold."""
+        path = self.root / BLOCKED / asset / f"{partition or WHOLE}.json"
+        if sentences:
+            write_text_atomically(path, json.dumps(list(sentences), ensure_ascii=False))
+        else:
+            remove_path(path)
+
+    def blocked(self, asset: str) -> dict[str, list[str]]:
+        """Shard (or 'pool' for a whole-pool table) → what its blocking checks said when it was last materialised."""
+        paths = sorted((self.root / BLOCKED / asset).glob("*.json"))
+        return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
     # -- reading --------------------------------------------------------------------------------------------------
 

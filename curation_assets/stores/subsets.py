@@ -1,6 +1,5 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,9 +32,9 @@ def read_subset_npy(path: Path) -> list[str]:
 
 def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
     """The same subset as a table. Grain: one row per sample, sorted; columns sample_id, multiplicity (≥ 1)."""
-    counted = sorted(Counter(sample_ids).items())
-    frame = pl.DataFrame(counted, schema={"sample_id": pl.String, "multiplicity": pl.Int64}, orient="row")
-    pack_uids(frame["sample_id"].to_list())  # refuses malformed ids
+    pack_uids(sample_ids)  # refuses malformed ids
+    ids = pl.DataFrame({"sample_id": sample_ids}, schema={"sample_id": pl.String})
+    frame = ids.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity")).sort("sample_id")
     with replacing(path) as temporary:
         frame.write_parquet(temporary, compression="zstd")
     return frame.height
