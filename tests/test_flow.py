@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
-from curation_assets.defs.launch import phases
+from curation_assets.cli import app
+from curation_assets.defs.launch import phases, run_pool
 from curation_assets.flow import PoolContext, Table, _sorted_by_inputs, materialise_table, tables_of
 from curation_assets.flow.conservation import min_success_rate, success_rate, success_violations, violations
+from curation_assets.flow.removed_shards import gone_shards, remove_shards
 from curation_assets.lineage.ledger import ledger_path
 from curation_assets.pools import add_world_pool
 from curation_assets.settings import Settings, load_settings
@@ -172,3 +176,46 @@ def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
     footer = pl.read_parquet_metadata(path)["curation_ledger"]
     pl.read_parquet(path)[1:].write_parquet(path, metadata={"curation_ledger": footer})
     assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")
+
+
+def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_same_tables(tmp_path: Path) -> None:
+    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    tables = tables_of(ready)
+    ledger, subsets = tables["filtered/ledger"], tables["filtered/subsets"]
+    assert violations(ready, subsets, None) == []
+    npy = ready.store.folder_path("filtered/subsets") / "icc.npy"
+    np.save(npy, np.repeat(np.load(npy), 2))
+    for table in (ledger, subsets):
+        assert violations(ready, table, None) == ["ledger of icc keeps 6 rows, its npy 12"]
+    # With fewer samples the ledger may be made before the subsets: those are then still of the tables before.
+    for table in tables.values():
+        if table.grain == "shard":
+            ready.store.remove(table.name, "photos-000001")
+    for name in ("filtered/duplicates", "filtered/ledger"):
+        materialise_table(ready, tables[name], tables=tables)
+    assert violations(ready, ledger, None) == []
+    materialise_table(ready, subsets, tables=tables)
+    assert violations(ready, subsets, None) == []
+
+
+def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=6)
+    raw = ["raw/registered_shards", "raw/downloads", "raw/samples"]
+    tables = [*raw, "filtered/duplicates", "filtered/random_cut", "filtered/random"]
+    run_pool(settings, "photos", tables=tables)
+    ctx = PoolContext.open(settings, "photos")
+    before = ctx.store.scan("filtered/random").collect()
+    assert gone_shards(ctx) == []
+    (tmp_path / "tars" / "000002.tar").unlink()
+    run_pool(settings, "photos", tables=tables)
+    assert gone_shards(ctx) == ["photos-000002"]
+    assert ctx.store.scan("filtered/random").collect().equals(before)
+    with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000002\."):
+        remove_shards(ctx, ["photos-000000", "photos-000002"])
+    told = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000002", "--home", str(settings.home)])
+    assert told.exit_code == 0, told.output
+    assert "4 tables of 1 shards removed" in told.stdout
+    assert not list(settings.work("photos").rglob("*000002*"))
+    reports = run_pool(settings, "photos", tables=tables)
+    assert {report.table for report in reports if report.computed} == {"filtered/duplicates"}
+    assert ctx.store.scan("filtered/random").collect().equals(before.filter(pl.col("shard") != "photos-000002"))

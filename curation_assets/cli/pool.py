@@ -7,6 +7,8 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.flow import PoolContext
+from curation_assets.flow.removed_shards import remove_shards
 from curation_assets.pools import add_pool, discover_shards, list_pools, load_pool
 
 app = typer.Typer(help="Declare and list pools.", no_args_is_help=True)
@@ -45,3 +47,25 @@ def list_all(home: HomeOption = None) -> None:
         pool = load_pool(settings, name)
         table.add_row(name, pool.kind, str(len(discover_shards(pool, settings))), pool.source or "planted")
     console.print(table)
+
+
+@app.command("remove-shard")
+@errors_as_sentences
+def remove_shard(
+    name: Annotated[str, typer.Argument(help="A declared pool.")],
+    shards: Annotated[list[str], typer.Argument(help="Shards whose source is gone; `curate run` names them.")],
+    home: HomeOption = None,
+) -> None:
+    """Delete all tables of shards that the pool's source no longer has. No other sample's verdict changes."""
+    from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
+
+    settings = settings_from(home)
+    count = remove_shards(PoolContext.open(settings, name), shards)
+    with prepare_instance(settings) as instance:
+        for shard in shards:
+            instance.delete_dynamic_partition(name, shard)
+    console.print(f"{count} tables of {len(shards)} shards removed.", highlight=False)
+    console.print(
+        f"Next: curate run {name} (subsets and ledgers; cuts stay as they are until curate recut {name})",
+        highlight=False,
+    )

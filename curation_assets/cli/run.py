@@ -16,6 +16,7 @@ from curation_assets.cli.common import HomeOption, ProfileOption, console, error
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.flow import PoolContext, TableReport, tables_of, warnings_of
 from curation_assets.flow.filtered import cut_of, policies_of
+from curation_assets.flow.removed_shards import gone_shards
 from curation_assets.pools import add_world_pool, list_pools
 from curation_assets.progress import reporter_for
 from curation_assets.settings import Settings
@@ -81,6 +82,7 @@ def _run_and_show(
     _show_stages(reports)
     ctx = PoolContext.open(settings, pool)
     _show_warnings(ctx)
+    _show_gone_shards(ctx)
     _show_policies(ctx)
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
     console.print(f"\nDone in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).", highlight=False)
@@ -124,6 +126,18 @@ def _show_warnings(ctx: PoolContext) -> None:
         if ctx.store.manifest(table.name) is not None:
             for said in warnings_of(ctx, table):
                 console.print(f"[yellow]warning[/] {table.name}: {said}", highlight=False, soft_wrap=True)
+
+
+def _show_gone_shards(ctx: PoolContext) -> None:
+    gone = gone_shards(ctx)
+    if gone:
+        console.print(
+            f"[yellow]warning[/] the source no longer has {len(gone)} stored shards: {', '.join(gone[:5])}"
+            f"{' …' if len(gone) > 5 else ''}. They count as before; `curate pool remove-shard {ctx.pool.name} SHARD` "
+            "takes them out",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _show_policies(ctx: PoolContext) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 from curation_assets.flow import PoolContext, Table
 from curation_assets.lineage.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
 
+SUBSETS = "filtered/subsets"
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
 TERMINAL_STATES = ("kept", "dropped", "failed")
 
@@ -22,7 +23,9 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     is due, and no value missing without a reason. `frame`: the table, where it is read already.
     """
     if table.name == LEDGER:
-        return _ledger_violations(ctx)
+        return [*_ledger_violations(ctx), *_subset_violations(ctx)]
+    if table.name == SUBSETS:
+        return _subset_violations(ctx)
     if table.compute is None:
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
@@ -88,7 +91,7 @@ def success_violations(
 
 
 def _ledger_violations(ctx: PoolContext) -> list[str]:
-    """Every ledger has every row of raw/samples once, in a terminal state, and keeps what the subset's npy holds."""
+    """Every ledger has every row of raw/samples once, in a terminal state."""
     shard = pl.col("shard").cast(pl.Enum(ctx.store.partitions("raw/samples")), strict=False)  # codes, no texts
     places = _sorted_places(ctx.store.scan("raw/samples").select(shard, "source_row").collect())
     found = []
@@ -100,10 +103,28 @@ def _ledger_violations(ctx: PoolContext) -> list[str]:
             lost = len(np.setdiff1d(places, told))
             found.append(f"ledger of {name}: {len(told)} rows for {len(places)} samples, {lost} samples have none")
         found += [f"ledger of {name}: {one}" for one in _state_violations(frame)]
-        npy = ctx.store.folder_path("filtered/subsets") / f"{name}.npy"
+    return found
+
+
+def _subset_violations(ctx: PoolContext) -> list[str]:
+    """No npy holds more than its ledger keeps (less, where samples were denied), once both are made of the same tables.
+
+    After a change one of the two is made first: the other is still of the tables before.
+    """
+    ledgers, subsets = ctx.store.manifest(LEDGER), ctx.store.manifest(SUBSETS)
+    if ledgers is None or subsets is None:
+        return []
+    read = {(one.asset, one.partition): one.content_sha256 for one in subsets.inputs}
+    assets = {asset for asset, _ in read}
+    if read != {(one.asset, one.partition): one.content_sha256 for one in ledgers.inputs if one.asset in assets}:
+        return []
+    found = []
+    for name in ledger_policies(ctx.store):
+        npy = ctx.store.folder_path(SUBSETS) / f"{name}.npy"
         chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False)) if npy.is_file() else 0
-        if chosen > int(ledger.is_kept.sum()):
-            found.append(f"ledger of {name} keeps {int(ledger.is_kept.sum())} rows, its npy {chosen}")
+        kept = int(read_ledger(ledger_path(ctx.store, name), ["verdict"]).is_kept.sum())
+        if chosen > kept:
+            found.append(f"ledger of {name} keeps {kept} rows, its npy {chosen}")
     return found
 
 
