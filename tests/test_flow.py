@@ -17,7 +17,7 @@ from curation_assets.pools import add_world_pool
 from curation_assets.settings import Settings, load_settings
 from curation_assets.stages import BackwardsReadError, check_reads_forward
 
-from .lineage_pools import bring_up_to_date, webdataset_pool
+from .lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 
 
 def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Table:
@@ -200,22 +200,38 @@ def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_
 
 def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=3, per_shard=6)
+    declaration = settings.pools_root / "photos.yaml"
+    declaration.write_text(declaration.read_text().replace("options:\n", "options:\n  policies: [random]\n"))
     raw = ["raw/registered_shards", "raw/downloads", "raw/samples"]
-    tables = [*raw, "filtered/duplicates", "filtered/random_cut", "filtered/random"]
+    verdicts = ["filtered/duplicates", "filtered/random_cut", "filtered/random"]
+    tables = [*raw, *verdicts, "filtered/ledger", "filtered/overlaps", "filtered/subsets"]
     run_pool(settings, "photos", tables=tables)
     ctx = PoolContext.open(settings, "photos")
     before = ctx.store.scan("filtered/random").collect()
     assert gone_shards(ctx) == []
-    (tmp_path / "tars" / "000002.tar").unlink()
+    (tmp_path / "tars" / "000001.tar").unlink()
     run_pool(settings, "photos", tables=tables)
-    assert gone_shards(ctx) == ["photos-000002"]
+    assert gone_shards(ctx) == ["photos-000001"]
     assert ctx.store.scan("filtered/random").collect().equals(before)
-    with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000002\."):
-        remove_shards(ctx, ["photos-000000", "photos-000002"])
-    told = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000002", "--home", str(settings.home)])
+
+    # It is judged by a new cut as the others are, and is in nobody's way when a shard comes.
+    declaration.write_text(declaration.read_text().replace("fraction: 0.25", "fraction: 0.5"))
+    rows = [(f"{n:06d}", f"http://a.example/{n}.jpg", f"late thing {n}", jpeg(n)) for n in range(100, 106)]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    run_pool(settings, "photos", tables=tables)
+    halved = ctx.store.scan("filtered/random").collect()
+    kept = halved.filter(pl.col("verdict") == "kept").group_by("shard").len().sort("shard")
+    assert kept["shard"].to_list() == [f"photos-{number:06d}" for number in range(4)]
+    assert kept["len"].sum() == 11  # of 22 that raw kept
+
+    with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000001\."):
+        remove_shards(ctx, ["photos-000000", "photos-000001"])
+    told = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000001", "--home", str(settings.home)])
     assert told.exit_code == 0, told.output
     assert "4 tables of 1 shards removed" in told.stdout
-    assert not list(settings.work("photos").rglob("*000002*"))
+    assert not list(settings.work("photos").rglob("*000001*"))
     reports = run_pool(settings, "photos", tables=tables)
-    assert {report.table for report in reports if report.computed} == {"filtered/duplicates"}
-    assert ctx.store.scan("filtered/random").collect().equals(before.filter(pl.col("shard") != "photos-000002"))
+    assert {report.table for report in reports if report.computed}.isdisjoint({*raw, *verdicts[1:]})
+    assert ctx.store.scan("filtered/random").collect().equals(halved.filter(pl.col("shard") != "photos-000001"))
+    subset = np.load(ctx.store.folder_path("filtered/subsets") / "random.npy")
+    assert len(subset) == kept.filter(pl.col("shard") != "photos-000001")["len"].sum()

@@ -3,7 +3,7 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -12,12 +12,14 @@ from curation_assets.defs import assets
 from curation_assets.expected_errors import EXPECTED_ERRORS
 from curation_assets.flow import PoolContext, Table, TableReport, is_up_to_date, tables_of
 from curation_assets.flow.parallel import warm_up
+from curation_assets.flow.removed_shards import gone_shards
 from curation_assets.lineage.index import refresh_index
 from curation_assets.progress import ProgressReporter
 from curation_assets.settings import Settings, check_shard_key
 from curation_assets.stores.shard_store import WHOLE
 
 INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"
+JUDGING = ("fused", "filtered")  # stages that need nothing of the source
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -82,16 +84,21 @@ def run_pool(
     problems: list[tuple[str, Exception | None]] = []
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
+    gone = gone_shards(ctx) if shards is None else []  # they count: where a cut changes, they are judged by it
     for phase in phases(list(declared.values()), tables):
-        settled = _settled(ctx, phase, keys, declared, instance)
+        keys_of = {table.name: sorted([*keys, *gone]) if table.stage in JUDGING else keys for table in phase}
+        settled = _settled(ctx, phase, keys_of, declared, instance)
         for table in (table for table in phase if table.name in settled):
-            table_done(_report_of_settled(ctx, table, keys))
+            table_done(_report_of_settled(ctx, table, keys_of[table.name]))
         waiting = [table for table in phase if table.name not in settled]
         if waiting:
             if roles:
                 warm_up(settings, roles)
             try:
                 _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+                judging = [table for table in waiting if table.stage in JUDGING and table.grain == "shard"]
+                if judging and gone:
+                    _run_phase(pool_name, judging, gone, definitions, instance, observer)
             except Exception as error:
                 if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
                     raise
@@ -103,7 +110,7 @@ def run_pool(
 def _settled(
     ctx: PoolContext,
     phase: Sequence[Table],
-    keys: Sequence[str],
+    keys_of: Mapping[str, Sequence[str]],
     declared: Mapping[str, Table],
     instance: dg.DagsterInstance,
 ) -> set[str]:
@@ -115,6 +122,7 @@ def _settled(
         if any(name in names and name not in settled for name in table.inputs):
             continue
         key = assets.asset_key(ctx.pool.name, table.name)
+        keys = keys_of[table.name]
         if table.grain == "shard":
             is_known = instance.get_materialized_partitions(key).issuperset(keys)
         else:
@@ -159,11 +167,27 @@ def _run_phase(
     instance: dg.DagsterInstance,
     observer: assets.Observer,
 ) -> None:
-    dg.materialize(
-        definitions,
-        selection=[assets.asset_key(pool_name, table.name) for table in phase],
-        instance=instance,
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells what matters
-        resources=assets.observer_resource(observer),
-        tags={RANGE_START: keys[0], RANGE_END: keys[-1]} if phase[0].grain == "shard" else {},
-    )
+    selection = [assets.asset_key(pool_name, table.name) for table in phase]
+    runs: Sequence[Mapping[str, str]] = [{}]
+    if phase[0].grain == "shard":
+        known = instance.get_dynamic_partitions(pool_name)
+        runs = [{RANGE_START: first, RANGE_END: last} for first, last in _ranges(known, keys)]
+    for tags in runs:
+        dg.materialize(
+            definitions,
+            selection=selection,
+            instance=instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells
+            resources=assets.observer_resource(observer),
+            tags=dict(tags),
+        )
+
+
+def _ranges(known: Sequence[str], keys: Collection[str]) -> list[tuple[str, str]]:
+    """First and last of each stretch of `known` that consists of `keys` alone: Dagster runs whole stretches."""
+    ranges = []
+    for is_wanted, group in itertools.groupby(known, lambda key: key in keys):
+        stretch = list(group)
+        if is_wanted:
+            ranges.append((stretch[0], stretch[-1]))
+    return ranges

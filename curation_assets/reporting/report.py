@@ -233,8 +233,11 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
     load_image = ctx.image_loader()
     cards = []
     for row in rows.to_dicts():
-        picture = thumbnail(load_image(row)) if row.get("member") else None
         note = "" if row.get("value") is None else f"{row['value']:.3f}"
+        try:
+            picture = thumbnail(load_image(row)) if row.get("member") else None
+        except FileNotFoundError:  # the owner's tar; `curate run` names shards whose source is gone
+            picture, note = None, f"{note} (its tar is gone)".strip()
         cards.append(Card(picture, row["caption"] or "", note))
     return cards
 
