@@ -110,7 +110,7 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
 
 
 def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than most tables do; what it shows is in the report, too."""
+    """Drawing takes longer than most tables do."""
     settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
     monkeypatch.setattr(assets, "PICTURES_PER_RUN", 2)
     run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
@@ -169,3 +169,20 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
     told = CliRunner().invoke(app, call)
     assert isinstance(told.exception, dg.Failure)
     assert isinstance(told.exception.__cause__, ZeroDivisionError)
+
+
+def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
+    run_pool(settings, "photos", tables=["raw/registered_shards"])
+
+    def sometimes(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+        if table.name == "raw/downloads" and shard == "photos-000000":
+            raise OSError("disk on fire")
+        return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
+    with pytest.raises(RunFailedError, match=r"^raw/downloads of shard photos-000000: disk on fire"):
+        run_pool(settings, "photos", tables=["raw/downloads"], shards=["photos-000000", "photos-000002"])
+    assert PoolContext.open(settings, "photos").store.partitions("raw/downloads") == ["photos-000002"]

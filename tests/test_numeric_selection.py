@@ -164,6 +164,12 @@ def test_argsort_of_any_unsigned(values: list[int]) -> None:
     assert np.array_equal(argsort(keys), np.argsort(keys, kind="stable"))
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float32])
+def test_argsort_refuses_other_numbers(kind: type) -> None:
+    with pytest.raises(TypeError, match="expected uint64 or float64"):
+        argsort(np.array([-1, 1], dtype=kind))
+
+
 @pytest.mark.parametrize("size", [0, 5, 200_001])
 def test_gather_is_indexing(size: int) -> None:
     order = np.random.default_rng(0).permutation(size)

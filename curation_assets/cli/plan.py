@@ -14,7 +14,6 @@ from curation_assets.cli.common import HomeOption, ProfileOption, console, error
 from curation_assets.cli.diff import prefilters_of
 from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.filtered import policies_of
-from curation_assets.flow.removed_shards import gone_shards
 from curation_assets.lineage.diff import find_policy, what_if
 from curation_assets.lineage.index import Index, refresh_index
 from curation_assets.lineage.planning import (
@@ -81,8 +80,8 @@ def plan(
         facts = with_policy(facts, changed)
     elif any(one is not None for one in (fraction, threshold, rank_by)) or prefilter:
         raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
-    there = sorted({*ctx.shards(), *gone_shards(ctx)})  # those whose source is gone count until they are removed
-    shards = _shards(there, pool, add_shards, remove_shard or [])
+    there = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard whose source is gone counts until removed
+    shards = _shards(sorted(there), pool, add_shards, remove_shard or [])
     found = make_plan(facts, Index.read(ctx.store.root / "index", shards))
     flips = verdict_flips(ctx, found, policies)
     told = {

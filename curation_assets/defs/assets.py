@@ -18,7 +18,7 @@ from curation_assets.flow.parallel import Outcome, materialise_model, materialis
 from curation_assets.progress import LogLines, ProgressReporter
 from curation_assets.reporting.pictures import picture_of, preview_of
 from curation_assets.settings import Settings
-from curation_assets.stores.shard_store import WHOLE, Materialised
+from curation_assets.stores.shard_store import WHOLE, Materialised, named
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
 PICTURES_PER_RUN = 8  # a table: drawing one takes ten times as long as fusing or judging its shard
@@ -102,7 +102,7 @@ def _asset_of(
         for shard, outcome in _outcomes(ctx, table, sorted(context.partition_keys) if is_sharded else None, tables):
             if isinstance(outcome, Exception):
                 # One bad shard harms no neighbour: the others go on, and the run fails at the end by name.
-                observer.problem(f"{table.name}{of_shard(shard)}: {outcome}", outcome)
+                observer.problem(f"{named(table.name, shard)}: {outcome}", outcome)
                 if shard is None:
                     raise outcome
                 context.log.error(f"{table.name} of {shard} failed", exc_info=outcome)
@@ -116,7 +116,7 @@ def _asset_of(
             for found, said in ((problems, wrong), (failures, too_many)):
                 if said:
                     found[shard or WHOLE] = "; ".join(said)
-                    observer.problem(f"{table.name}{of_shard(shard)}: {found[shard or WHOLE]}", None)
+                    observer.problem(f"{named(table.name, shard)}: {found[shard or WHOLE]}", None)
             metadata = _run_metadata(ctx, table, outcome, frame, with_picture=len(finished) <= PICTURES_PER_RUN)
             context.add_asset_metadata(metadata, partition_key=shard)
         if errors:
@@ -156,11 +156,6 @@ def _asset_of(
         )
 
     return table_asset
-
-
-def of_shard(shard: str | None) -> str:
-    """' of shard …', or nothing for a whole-pool table."""
-    return "" if shard is None else f" of shard {shard}"
 
 
 def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

@@ -72,8 +72,9 @@ def run_pool(
     keys = [check_shard_key(key) for key in (shards or ctx.shards())]
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
+    gone = gone_shards(ctx, keys) if shards is None else []  # they count: where a cut changes, they are judged by it
     known = set(instance.get_dynamic_partitions(pool_name))
-    instance.add_dynamic_partitions(pool_name, [key for key in keys if key not in known])
+    instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *gone) if key not in known])
     definitions = assets.pool_assets(settings, pool_name)
     reports: list[TableReport] = []
 
@@ -84,7 +85,6 @@ def run_pool(
     problems: list[tuple[str, Exception | None]] = []
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
-    gone = gone_shards(ctx) if shards is None else []  # they count: where a cut changes, they are judged by it
     for phase in phases(list(declared.values()), tables):
         keys_of = {table.name: sorted([*keys, *gone]) if table.stage in JUDGING else keys for table in phase}
         settled = _settled(ctx, phase, keys_of, declared, instance)
@@ -172,15 +172,21 @@ def _run_phase(
     if phase[0].grain == "shard":
         known = instance.get_dynamic_partitions(pool_name)
         runs = [{RANGE_START: first, RANGE_END: last} for first, last in _ranges(known, keys)]
-    for tags in runs:
-        dg.materialize(
-            definitions,
-            selection=selection,
-            instance=instance,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells
-            resources=assets.observer_resource(observer),
-            tags=dict(tags),
-        )
+    failed: list[Exception] = []
+    for tags in runs:  # a bad shard harms no neighbour, in whichever stretch
+        try:
+            dg.materialize(
+                definitions,
+                selection=selection,
+                instance=instance,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells
+                resources=assets.observer_resource(observer),
+                tags=dict(tags),
+            )
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def _ranges(known: Sequence[str], keys: Collection[str]) -> list[tuple[str, str]]:

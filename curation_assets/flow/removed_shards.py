@@ -7,9 +7,12 @@ from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.shard_store import BLOCKED
 
 
-def gone_shards(ctx: PoolContext) -> list[str]:
-    """Stored shards that the pool's source no longer has, sorted. Raises what reading the source raises."""
-    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards()))
+def gone_shards(ctx: PoolContext, there: Sequence[str] | None = None) -> list[str]:
+    """Stored shards that the pool's source no longer has, sorted. Raises what reading the source raises.
+
+    `there`: the shards that it has, where they are known already.
+    """
+    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards() if there is None else there))
 
 
 def remove_shards(ctx: PoolContext, shards: Sequence[str]) -> int:

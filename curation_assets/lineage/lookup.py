@@ -27,7 +27,7 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
     paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
-    parts = list(each_file(_keys_of_shard, paths, threads=threads))
+    parts = list(each_file(_keys_of_shard, paths, threads))
     found = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
     found.sort()

@@ -13,7 +13,8 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     """(N,) uint64, or float64 without NaN → (N,) positions, smallest first, equal keys in order of position.
 
     Each key is sorted together with its position, both in one number: a fifth of the time of numpy.argsort. A key's
-    last bits, where there is no room for them, are looked at only in keys that agree in the others.
+    last bits, where there is no room for them, are looked at only in keys that agree in the others. Raises TypeError
+    for another dtype.
     """
     ordinal = _ordinals(keys)
     place_bits = max(len(keys) - 1, 0).bit_length()
@@ -46,8 +47,10 @@ def _ordinals(keys: np.ndarray) -> np.ndarray:
         ordinal = (keys + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0
         negative = (ordinal.view(np.int64) >> 63).view(np.uint64)  # all bits set or none
         ordinal ^= negative | np.uint64(1 << 63)
+    elif keys.dtype == np.uint64:
+        ordinal = keys.copy()
     else:
-        ordinal = keys.astype(np.uint64)
+        raise TypeError(f"expected uint64 or float64 keys, got {keys.dtype}")
     if len(ordinal):
         ordinal -= ordinal.min()
         ordinal <<= np.uint64(64 - int(ordinal.max()).bit_length() & 63)

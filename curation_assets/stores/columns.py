@@ -22,12 +22,10 @@ def read_columns(path: Path, columns: Sequence[str]) -> Any:
     return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
 
 
-def each_file(
-    function: Callable[..., Result], paths: Sequence[Path], *more: Sequence[Any], threads: int = THREADS
-) -> Iterator[Result]:
-    """`function` of every file, in order, a few at once. `more`: further arguments, one per file each."""
+def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads: int = THREADS) -> Iterator[Result]:
+    """`function` of every file, in order, a few at once."""
     with ThreadPoolExecutor(threads) as executor:
-        yield from executor.map(function, paths, *more)
+        yield from executor.map(function, paths)
 
 
 def hex_column(column: Any) -> np.ndarray:

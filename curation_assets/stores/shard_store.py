@@ -71,7 +71,8 @@ class Materialised:
     is_reused: bool
 
 
-def _named(asset: str, partition: str | None) -> str:
+def named(asset: str, partition: str | None) -> str:
+    """'raw/samples of shard scenes-000000', or the asset alone for a whole-pool table."""
     return asset if partition is None else f"{asset} of shard {partition}"
 
 
@@ -165,12 +166,12 @@ class ShardStore:
             manifest = self.manifest(asset, partition) if path.is_file() else None
             if manifest is None:
                 raise MissingTableError(
-                    f"{_named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
+                    f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
                 )
             try:
                 frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
             except pl.exceptions.ColumnNotFoundError as error:
-                raise StoreError(f"{_named(asset, partition)} lacks a column asked for: {error}") from error
+                raise StoreError(f"{named(asset, partition)} lacks a column asked for: {error}") from error
             except (pl.exceptions.PolarsError, OSError) as error:
                 raise self._corrupt(asset, partition, str(error)) from error
             if columns is not None or frame_sha256(frame) == manifest.content_sha256:
@@ -197,7 +198,7 @@ class ShardStore:
     def _corrupt(self, asset: str, partition: str | None, why: str) -> CorruptTableError:
         path = self.table_path(asset, partition)
         return CorruptTableError(
-            f"{_named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again"
+            f"{named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again"
         )
 
     def remove(self, asset: str, partition: str | None = None) -> None:
@@ -234,7 +235,7 @@ class ShardStore:
             strays = frame["shard"].filter(frame["shard"].ne_missing(partition))
             if len(strays):
                 raise ValueError(
-                    f"{_named(asset, partition)}: column 'shard' must say {partition!r} in every row, "
+                    f"{named(asset, partition)}: column 'shard' must say {partition!r} in every row, "
                     f"got {strays[0]!r} in {len(strays)} rows"
                 )
         manifest = Manifest(
@@ -271,7 +272,7 @@ class ShardStore:
             found = [(key, self.manifest(asset, key)) for key in keys]
             if not found or any(manifest is None for _, manifest in found):
                 raise MissingInputError(
-                    f"{reader} reads {_named(asset, partition)}, which is not materialised; materialise {asset} first"
+                    f"{reader} reads {named(asset, partition)}, which is not materialised; materialise {asset} first"
                 )
             versions += [InputVersion(asset, key, m.content_sha256) for key, m in found if m is not None]
         return tuple(versions)
