@@ -34,8 +34,8 @@ SAMPLED_SHARDS = 128  # the verdict tables of all take minutes, all of the same 
 def build(home: Path, rows: int, shards: int) -> None:
     """raw/samples and two signals, as the flow stores them; goes on where it stopped. One row in 50 failed, one in 200
     has no value."""
-    from curation_assets.pools import add_pool
-    from curation_assets.settings import load_settings, shard_key
+    from curation_assets.core.settings import load_settings, shard_key
+    from curation_assets.stores.pools.declaration import add_pool
     from curation_assets.stores.samples import SAMPLES_SCHEMA
     from curation_assets.stores.shard_store import ShardStore
 
@@ -100,8 +100,8 @@ CUT = ("filtered/duplicates", "filtered/sieve_clip_cut")
 
 
 def context(home: Path) -> Any:
-    from curation_assets.flow import PoolContext
-    from curation_assets.settings import load_settings
+    from curation_assets.core.settings import load_settings
+    from curation_assets.flow.context import PoolContext
 
     return PoolContext.open(load_settings(home, "embedded"), POOL)
 
@@ -114,12 +114,14 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def chain(home: Path) -> dict[str, Any]:
     """Fuse, cut, ledger, npy of policy sieve_clip, by the flow's tables."""
-    from curation_assets.flow import materialise_table, tables_of
-    from curation_assets.flow.filtered import cut_of, policies_of, recipes_of
+    from curation_assets.audit.ledger import LEDGER, read_ledger, write_ledger, write_versions
+    from curation_assets.audit.versions import VersionBook
+    from curation_assets.flow.declared import policies_of
+    from curation_assets.flow.freshness import materialise_table
+    from curation_assets.flow.graph import tables_of
     from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.lineage.ledger import LEDGER, read_ledger, write_ledger, write_versions
-    from curation_assets.lineage.rows import PoolRows
-    from curation_assets.lineage.versions import VersionBook
+    from curation_assets.selection.rows import PoolRows
+    from curation_assets.stages.filtered.tables import cut_of, recipes_of
 
     ctx = context(home)
     tables = tables_of(ctx)
@@ -177,12 +179,14 @@ def chain(home: Path) -> dict[str, Any]:
 
 def second_ledger(home: Path) -> dict[str, Any]:
     """A second policy, so that there is something to compare with; then both where `curate why` looks for them."""
-    from curation_assets.flow import materialise_table, tables_of
-    from curation_assets.flow.filtered import cut_of, policies_of
+    from curation_assets.audit.ledger import LEDGER, write_ledger
+    from curation_assets.audit.versions import VersionBook
+    from curation_assets.flow.declared import policies_of
+    from curation_assets.flow.freshness import materialise_table
+    from curation_assets.flow.graph import tables_of
     from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.lineage.ledger import LEDGER, write_ledger
-    from curation_assets.lineage.rows import PoolRows
-    from curation_assets.lineage.versions import VersionBook
+    from curation_assets.selection.rows import PoolRows
+    from curation_assets.stages.filtered.tables import cut_of
 
     ctx = context(home)
     tables = tables_of(ctx)
@@ -210,8 +214,9 @@ def _link_all(source: Path, target: Path) -> None:
 
 def lookup(home: Path) -> dict[str, Any]:
     """The table by which `curate why` finds the shard of a URL, hash or id."""
-    from curation_assets.flow import materialise_table, tables_of
-    from curation_assets.lineage.lookup import LOOKUP
+    from curation_assets.audit.lookup import LOOKUP
+    from curation_assets.flow.freshness import materialise_table
+    from curation_assets.flow.graph import tables_of
 
     ctx = context(home)
     tables = tables_of(ctx)
@@ -223,8 +228,8 @@ def lookup(home: Path) -> dict[str, Any]:
 
 def why(home: Path) -> dict[str, Any]:
     """`curate why` without starting Python, with two policies' ledgers: 200 samples by id, URL and image hash."""
-    from curation_assets.lineage.why import explain
-    from curation_assets.settings import load_settings
+    from curation_assets.audit.why import explain
+    from curation_assets.core.settings import load_settings
 
     settings = load_settings(home, "embedded")
     rng = np.random.default_rng(1)
@@ -244,7 +249,7 @@ def why(home: Path) -> dict[str, Any]:
 
 def diff(home: Path) -> dict[str, Any]:
     """`curate diff A B --recorded` without starting Python: two policies as their ledgers have them."""
-    from curation_assets.lineage.diff import compare_ledgers
+    from curation_assets.audit.diff import compare_ledgers
 
     paths = [home / "ledgers" / f"{name}.parquet" for name in POLICIES]
     store = context(home).store
@@ -254,9 +259,9 @@ def diff(home: Path) -> dict[str, Any]:
 
 def diff_page(home: Path) -> dict[str, Any]:
     """`curate diff A B` of two recorded policies: first their verdicts, then groups and what each signal decides."""
-    from curation_assets.flow.filtered import policies_of
-    from curation_assets.lineage.diff import RECORDED, Comparison
-    from curation_assets.lineage.recorded import current_ledgers
+    from curation_assets.audit.diff import RECORDED, Comparison
+    from curation_assets.audit.recorded import current_ledgers
+    from curation_assets.flow.declared import policies_of
 
     ctx = context(home)
     policies = {one.name: one for one in policies_of(ctx)}
@@ -275,9 +280,9 @@ def diff_page(home: Path) -> dict[str, Any]:
 
 def diff_judged(home: Path) -> dict[str, Any]:
     """The same where no ledger is current: judges both policies again. The numbers are those of the ledgers."""
-    from curation_assets.flow.filtered import policies_of
-    from curation_assets.lineage.diff import compare
-    from curation_assets.lineage.rows import PoolRows
+    from curation_assets.audit.diff import compare
+    from curation_assets.flow.declared import policies_of
+    from curation_assets.selection.rows import PoolRows
 
     ctx = context(home)
     policies = {one.name: one for one in policies_of(ctx)}
@@ -290,10 +295,11 @@ def plan(home: Path, shards: int = 100_000) -> dict[str, Any]:
     """A plan for 100 k shards of a pool with the tables of the demo's kind, two shards in a hundred changed."""
     from dataclasses import replace
 
-    from curation_assets.flow import PoolContext, tables_of
-    from curation_assets.lineage.index import INPUTS_SCHEMA, TABLES_SCHEMA, Index, write_index
-    from curation_assets.lineage.index import POOL as WHOLE
-    from curation_assets.lineage.planning import TableFacts, make_plan
+    from curation_assets.audit.index import INPUTS_SCHEMA, TABLES_SCHEMA, Index, write_index
+    from curation_assets.audit.index import POOL as WHOLE
+    from curation_assets.flow.context import PoolContext
+    from curation_assets.flow.graph import tables_of
+    from curation_assets.operations.planning import TableFacts, make_plan
 
     ctx: PoolContext = context(home)
     keys = [f"{POOL}-{number:06d}" for number in range(shards)]

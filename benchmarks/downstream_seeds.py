@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from curation_assets.flow import PoolContext
-from curation_assets.pools import add_world_pool
-from curation_assets.progress import reporter_for
-from curation_assets.quality import materialise_with_inputs
-from curation_assets.settings import load_settings
+from benchmarks.quality import materialise_with_inputs
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.stores.pools.declaration import add_world_pool
 
 SHOWN = ("bleu_4", "rouge_l", "cider", "text_to_image_recall@1", "image_to_text_recall@1", "mean_recall@10")
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from curation_assets.flow import PoolContext
-from curation_assets.pools import add_world_pool
-from curation_assets.progress import reporter_for
-from curation_assets.quality import materialise_with_inputs
-from curation_assets.reporting.pictures import picture_of
-from curation_assets.settings import load_settings
+from benchmarks.quality import materialise_with_inputs
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.outputs.report.pictures import picture_of
+from curation_assets.stores.pools.declaration import add_world_pool
 from curation_assets.world.pool import plant_labelled_captions
 
 HELD_OUT_SEED = 9_300_001  # no other script plants captions with it

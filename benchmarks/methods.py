@@ -22,17 +22,18 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from benchmarks.quality import materialise_with_inputs
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
-from curation_assets.engines.addresses import ModelUnavailableError
-from curation_assets.evaluations.separation import KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND
-from curation_assets.flow import PoolContext, tables_of
 from curation_assets.flow.conservation import violations
-from curation_assets.flow.signals import derived_columns
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
+from curation_assets.numeric.metrics.separation import KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND
 from curation_assets.numeric.near_duplicates import hamming_pairs
-from curation_assets.pools import add_pool, add_world_pool
-from curation_assets.quality import materialise_with_inputs
-from curation_assets.settings import Settings, load_settings
+from curation_assets.stages.signals.tables import derived_columns
+from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.world.pool import plant_evaluation_scenes
 
 RESULTS = Path(__file__).parent / "results"

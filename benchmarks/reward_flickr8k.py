@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
-from curation_assets.engines.addresses import ModelUnavailableError
 from curation_assets.engines.reward_model import RewardEngine
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.numeric.rankings import preference_accuracy
-from curation_assets.rankings import RankedImage, load_ranked_image, read_rankings
-from curation_assets.reward import RankedFeatures, RewardRecipe, ranked_features, train_reward_model
-from curation_assets.settings import load_profile
+from curation_assets.stores.rankings import RankedImage, load_ranked_image, read_rankings
+from curation_assets.training.reward import RankedFeatures, RewardRecipe, ranked_features, train_reward_model
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 200

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
 from curation_assets.defs.automation import backfill_sensor, pool_jobs, shard_sensor
-from curation_assets.pools import list_pools
-from curation_assets.settings import Settings, load_settings
+from curation_assets.stores.pools.declaration import list_pools
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:

@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from curation_assets.cli.run import DEMO_POOL
+from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.settings import load_settings
 
 PICTURES = Path(__file__).parent / "pictures"
 STAGES = ("raw", "teachers", "standardised", "distilled", "signals", "fused", "filtered", "downstream")

@@ -13,9 +13,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 
-from curation_assets.flow import PoolContext, TableReport
-from curation_assets.pools import add_world_pool
-from curation_assets.settings import Settings, load_settings
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import TableReport
+from curation_assets.stores.pools.declaration import add_world_pool
 
 hypothesis_settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
 hypothesis_settings.load_profile("no deadline")

@@ -9,18 +9,18 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from curation_assets.cli.common import console, errors_as_sentences
-from curation_assets.numeric.agreement import AgreementDifference
-from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_LIST
-from curation_assets.ratings import (
+from curation_assets.annotation.ratings import (
     Joined,
     RatingAgreement,
     join_ratings,
     only_unigram_nouns,
     rating_agreement,
     rating_difference,
-    read_table,
 )
+from curation_assets.cli.common import console, errors_as_sentences
+from curation_assets.numeric.agreement import AgreementDifference
+from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_LIST
+from curation_assets.stores.text_tables import read_table
 
 FEW_RATINGS = 12  # distinct ratings up to which a mean score per rating is worth a table
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.score import profile_for_files
-from curation_assets.progress import reporter_for
+from curation_assets.core.progress import reporter_for
 
 app = typer.Typer(help="Measure quality on held-out samples, and speed.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def embedded(
     out: Annotated[Path | None, typer.Option(help="Also write the table as Parquet or CSV.")] = None,
 ) -> None:
     """Teachers, fusion, student, CLIPScore and SIEVE against the planted truth of a fresh scene pool."""
-    from curation_assets.quality import bench_embedded
+    from benchmarks.quality import bench_embedded
 
     with tempfile.TemporaryDirectory(prefix="curation-bench-") as folder:
         quality = bench_embedded(
@@ -64,8 +64,8 @@ def icc(
     out: Annotated[Path | None, typer.Option(help="Also write the table as Parquet or CSV.")] = None,
 ) -> None:
     """Captions per second of both teachers and the student, in one run on this machine."""
-    from curation_assets.scoring import read_captions
-    from curation_assets.throughput import icc_throughput
+    from benchmarks.throughput import icc_throughput
+    from curation_assets.scoring.files import read_captions
     from curation_assets.world.pool import plant_labelled_captions
 
     if captions is None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from curation_assets.expected_errors import EXPECTED_ERRORS
-from curation_assets.settings import Settings, load_settings
+from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.settings import Settings, load_settings
 
 #: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
 PIPED_WIDTH = 250

@@ -7,11 +7,12 @@ import polars as pl
 import typer
 from rich.table import Table
 
+from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.diff import the_pool
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.flow.filtered import policies_of
-from curation_assets.lineage.cost import per_kept_sample, stage_costs, table_costs
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
 
 HEADINGS = {
     "seconds": "wall s", "cpu_seconds": "CPU s", "gpu_seconds": "GPU s", "bytes": "bytes",

@@ -8,10 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
-from curation_assets.flow import PoolContext
-from curation_assets.flow.filtered import policies_folder, policies_of
-from curation_assets.lineage.diff import (
+from curation_assets.audit.diff import (
     Comparison,
     Difference,
     WholeDifference,
@@ -21,14 +18,17 @@ from curation_assets.lineage.diff import (
     save_policy,
     what_if,
 )
-from curation_assets.lineage.ledger import ledger_path
-from curation_assets.lineage.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.lineage.rows import PoolRows
+from curation_assets.audit.ledger import ledger_path
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
+from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.numeric.selection import check_fraction
-from curation_assets.policies import Prefilter
-from curation_assets.pools import list_pools
-from curation_assets.progress import reporter_for
-from curation_assets.settings import Settings
+from curation_assets.selection.policy import Prefilter
+from curation_assets.selection.rows import PoolRows
+from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
 
 SHOWN_GROUPS = 8  # per dimension; --json has all

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
-from curation_assets.flow import PoolContext
+from curation_assets.flow.context import PoolContext
 from curation_assets.stores.shard_store import ShardStore
 
 app = typer.Typer(help="Canary scores of every model build, and their drift.", no_args_is_help=True)
@@ -23,7 +23,7 @@ def freeze(
     home: HomeOption = None,
 ) -> None:
     """Draw samples of a pool and store them with their hashes; name the file in the pool's option `canary`."""
-    from curation_assets.lineage.canary import freeze_canary
+    from curation_assets.scoring.canary import freeze_canary
 
     canary = freeze_canary(PoolContext.open(settings_from(home), pool).store, out.absolute(), size)
     console.print(
@@ -59,7 +59,7 @@ def accept(
     home: HomeOption = None,
 ) -> None:
     """Take the builds in force as the references that later builds are compared with."""
-    from curation_assets.lineage import canary
+    from curation_assets.scoring import canary
 
     taken = canary.accept(_store(PoolContext.open(settings_from(home), pool)), methods or [])
     for method, build in taken.items():

@@ -8,7 +8,7 @@ import typer
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.diff import the_pool
-from curation_assets.flow import PoolContext
+from curation_assets.flow.context import PoolContext
 
 
 class Format(StrEnum):
@@ -44,10 +44,10 @@ def export(
     home: HomeOption = None,
 ) -> None:
     """Export a subset; every folder gets a manifest with hashes, and says what is missing and why."""
-    from curation_assets.exports.huggingface import export_huggingface
-    from curation_assets.exports.lists import export_keys, export_npy
-    from curation_assets.exports.subset import find_subset, split_subset
-    from curation_assets.exports.webdataset import export_webdataset
+    from curation_assets.outputs.exports.huggingface import export_huggingface
+    from curation_assets.outputs.exports.lists import export_keys, export_npy
+    from curation_assets.outputs.exports.subset import find_subset, split_subset
+    from curation_assets.outputs.exports.webdataset import export_webdataset
 
     settings = settings_from(home)
     found = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
@@ -70,7 +70,7 @@ def export(
 
 
 def _say_what_is_there(out: Path) -> None:
-    from curation_assets.exports.manifest import MANIFEST, MISSING
+    from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 
     files = sorted(path for path in out.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)

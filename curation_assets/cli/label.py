@@ -12,6 +12,15 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
+from curation_assets.annotation.ratings_log import (
+    Ratings,
+    RatingsLog,
+    is_storable,
+    merge_ratings,
+    rating_matrix,
+    read_ratings,
+)
+from curation_assets.annotation.session import LabellingSession
 from curation_assets.cli.common import (
     HomeOption,
     ProfileOption,
@@ -20,18 +29,9 @@ from curation_assets.cli.common import (
     errors_as_sentences,
     settings_from,
 )
-from curation_assets.labelling.ratings_log import (
-    Ratings,
-    RatingsLog,
-    is_storable,
-    merge_ratings,
-    rating_matrix,
-    read_ratings,
-)
-from curation_assets.labelling.session import LabellingSession
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.numeric.rater_agreement import krippendorff_alpha, weighted_kappa
-from curation_assets.scoring import read_captions
+from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import replacing
 
 
@@ -65,11 +65,11 @@ def rate(
     log = RatingsLog(out or source.with_suffix(".ratings.tsv"))
     console.print(f"{len(captions)} captions; ratings are appended to {log.path}", highlight=False, soft_wrap=True)
     if not web:
-        from curation_assets.labelling.terminal import rate_in_terminal
+        from curation_assets.annotation.terminal import rate_in_terminal
 
         rate_in_terminal(LabellingSession(captions, rater, log, in_order=in_order), console, lambda: input("> "))
         return
-    from curation_assets.labelling.web import LabellingServer
+    from curation_assets.annotation.web import LabellingServer
 
     with LabellingServer(captions, log, port=port, in_order=in_order) as server:
         console.print(f"Open {server.url} (stop with Ctrl+C)", highlight=False)
@@ -104,8 +104,8 @@ def sample(
     home: HomeOption = None,
 ) -> None:
     """Draw captions evenly over the (VBA, SBA) plane, to be rated with `curate label OUT`."""
-    from curation_assets.flow import PoolContext
-    from curation_assets.labelling.drawing import draw_for_rating
+    from curation_assets.annotation.drawing import draw_for_rating
+    from curation_assets.flow.context import PoolContext
 
     ctx = PoolContext.open(settings_from(home), pool)
     drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from curation_assets.audit.origin import AGREES, lineage_svg, summary
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.diff import the_pool
-from curation_assets.flow import PoolContext
-from curation_assets.lineage.origin import AGREES, lineage_svg, summary
-from curation_assets.stages import STAGES
+from curation_assets.core.stages import STAGES
+from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import write_text_atomically
 
 
@@ -27,8 +27,8 @@ def lineage(
     home: HomeOption = None,
 ) -> None:
     """Show shards, data versions, code and models behind a subset, checked against Dagster's own records."""
+    from curation_assets.audit.openlineage_events import emit
     from curation_assets.defs.lineage import lineage_events, recorded_lineage
-    from curation_assets.lineage.openlineage_events import emit
 
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))

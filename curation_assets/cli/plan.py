@@ -10,23 +10,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from curation_assets.audit.diff import find_policy, what_if
+from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.diff import prefilters_of
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.flow.filtered import policies_of
-from curation_assets.lineage.diff import find_policy, what_if
-from curation_assets.lineage.index import Index, refresh_index
-from curation_assets.lineage.planning import (
-    REASONS,
-    TableFacts,
-    facts_of,
-    make_plan,
-    not_fetched,
-    verdict_flips,
-)
-from curation_assets.lineage.rows import DUPLICATES
-from curation_assets.policies import Policy
-from curation_assets.settings import shard_key
+from curation_assets.core.settings import shard_key
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.planning import REASONS, TableFacts, facts_of, make_plan, not_fetched, verdict_flips
+from curation_assets.selection.policy import Policy
+from curation_assets.selection.rows import DUPLICATES
 
 
 @errors_as_sentences

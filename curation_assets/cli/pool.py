@@ -7,9 +7,10 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
-from curation_assets.flow import PoolContext
-from curation_assets.flow.removed_shards import remove_shards
-from curation_assets.pools import add_pool, discover_shards, list_pools, load_pool
+from curation_assets.flow.context import PoolContext
+from curation_assets.operations.removed_shards import remove_shards
+from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool
+from curation_assets.stores.pools.shards import discover_shards
 
 app = typer.Typer(help="Declare and list pools.", no_args_is_help=True)
 

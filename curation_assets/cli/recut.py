@@ -7,8 +7,9 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.lineage.recut import begin_recut, finish_recut, unfinished
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.refit import begin_recut, finish_recut, unfinished
 
 
 @errors_as_sentences

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
-from curation_assets.rankings import RankedImage, read_rankings, split_by_image
+from curation_assets.stores.rankings import RankedImage, read_rankings, split_by_image
 
 app = typer.Typer(no_args_is_help=True, help="Learn which captions people prefer (Compress & Align).")
 
@@ -37,8 +37,8 @@ def candidates(
     profile: ProfileOption = None,
 ) -> None:
     """Gather captions of each image from its references, captioners and rewrites, to be ranked."""
+    from curation_assets.annotation.candidates import gather_candidates
     from curation_assets.engines import load_engine
-    from curation_assets.reward_candidates import gather_candidates
 
     chosen = settings_from(None, profile).profile
     addresses = captioner or [chosen.address("captioner")]
@@ -63,8 +63,8 @@ def rank(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for --web; 0 takes a free one.")] = 8124,
 ) -> None:
     """Rank the captions of every image by accuracy, completeness, vividness, context. Stop whenever you like."""
-    from curation_assets.labelling.ranking import RankingLog, rank_in_terminal
-    from curation_assets.ratings import read_table
+    from curation_assets.annotation.ranking import RankingLog, rank_in_terminal
+    from curation_assets.stores.text_tables import read_table
 
     table = read_table(source)
     if not {"image", "caption"} <= set(table.columns):
@@ -75,7 +75,7 @@ def rank(
     ]
     log = RankingLog(out or source.with_suffix(".rankings.tsv"))
     if web:
-        from curation_assets.labelling.ranking_web import RankingServer
+        from curation_assets.annotation.ranking_web import RankingServer
 
         with RankingServer(groups, source, log, port=port) as server:
             console.print(f"Ranks are appended to {log.path}", highlight=False, soft_wrap=True)
@@ -96,7 +96,7 @@ def agreement(
 ) -> None:
     """How alike raters order captions: Kendall's W over all, tau-b and pairs ordered alike of every two."""
     from curation_assets.numeric.rankings import concordance, rank_agreement
-    from curation_assets.rankings import read_ranks_by_rater
+    from curation_assets.stores.rankings import read_ranks_by_rater
 
     read = read_ranks_by_rater(rankings)
     shared = [list(ranks.values()) for _, ranks in read.values() if len(ranks) > 1]
@@ -135,7 +135,7 @@ def train(
 ) -> None:
     """Train a reward model on ranked captions and judge it on images that it never saw."""
     from curation_assets.engines import load_engine
-    from curation_assets.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
+    from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
 
     chosen = settings_from(None, profile).profile
     if pair_encoder is not None:
@@ -174,7 +174,7 @@ def evaluate(
 ) -> None:
     """Show how often a reward model, cosines and chance order two captions of an image as people do."""
     from curation_assets.engines import load_engine
-    from curation_assets.reward import preference_of
+    from curation_assets.training.reward import preference_of
 
     chosen = settings_from(None, profile).profile
     if model is not None:

@@ -14,13 +14,17 @@ from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.memory import PeakMemory
-from curation_assets.flow import PoolContext, TableReport, tables_of, warnings_of
-from curation_assets.flow.filtered import cut_of, policies_of
-from curation_assets.flow.removed_shards import gone_shards
-from curation_assets.pools import add_world_pool, list_pools
-from curation_assets.progress import reporter_for
-from curation_assets.settings import Settings
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.freshness import warnings_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import TableReport
+from curation_assets.operations.removed_shards import gone_shards
+from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
@@ -99,8 +103,8 @@ def _run_and_show(
 
 def _tell_openlineage(settings: Settings, pool: str, began: datetime, tables: list[str] | None) -> None:
     """Send what this call computed. A receiver that is down costs a warning, not the run."""
+    from curation_assets.audit.openlineage_events import emit
     from curation_assets.defs.lineage import events_since
-    from curation_assets.lineage.openlineage_events import emit
 
     ctx = PoolContext.open(settings, pool)
     try:

@@ -10,19 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.roles import ROLES
+from curation_assets.core.settings import Profile
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
-from curation_assets.progress import reporter_for
-from curation_assets.roles import ROLES
-from curation_assets.scoring import (
-    DERIVING_ROLES,
-    described_settings,
-    read_captions,
-    score_file,
-    unfinished_folder,
-    with_parameters,
-)
-from curation_assets.settings import Profile
+from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.scoring.files import read_captions, score_file, unfinished_folder
+from curation_assets.scoring.parameters import described_settings, with_parameters
 
 
 @errors_as_sentences
@@ -149,7 +144,7 @@ def methods(
     ] = None,
 ) -> None:
     """List every scoring method with unit, direction, source and profiles; pools run those marked default."""
-    from curation_assets.reporting.method_table import markdown_table, method_rows, write_table
+    from curation_assets.outputs.report.method_table import markdown_table, method_rows, write_table
 
     if into is not None:
         console.print(f"{into}: {'written' if write_table(into) else 'up to date'}", highlight=False, soft_wrap=True)

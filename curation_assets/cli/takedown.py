@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.lineage.takedown import begin_takedown, finish_takedown
-from curation_assets.pools import list_pools
-from curation_assets.settings import Settings
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.stores.denylist import KINDS, add_to_denylist
+from curation_assets.stores.pools.declaration import list_pools
 
 app = typer.Typer(help="Take samples down: denylist, purge, certificate.", no_args_is_help=True)
 

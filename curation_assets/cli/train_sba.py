@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.common import console, errors_as_sentences, settings_from
-from curation_assets.progress import reporter_for
-from curation_assets.scoring import read_captions
+from curation_assets.core.progress import reporter_for
+from curation_assets.scoring.files import read_captions
 
 
 @errors_as_sentences

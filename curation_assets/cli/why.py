@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from curation_assets.audit.why import as_json, explain, sentence
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
-from curation_assets.lineage.why import as_json, explain, sentence
 
 COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
 

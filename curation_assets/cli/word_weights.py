@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.common import console, errors_as_sentences
-from curation_assets.scoring import read_captions
+from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import replacing
 
 
@@ -17,7 +17,7 @@ def word_weights(
     out: Annotated[Path, typer.Option("--out", help="Output: .parquet.")],
 ) -> None:
     """Weigh the words of a pool by idf and by the downstream captions (Rao et al., relatedness)."""
-    from curation_assets.flow.word_weights import weights_frame, weights_of
+    from curation_assets.stages.standardised.word_weights import weights_frame, weights_of
 
     if out.suffix != ".parquet":
         raise ValueError(f"output must end in .parquet, got {out.name!r}")

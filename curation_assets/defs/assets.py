@@ -12,12 +12,15 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table, TableReport, materialise_table, tables_of, warnings_of
+from curation_assets.core.progress import LogLines, ProgressReporter
+from curation_assets.core.settings import Settings
 from curation_assets.flow.conservation import counts_by_state, success_violations, violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table, warnings_of
+from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
-from curation_assets.progress import LogLines, ProgressReporter
-from curation_assets.reporting.pictures import picture_of, preview_of
-from curation_assets.settings import Settings
+from curation_assets.flow.table import Table, TableReport
+from curation_assets.outputs.report.pictures import picture_of, preview_of
 from curation_assets.stores.shard_store import WHOLE, Materialised, named
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from curation_assets.core.settings import Settings, check_shard_key
 from curation_assets.defs.assets import asset_key, partitions_of
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.settings import Settings, check_shard_key
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

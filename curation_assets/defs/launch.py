@@ -8,14 +8,17 @@ from pathlib import Path
 
 import dagster as dg
 
+from curation_assets.audit.index import refresh_index
+from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.settings import Settings, check_shard_key
 from curation_assets.defs import assets
-from curation_assets.expected_errors import EXPECTED_ERRORS
-from curation_assets.flow import PoolContext, Table, TableReport, is_up_to_date, tables_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import is_up_to_date
+from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import warm_up
-from curation_assets.flow.removed_shards import gone_shards
-from curation_assets.lineage.index import refresh_index
-from curation_assets.progress import ProgressReporter
-from curation_assets.settings import Settings, check_shard_key
+from curation_assets.flow.table import Table, TableReport
+from curation_assets.operations.removed_shards import gone_shards
 from curation_assets.stores.shard_store import WHOLE
 
 INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"

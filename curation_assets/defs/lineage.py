@@ -6,11 +6,12 @@ from datetime import datetime
 import dagster as dg
 from openlineage.client.event_v2 import RunEvent
 
+from curation_assets.audit.openlineage_events import FailedStep, TableFacts, events_of
+from curation_assets.audit.origin import Lineage, checked, lineage_of, lineage_of_tables
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.records import check_results, failures, materialisations
-from curation_assets.flow import PoolContext, tables_of
-from curation_assets.lineage.openlineage_events import FailedStep, TableFacts, events_of
-from curation_assets.lineage.origin import Lineage, checked, lineage_of, lineage_of_tables
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
 
 
 def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:

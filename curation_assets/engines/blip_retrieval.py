@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, BlipForImageTextRetrieval
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
-from curation_assets.roles import ModelIdentity
 
 MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (METHODS §9.3)
 

@@ -19,11 +19,11 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, weights_dtype
 from curation_assets.engines.nucleus import SeededNucleus, row_uniforms
-from curation_assets.roles import ModelIdentity
 
 #: Rows decoded together, as a multiple of the images encoded together (4 captions per image is SIEVE's demo
 #: setting).

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder, resolve_address
-from curation_assets.roles import ModelIdentity
 
 #: Files that do not change what a model answers.
 UNHASHED_SUFFIXES = (".md", ".gitattributes", ".py", ".pyc", ".lock")
@@ -166,7 +166,7 @@ def _open_clip_files(part: str, address: ModelAddress) -> dict[str, Path | str]:
 
 def _bank_identity(address: ModelAddress, encoder: ModelAddress) -> ModelIdentity:
     """A bank is its captions and the encoder that compares them."""
-    from curation_assets.bank.captions import bank_captions, captions_sha256
+    from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
     encoder_sha256 = identity_of("sentence_encoder", encoder, {}).weights_sha256
     lines = f"captions\t{captions_sha256(bank_captions(address.folder))}\nsentence_encoder\t{encoder_sha256}"

@@ -14,17 +14,13 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, CLIPTextModelWithProjection
 
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
-from curation_assets.engines.addresses import (
-    ModelAddress,
-    ModelUnavailableError,
-    local_folder,
-    unavailable_message,
-)
+from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length, unique_texts
 from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
 from curation_assets.engines.open_clip_weights import check_open_clip_name
-from curation_assets.roles import ModelIdentity
 
 #: list of n strings → (n, T) token ids, padded and truncated to the model's context length.
 Tokenize = Callable[[list[str]], torch.Tensor]

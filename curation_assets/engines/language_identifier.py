@@ -6,9 +6,9 @@ from typing import Any
 import fasttext
 import numpy as np
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.roles import ModelIdentity
 
 LABEL_PREFIX = "__label__"
 

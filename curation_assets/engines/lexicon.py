@@ -9,9 +9,9 @@ import numpy as np
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 from wordfreq import zipf_frequency
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import PACKAGE_MODELS, ModelAddress, local_folder
-from curation_assets.roles import ModelIdentity
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 

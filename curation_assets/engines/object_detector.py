@@ -17,10 +17,10 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
+from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
-from curation_assets.roles import Detection, ImageTextEncoder, ModelIdentity
 
 #: What the detector behind Visual Genome features keeps (METHODS §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100

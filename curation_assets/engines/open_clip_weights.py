@@ -3,7 +3,8 @@
 import difflib
 from pathlib import Path
 
-from curation_assets.engines.addresses import ModelAddress, ModelUnavailableError, unavailable_message
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.engines.addresses import ModelAddress, unavailable_message
 
 
 def check_open_clip_name(address: ModelAddress) -> dict[str, object]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.blip_retrieval import BlipRetrieval
-from curation_assets.roles import ImageTextEncoder, ModelIdentity
 
 
 class TwoTowerPairs:

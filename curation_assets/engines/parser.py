@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import spacy
 from spacy.language import Language
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import unique_texts
 from curation_assets.numeric.dependency import Token
-from curation_assets.roles import ModelIdentity
 
 #: Parts of larger pipelines that answer nothing we ask.
 UNUSED_PIPES = ("ner", "lemmatizer", "textcat", "textcat_multilabel", "entity_linker", "entity_ruler", "senter")

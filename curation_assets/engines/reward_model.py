@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
+from curation_assets.core.roles import ModelIdentity, PairEncoder
 from curation_assets.engines import EngineRequest, pair_encoder
 from curation_assets.engines.addresses import local_folder
-from curation_assets.roles import ModelIdentity, PairEncoder
 
 HIDDEN = (1024, 128, 64, 16)  # Compress & Align, supplement: five linear layers in all
 DROPOUT = (0.2, 0.2, 0.1)  # after the first three

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
-from curation_assets.roles import ModelIdentity
 
 
 class ImageClassifier:

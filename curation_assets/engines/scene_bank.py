@@ -13,14 +13,14 @@ import numpy as np
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
-from curation_assets.bank.captions import bank_captions, captions_sha256
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.settings import cache_root
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.engines.identities import identity_of
-from curation_assets.progress import reporter_for
-from curation_assets.roles import ModelIdentity, SentenceEncoder
-from curation_assets.settings import cache_root
 from curation_assets.stores.atomic import replacing
+from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
 CAPTIONS_AT_ONCE = 256  # 256 × 24,000 scenes × 4 B = 25 MB of cosines
 EMBEDDED_AT_ONCE = 512

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, unique_texts, weights_dtype
 from curation_assets.engines.image_text_encoder import ClipTextFeature
-from curation_assets.roles import ModelIdentity
 
 
 class SemanticDecoderEngine:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from safetensors.numpy import load_file
 
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.identities import identity_of
 from curation_assets.engines.sentence_layers import load_layers
-from curation_assets.roles import ModelIdentity, SentenceEncoder
 
 
 class LinearBottleneck:

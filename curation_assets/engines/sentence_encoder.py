@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, unique_texts
-from curation_assets.roles import ModelIdentity
 
 
 class SentenceEngine:

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
-from curation_assets.roles import ModelIdentity
 
 MAX_TOKENS = 128  # as the students (METHODS §1.8)
 POOLINGS = ("mean", "max")

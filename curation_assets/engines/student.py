@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
-from curation_assets.roles import ModelIdentity, SentenceEncoder
 
 
 class RidgeStudent:

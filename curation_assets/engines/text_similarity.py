@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import asked_precision, autocast, by_length, chunks, quiet_loading, unique_texts
-from curation_assets.roles import ModelIdentity
 
 BLANKS = re.compile(r"\s+")
 #: Pairs matched at once: 4,096 × 32 × 32 tokens × 4 B = 16 MiB.

@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image
 from rapidocr import RapidOCR
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.numeric.text_masking import TextBox
-from curation_assets.roles import ModelIdentity
 
 #: Larger images are scaled down to this longer side for the detector, as T-MARS does; smaller ones stay as they are:
 #: enlarging 128 px scenes to PP-OCR's own 736 costs several times as much and boxes stars and windows.

@@ -21,10 +21,10 @@ from diffusers.utils import logging as diffusers_logging
 from PIL import Image
 from transformers import AutoTokenizer, CLIPTextModel
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, weights_dtype
-from curation_assets.roles import ModelIdentity
 
 
 class DiffusionEngine:

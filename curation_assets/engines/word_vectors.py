@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.roles import ModelIdentity, SentenceEncoder
 
 
 class VectorFile:

@@ -4,9 +4,9 @@ import mmap
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from curation_assets.core.roles import ModelIdentity, Synset
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.roles import ModelIdentity, Synset
 
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 #: Endings that inflections have, and what stands in their place, in morphy's order.

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table
-from curation_assets.lineage.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
 
 SUBSETS = "filtered/subsets"
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart

@@ -17,9 +17,12 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from curation_assets.flow import PoolContext, Table, is_up_to_date, materialise_table, tables_of
-from curation_assets.roles import ROLES
-from curation_assets.settings import Settings
+from curation_assets.core.roles import ROLES
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import is_up_to_date, materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
 
@@ -128,7 +131,10 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     fork servers each worker loads its own.
     """
     if settings.workers > 1 and _start_method() == "forkserver":
-        preload = ["curation_assets.downstream", *(f"curation_assets.engines.{role}" for role in sorted(roles))]
+        preload = [
+            "curation_assets.training.downstream",
+            *(f"curation_assets.engines.{role}" for role in sorted(roles)),
+        ]
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)):
             forkserver.ensure_running()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from curation_assets.roles import ROLES
+from curation_assets.core.roles import ROLES
 
 
 @dataclass(frozen=True)

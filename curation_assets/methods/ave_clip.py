@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder, TextToImage
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import seed_of
-from curation_assets.roles import ImageTextEncoder, TextToImage
 
 IMAGES = 5  # the number of the original is not published (METHODS §1.9)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import ImageTextEncoder
 
 
 def clip_cosine(image_embeddings: np.ndarray, caption_embeddings: np.ndarray) -> np.ndarray:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
-from curation_assets.roles import ImageTextEncoder
 
 SCALE = 2.5
 PROMPT = "A photo depicts "

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import ImageTextEncoder
 
 SLOT = "[*]"
 #: Our own short list: the published one is not public, so figures are not comparable with the paper's (METHODS §1.9).

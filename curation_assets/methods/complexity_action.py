@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from curation_assets.core.roles import Parser
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.complexity_action import Mode, complexity_action_of
 from curation_assets.numeric.dependency import Token
-from curation_assets.roles import Parser
 
 
 def complexity_action(

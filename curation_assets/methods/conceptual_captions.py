@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.roles import Lexicon, Parser
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.conceptual_captions import NO_WORD_POS, Candidate, Limits
 from curation_assets.numeric.conceptual_captions.boilerplate import check_boilerplate, crop_boilerplate
 from curation_assets.numeric.conceptual_captions.stages import first_drop
 from curation_assets.numeric.dependency import Token
-from curation_assets.roles import Lexicon, Parser
 
 
 def conceptual_captions(

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.roles import Parser, Synset, WordNet
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerplate
 from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
 from curation_assets.numeric.dependency import Token
-from curation_assets.roles import Parser, Synset, WordNet
 
 PLACES, TIMES = 15, 28  # lexicographer files of WordNet
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
 from curation_assets.numeric.datacomp import MAX_ASPECT_RATIO, MIN_SIDE_PX, broken_size_rule
-from curation_assets.roles import LanguageIdentifier
 
 
 def datacomp_basic(

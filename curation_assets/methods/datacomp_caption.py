@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.datacomp import (
     ENGLISH,
@@ -12,7 +13,6 @@ from curation_assets.numeric.datacomp import (
     broken_caption_rule,
     broken_image_based_caption_rule,
 )
-from curation_assets.roles import LanguageIdentifier
 
 RULES = {"basic": broken_caption_rule, "image_based": broken_image_based_caption_rule}
 

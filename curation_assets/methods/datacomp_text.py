@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.roles import LanguageIdentifier, Synset, WordNet
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
-from curation_assets.roles import LanguageIdentifier, Synset, WordNet
 
 WORDNET_ID = re.compile(r"^n?(\d{8})$")
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import Student
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import Student
 
 
 def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Values:

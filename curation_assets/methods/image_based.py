@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
 from curation_assets.numeric.clusters import nearest_centroid
-from curation_assets.roles import LanguageIdentifier
 
 
 class Clusters(NamedTuple):

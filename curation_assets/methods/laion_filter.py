@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder, LanguageIdentifier
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
-from curation_assets.roles import ImageTextEncoder, LanguageIdentifier
 
 
 def laion_filter(

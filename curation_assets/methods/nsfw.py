@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import SafetyClassifier
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import SafetyClassifier
 
 
 def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> Values:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import WordVectors
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.object_word_quality import PAIRS, object_word_cosines, top_pair_sum, words_of
-from curation_assets.roles import WordVectors
 
 
 def object_word_quality(

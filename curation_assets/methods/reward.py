@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import RewardModel
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import RewardModel
 
 
 def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: RewardModel) -> Values:

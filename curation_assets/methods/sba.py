@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import SemanticDecoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.similarity import corrected_edit_similarity, edit_similarity
-from curation_assets.roles import SemanticDecoder
 
 
 def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:

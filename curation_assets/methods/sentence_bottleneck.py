@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import SentenceBottleneck
 from curation_assets.methods import Example, Method, Values
-from curation_assets.roles import SentenceBottleneck
 
 
 def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import SentenceEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.medium_phrases import Masking, mask_medium_phrases
-from curation_assets.roles import SentenceEncoder
 
 
 def sieve(

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.text_masking import Fill, TextBox, box_pixels, is_confirmed, paint_over
-from curation_assets.roles import ImageTextEncoder
 
 
 def tmars(

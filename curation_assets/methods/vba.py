@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import Captioner, TextSimilarity, TextToImage
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.similarity import open_interval
-from curation_assets.roles import Captioner, TextSimilarity, TextToImage
 
 PAPER_BEAMS = 5  # ICC §4.1
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import duckdb
 
-from curation_assets.settings import POOL_NAME
-from curation_assets.stages import STAGES
+from curation_assets.core.settings import POOL_NAME
+from curation_assets.core.stages import STAGES
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
 

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 from PIL import Image
 
-from curation_assets.settings import check_shard_key
+from curation_assets.core.settings import check_shard_key
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from curation_assets.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.roles import ModelIdentity
-from curation_assets.settings import check_shard_key
-from curation_assets.stages import check_reads_forward, stage_position
+from curation_assets.core.errors import StoreError
+from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.settings import check_shard_key
+from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.atomic import (
     remove_path,
     remove_stale,
@@ -45,10 +46,6 @@ WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
-
-
-class StoreError(Exception):
-    """Something about a stored table that its reader must hear about."""
 
 
 class MissingTableError(StoreError, FileNotFoundError):

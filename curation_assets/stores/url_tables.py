@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
+from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.settings import shard_key
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.settings import shard_key
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, tar_index
 from curation_assets.stores.samples import mark_duplicates

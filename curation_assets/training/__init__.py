@@ -1,1 +1,1 @@
-"""Scripts that rebuild the shipped weights of the embedded models, with fixed seeds."""
+"""What users train: students, networks, reward models, bridges, downstream models."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
-from curation_assets.settings import Profile
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 
 IGNORED = -100  # label of a position without loss

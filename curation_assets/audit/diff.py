@@ -1,0 +1,390 @@
+"""The difference between two policies on one pool: overlap, shifts, what each signal decides, nearest misses."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
+from curation_assets.audit.recorded import recorded_rows
+from curation_assets.audit.shifts import Told, shifts
+from curation_assets.selection.cut import PolicyCut
+from curation_assets.selection.judging import judge
+from curation_assets.selection.leave_one_out import kept_rows, leave_one_out
+from curation_assets.selection.policy import (
+    POLICIES_ROOT,
+    Policy,
+    Prefilter,
+    load_policies,
+    load_policy,
+    policy_content,
+)
+from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows, uid_texts
+from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.shard_store import ShardStore
+
+NEAREST_COUNT = 10
+#: Where the verdicts of a side come from.
+RECORDED, FROZEN, FITTED = "recorded in its ledger", "judged now by its frozen cut", "judged now, cut fitted now"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How two subsets of one pool share their samples. Counts are of rows; a sample is kept in one row at most."""
+
+    rows: int
+    left: int
+    right: int
+    both: int
+
+    @classmethod
+    def of(cls, left: np.ndarray, right: np.ndarray) -> "Overlap":
+        """(N,) bool and (N,) bool over the same rows."""
+        if left.shape != right.shape:
+            raise ValueError(f"both subsets must be of the same rows, got {left.shape} and {right.shape}")
+        return cls(len(left), int(left.sum()), int(right.sum()), int((left & right).sum()))
+
+    @property
+    def only_left(self) -> int:
+        """Kept by the left policy alone."""
+        return self.left - self.both
+
+    @property
+    def only_right(self) -> int:
+        """Kept by the right policy alone."""
+        return self.right - self.both
+
+    @property
+    def iou(self) -> float | None:
+        """Intersection over union (Jaccard), in [0, 1]; None where both subsets are empty."""
+        either = self.left + self.right - self.both
+        return self.both / either if either else None
+
+    def chance_iou(self, judged: int) -> float | None:
+        """IoU of the expected counts if both had drawn their samples from `judged` ones at random."""
+        if not judged or not self.left + self.right:
+            return None
+        both = self.left * self.right / judged
+        return both / (self.left + self.right - both)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two policies on one pool: their verdicts."""
+
+    left: Policy
+    right: Policy
+    overlap: Overlap
+    judged: int  # rows that raw kept
+    transitions: pl.DataFrame  # left_verdict, right_verdict, rows
+    nearest: pl.DataFrame  # policy, sample_id, caption, url, decided_by, value, margin, other_verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "left": policy_content(self.left),
+            "right": policy_content(self.right),
+            "rows": self.overlap.rows,
+            "judged": self.judged,
+            "kept": {"left": self.overlap.left, "right": self.overlap.right, "both": self.overlap.both},
+            "only_left": self.overlap.only_left,
+            "only_right": self.overlap.only_right,
+            "iou": self.overlap.iou,
+            "chance_iou": self.overlap.chance_iou(self.judged),
+            "transitions": self.transitions.to_dicts(),
+            "nearest_dropped": self.nearest.to_dicts(),
+        }
+
+
+@dataclass(frozen=True)
+class WholeDifference(Difference):
+    """With whom each policy favours, and what each of its signals decides."""
+
+    shifts: pl.DataFrame  # dimension, group, pool, left, right (rows), left_share, right_share, change
+    leave_one_out: pl.DataFrame  # policy, without, kept, iou (with the whole policy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        told = {"shifts": self.shifts.to_dicts(), "leave_one_out": self.leave_one_out.to_dicts()}
+        return {**super().to_dict(), **told}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two policies: its verdicts, and the samples that its last cut dropped by the smallest margin."""
+
+    policy: Policy
+    verdict: np.ndarray  # (N,) int8, as STATES
+    judged: int
+    nearest: pl.DataFrame  # position (in verdict), sample_id, shard, source_row, value, margin
+    origin: str = FITTED
+
+    @property
+    def is_kept(self) -> np.ndarray:
+        """(N,) bool: the subset."""
+        return self.verdict == KEPT
+
+
+@dataclass
+class Comparison:
+    """Two policies on one pool, as told in steps: `verdicts` takes seconds where both are recorded, `whole` more."""
+
+    store: ShardStore
+    left: Side
+    right: Side
+    read_rows: Callable[[], PoolRows] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        store: ShardStore,
+        left: Policy,
+        right: Policy,
+        *,
+        ledgers: Mapping[str, Path] | None = None,
+        cuts: Mapping[str, PolicyCut] | None = None,
+        nearest: int = NEAREST_COUNT,
+    ) -> "Comparison":
+        """`ledgers`: policy → its ledger, of the rows that the pool has; a policy without one is judged.
+
+        `cuts`: policy → the frozen cut that is applied; a policy without one is fitted. Raises LedgerError for ledgers
+        of different rows, and what reading a signal raises.
+        """
+        paths = [(ledgers or {}).get(policy.name) for policy in (left, right)]
+        recorded = [path for path in paths if path is not None]
+        if len(recorded) == 2:
+            _check_same_rows(*recorded)
+        read_rows = functools.cache(lambda: recorded_rows(recorded, store) if recorded else PoolRows.read(store))
+
+        def side(policy: Policy, path: Path | None) -> Side:
+            if path is not None:
+                return recorded_side(path, nearest)
+            return judged_side(read_rows(), policy, (cuts or {}).get(policy.name), nearest)
+
+        return cls(store, side(left, paths[0]), side(right, paths[1]), read_rows)
+
+    @functools.cached_property
+    def verdicts(self) -> Difference:
+        """Overlap, transitions and nearest dropped samples."""
+        sides = (self.left, self.right)
+        return Difference(
+            self.left.policy,
+            self.right.policy,
+            Overlap.of(*(side.is_kept for side in sides)),
+            self.left.judged,
+            _transitions(*(side.verdict for side in sides)),
+            pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
+        )
+
+    def whole(self, told: Told | None = None) -> WholeDifference:
+        """With shifts and what each signal decides. `told` hears how many shards are counted, of `shards`."""
+        rows, sides = self.read_rows(), (self.left, self.right)
+        different = sides[: 1 if self.left.policy == self.right.policy else 2]
+        return WholeDifference(
+            **vars(self.verdicts),
+            shifts=shifts(rows, self.left.is_kept, self.right.is_kept, told),
+            leave_one_out=pl.concat([leave_one_out(rows, side.policy, side.is_kept) for side in different]),
+        )
+
+    @property
+    def shards(self) -> int:
+        """Shards of the pool."""
+        return len(self.store.partitions("raw/samples"))
+
+
+def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
+    """Judge a pool by both policies, fitted on it, and say where they differ. Raises what reading a signal raises."""
+    one, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
+    return Comparison(rows.store, one, other, lambda: rows).whole()
+
+
+def recorded_comparison(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Comparison:
+    """Two policies as their ledgers have them, whatever the pool is now. Raises LedgerError for other rows."""
+    _check_same_rows(left, right)
+    one, other = (recorded_side(path, nearest) for path in (left, right))
+    return Comparison(store, one, other, lambda: recorded_rows([left, right], store))
+
+
+def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
+    """Overlap, transitions and nearest dropped of two recorded policies, for JSON: seconds for a pool of any size.
+
+    Shifts and leave-one-out need every caption again and are not among them: see `Comparison.whole`.
+    """
+    return recorded_comparison(left, right, store, nearest=nearest).verdicts.to_dict()
+
+
+def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
+    """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; METHODS §2.5.
+
+    chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
+    """
+    told = []
+    judged = int(rows.is_kept.sum())
+    for fraction in fractions:
+        kept = [kept_rows(policy.with_fraction(fraction), rows) for policy in (left, right)]
+        overlap = Overlap.of(*kept)
+        told.append(
+            {
+                "fraction": fraction,
+                "left": overlap.left,
+                "right": overlap.right,
+                "both": overlap.both,
+                "iou": overlap.iou,
+                "chance_iou": overlap.chance_iou(judged),
+            }
+        )
+    schema = {"fraction": pl.Float64, "left": pl.Int64, "right": pl.Int64, "both": pl.Int64}
+    return pl.DataFrame(told, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
+
+
+# -- the two sides ----------------------------------------------------------------------------------------------------
+
+
+def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, nearest: int = NEAREST_COUNT) -> Side:
+    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
+    judged = judge(policy, rows, cut)
+    last = len(judged.cut.cuts) - 1
+    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
+    dropped = dropped[judged.rank[dropped] <= judged.counts[last][2] + nearest]  # ranks of a cut go from 1 without gaps
+    chosen = dropped[np.argsort(judged.rank[dropped])]
+    value = rows.signal(policy.rank_by, policy.seed).values[chosen]
+    found = pl.DataFrame(
+        [
+            pl.Series("position", chosen, dtype=pl.Int64),
+            uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
+            pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
+            pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
+            pl.Series("value", value),
+            pl.Series("margin", value - judged.threshold[chosen]).fill_nan(None),
+        ]
+    )
+    return Side(policy, judged.verdict, int(rows.is_kept.sum()), found, FITTED if cut is None else FROZEN)
+
+
+def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
+    """A policy as its ledger has it. Raises LedgerError for a file that is none."""
+    policy, _, _, counts = ledger_facts(path)
+    verdict = pl.read_parquet(path, columns=["verdict"], hive_partitioning=False)["verdict"]
+    codes = verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    passing = counts[-1][2]
+    rank = pl.read_parquet(path, columns=["rank"], hive_partitioning=False)["rank"].fill_null(0).to_numpy()
+    at = np.flatnonzero((codes == DROPPED) & (rank > passing) & (rank <= passing + nearest))
+    at = at[np.argsort(rank[at], kind="stable")]
+    scan = pl.scan_parquet(path, hive_partitioning=False).select(
+        "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "reason",
+        pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
+    )  # fmt: skip
+    parts = [scan.slice(place, 1).collect() for place in at.tolist()] or [scan.head(0).collect()]
+    found = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
+    found = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *found])
+    found = found.filter(pl.col("reason") == f"below_cut:{policy.rank_by}")  # else a prefilter's: its ranks are others
+    ids = uid_texts(found["uid_high"], found["uid_low"])
+    chosen = found.select("position", ids, "shard", "source_row", "value", "margin")
+    return Side(policy, codes, counts[0][0], chosen, RECORDED)
+
+
+def _check_same_rows(left: Path, right: Path) -> None:
+    """Raise LedgerError unless two ledgers have the same rows in the same order."""
+    known = [ledger_rows_sha256(path) for path in (left, right)]
+    if None in known:  # ledgers of before rows were recorded
+        ids = [
+            pl.read_parquet(path, columns=["uid_high", "uid_low"], hive_partitioning=False) for path in (left, right)
+        ]
+        is_same = ids[0].equals(ids[1])
+    else:
+        is_same = known[0] == known[1]
+    if not is_same:
+        raise LedgerError(f"{left} and {right} record different rows; run the pool again so that both are of one pool")
+
+
+def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
+    """The nearest dropped samples of a side, with their texts and what the other policy says of them."""
+    texts = []
+    for shard, source_row in side.nearest.select("shard", "source_row").iter_rows():
+        sample = store.read("raw/samples", shard, ["source_row", "caption", "url"])
+        texts.append(sample.filter(pl.col("source_row") == source_row).select("caption", "url").head(1))
+    text = pl.concat(texts) if texts else pl.DataFrame(schema={"caption": pl.String, "url": pl.String})
+    if text.height != side.nearest.height:
+        raise LedgerError(
+            f"raw/samples lacks samples that policy {side.policy.name!r} judged; `curate run` the pool again"
+        )
+    return side.nearest.select(
+        pl.lit(side.policy.name).alias("policy"),
+        "sample_id",
+        text["caption"],
+        text["url"],
+        pl.lit(side.policy.rank_by).alias("decided_by"),
+        "value",
+        "margin",
+        pl.Series("other_verdict", [STATES[code] for code in other.verdict[side.nearest["position"]]], dtype=pl.String),
+    )
+
+
+def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
+    """(N,) and (N,) codes of STATES → rows per pair."""
+    counts = np.bincount(left.astype(np.int64) * 3 + right, minlength=9).reshape(3, 3)
+    return pl.DataFrame(
+        [
+            {"left_verdict": STATES[i], "right_verdict": STATES[j], "rows": int(counts[i, j])}
+            for i in range(3)
+            for j in range(3)
+            if counts[i, j]
+        ],
+        schema={"left_verdict": pl.String, "right_verdict": pl.String, "rows": pl.Int64},
+    )
+
+
+# -- what if ----------------------------------------------------------------------------------------------------------
+
+
+def what_if(
+    policy: Policy,
+    *,
+    fraction: float | None = None,
+    threshold: float | None = None,
+    rank_by: str | None = None,
+    prefilters: Sequence[Prefilter] | None = None,
+) -> Policy:
+    """The same policy with another fraction or threshold, ranking signal or prefilters (an empty list: none).
+
+    Raises ValueError for fraction and threshold together, or a value out of range.
+    """
+    if fraction is not None and threshold is not None:
+        raise ValueError(f"give --fraction or --threshold, not both; got {fraction} and {threshold}")
+    changed = policy
+    if rank_by is not None and rank_by != policy.rank_by:
+        changed = replace(changed, rank_by=rank_by, name=f"{changed.name}_by_{rank_by.replace('.', '_')}")
+    if prefilters is not None and tuple(prefilters) != policy.prefilters:
+        filtered = "_".join(f"{one.rank_by.replace('.', '_')}_{one.fraction:g}" for one in prefilters) or "none"
+        name = f"{changed.name}_after_{filtered}".replace(".", "_")
+        changed = replace(changed, prefilters=tuple(prefilters), name=name)
+    if fraction is not None:
+        return replace(changed.with_fraction(fraction), name=f"{changed.name}_{fraction:g}".replace(".", "_"))
+    if threshold is not None:
+        name = f"{changed.name}_from_{threshold:g}".replace(".", "_").replace("-", "minus_")
+        return replace(changed, name=name, fraction=None, count=None, threshold=threshold, semantics="exact")
+    return changed
+
+
+def save_policy(folder: Path, policy: Policy, name: str, description: str = "") -> Path:
+    """Write `policy` as `folder`/`name`.yaml, where the pool finds it. Raises ValueError for a name that is taken."""
+    if not name.replace("_", "").isalnum() or name != name.lower():
+        raise ValueError(f"a policy's name has lower-case letters, digits and underscores, got {name!r}")
+    path = folder / f"{name}.yaml"
+    saved = replace(policy, name=name, description=description or policy.description)
+    if name in load_policies(POLICIES_ROOT) or (path.is_file() and load_policy(path) != saved):
+        raise ValueError(f"there is a policy {name!r} already; choose another name")
+    write_text_atomically(path, yaml.safe_dump(policy_content(saved), sort_keys=False, allow_unicode=True))
+    return path
+
+
+def find_policy(known: Mapping[str, Policy], name: str) -> Policy:
+    """A policy by name. Raises ValueError that lists the names there are."""
+    if name not in known:
+        raise ValueError(f"no policy {name!r}; known: {', '.join(sorted(known))}")
+    return known[name]

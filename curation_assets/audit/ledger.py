@@ -1,0 +1,300 @@
+"""The verdict ledger: per policy one Parquet file with one row per input row, and why it ended as it did.
+
+Folder `filtered/ledger` of a pool:
+
+    icc.parquet                one file per policy, sorted by sample_id; its footer holds the policy and its cuts
+    versions/versions.parquet  version_id → code, settings and models of every table behind a verdict
+    versions/shards.parquet    data version and run of every table and shard
+
+A ledger suffices to replay its policy: `replay` judges the recorded values again and gives the subset's `.npy`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.audit.versions import VersionBook
+from curation_assets.selection.cut import PolicyCut
+from curation_assets.selection.judging import Judged, in_background, judge
+from curation_assets.selection.policy import RANDOM, Policy, Prefilter
+from curation_assets.selection.rows import (
+    KEPT,
+    STATES,
+    PoolRows,
+    Signal,
+    Texts,
+    enum_series,
+    packed_uids,
+    uid_columns,
+    uid_texts,
+)
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.shard_store import MissingTableError, ShardStore
+
+LEDGER = "filtered/ledger"
+FOOTER_KEY = "curation_ledger"
+ROW_GROUP_ROWS = 100_000  # a look-up by id searches the ids of one of them,
+PAGE_BYTES = 1 << 16  # and reads of its other columns only the page that holds the row
+
+#: Columns before those of the signals. Grain: one row per row of raw/samples, sorted by id, shard, source_row.
+LEDGER_SCHEMA: dict[str, Any] = {
+    "uid_high": pl.UInt64,  # first 16 hex digits of the sample_id; with uid_low DataComp's u8,u8
+    "uid_low": pl.UInt64,
+    "shard": pl.Enum,
+    "source_row": pl.Int64,
+    "decided_by": pl.Enum,  # rank_by of the cut that decided; null for rows that raw did not keep
+    "rank": pl.UInt32,  # 1 is best, among the samples that reached that cut
+    "threshold": pl.Float64,  # of that cut, in the unit of decided_by
+    "margin": pl.Float64,  # value − threshold
+    "verdict": pl.Enum,
+    "reason": pl.Enum,  # null exactly when kept
+    "policy_version": pl.Enum,
+    "version_id": pl.UInt32,  # → versions/versions.parquet
+    "run_id": pl.Enum,  # of the run that judged; the runs behind it are in versions/shards.parquet
+}
+
+
+class LedgerError(ValueError):
+    """A ledger does not say what its policy says."""
+
+
+def signal_column(reference: str, score: str | None = None) -> str:
+    """Name of a signal's column: signals.icc → signals_icc, as its view in the catalogue."""
+    return reference.replace(".", "_") + (f"_{score}" if score else "")
+
+
+def recorded_signals(policy: Policy, recipes: Mapping[str, Sequence[str]]) -> list[str]:
+    """References that a ledger of `policy` has a column for: what ranks, and the signals that its recipes fuse.
+
+    `recipes`: recipe → references of its SQL, such as fused.sieve_clip → [raw.samples, signals.sieve, …].
+    """
+    ranked = {policy.rank_by, *(one.rank_by for one in policy.prefilters)}
+    fused = {
+        one
+        for reference in ranked
+        for one in recipes.get(reference, ())
+        if not one.startswith("raw.") and not one.endswith("_range")
+    }
+    return sorted(ranked | fused)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One policy's ledger, as read."""
+
+    policy: Policy
+    cut: PolicyCut
+    profile: str
+    counts: tuple[tuple[int, int, int], ...]  # per step: rows that reached it, have a value, pass
+    frame: pl.DataFrame  # LEDGER_SCHEMA and one column per signal
+
+    @property
+    def is_kept(self) -> np.ndarray:
+        """(N,) bool: the subset."""
+        return (self.frame["verdict"] == "kept").to_numpy()
+
+    @property
+    def packed(self) -> np.ndarray:
+        """The subset as DataComp's sorted u8,u8."""
+        kept = self.is_kept
+        return packed_uids(self.frame["uid_high"].to_numpy()[kept], self.frame["uid_low"].to_numpy()[kept])
+
+
+def ledger_frame(
+    judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray, run_id: str
+) -> pl.DataFrame:
+    """The ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
+    n = len(rows)
+    cuts = [one.rank_by for one in judged.cut.cuts]
+    threshold = judged.threshold
+    columns = [
+        pl.Series("uid_high", rows.uid_high),
+        pl.Series("uid_low", rows.uid_low),
+        rows.shard.series("shard"),
+        pl.Series("source_row", rows.source_row),
+        enum_series("decided_by", judged.step.astype(np.int32), cuts),
+        pl.Series("rank", judged.rank),
+        pl.Series("threshold", threshold),
+        pl.Series("margin", judged.decided_value(rows) - threshold),
+        enum_series("verdict", judged.verdict.astype(np.int32), STATES),
+        judged.reason.series("reason"),
+        _constant("policy_version", judged.policy.version, n),
+        pl.Series("version_id", version_ids[rows.shard.codes]),
+        _constant("run_id", run_id, n),
+    ]
+    for reference in signals:
+        signal = rows.signal(reference, judged.policy.seed)
+        columns.append(pl.Series(signal_column(reference), signal.values))
+        for name, scores in signal.scores.items():  # for people: 7 digits are enough, the cut uses the column before
+            columns.append(pl.Series(signal_column(reference, name), scores.astype(np.float32)))
+    return pl.DataFrame(columns).with_columns(
+        pl.col(pl.Float64, pl.Float32).fill_nan(None), pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank")
+    )
+
+
+def _constant(name: str, word: str, size: int) -> pl.Series:
+    return pl.Series(name, np.zeros(size, dtype=np.uint32)).cat.to(pl.Enum([word]))
+
+
+def write_ledger(
+    rows: PoolRows,
+    policy: Policy,
+    path: Path,
+    book: VersionBook,
+    *,
+    recipes: Mapping[str, Sequence[str]],
+    run_id: str = "",
+    cut: PolicyCut | None = None,
+) -> Judged:
+    """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
+    rows_sha256 = in_background(lambda: rows.rows_sha256)
+    judged = judge(policy, rows, cut)
+    signals = recorded_signals(policy, recipes)
+    version_ids = book.version_ids([one for one in signals if one != RANDOM] or ["raw.samples"], rows.shard.words)
+    frame = ledger_frame(judged, rows, signals, version_ids, run_id)
+    footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
+    footer |= {"rows_sha256": rows_sha256.result()}
+    with replacing(path) as temporary:
+        frame.write_parquet(
+            temporary,
+            compression="zstd",
+            compression_level=1,  # most of it is random: more effort gains two bytes in a hundred
+            row_group_size=ROW_GROUP_ROWS,
+            data_page_size=PAGE_BYTES,
+            metadata={FOOTER_KEY: json.dumps(footer, sort_keys=True)},
+        )
+    return judged
+
+
+def write_versions(book: VersionBook, folder: Path) -> None:
+    """Write the tables that the ledgers' version_id and shard point to."""
+    for name, frame in (("versions", book.versions()), ("shards", book.shard_versions())):
+        with replacing(folder / "versions" / f"{name}.parquet") as temporary:
+            frame.write_parquet(temporary, compression="zstd")
+
+
+def ledger_path(store: ShardStore, policy: str) -> Path:
+    """Where the ledger of a policy lies. Raises MissingTableError that lists the policies there are."""
+    path = store.folder_path(LEDGER) / f"{policy}.parquet"
+    if not path.is_file():
+        known = ", ".join(ledger_policies(store)) or "none: run the pool first"
+        raise MissingTableError(f"no ledger of policy {policy!r} under {store.root}; ledgers: {known}")
+    return path
+
+
+def ledger_policies(store: ShardStore) -> list[str]:
+    """Policies that have a ledger, sorted."""
+    return sorted(path.stem for path in store.folder_path(LEDGER).glob("*.parquet"))
+
+
+def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, int, int], ...]]:
+    """Policy, cuts, profile and counts of a ledger, from its footer. Raises LedgerError for a file that is none."""
+    footer = pl.read_parquet_metadata(path)
+    if FOOTER_KEY not in footer:
+        raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")
+    content = json.loads(footer[FOOTER_KEY])
+    prefilters = tuple(Prefilter(**one) for one in content["policy"].pop("prefilters"))
+    policy = Policy(prefilters=prefilters, **content["policy"])
+    counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])
+    return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
+
+
+def ledger_rows_sha256(path: Path) -> str | None:
+    """Which rows, in which order, a ledger is of; None where it was written before that was recorded."""
+    told: str | None = json.loads(pl.read_parquet_metadata(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
+    return told
+
+
+def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
+    """A ledger, all columns or those named."""
+    policy, cut, profile, counts = ledger_facts(path)
+    wanted = None if columns is None else list(columns)
+    return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=wanted, hive_partitioning=False))
+
+
+def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
+    """The pool as a ledger recorded it: rows, states and the values that its policy ranked by, nothing else."""
+    frame, policy = ledger.frame, ledger.policy
+    judged = frame["decided_by"].is_not_null()
+    verdict = frame["verdict"].cast(pl.String).cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    reason = frame["reason"].cast(pl.String)
+    raw_reason = Texts.of(pl.select(pl.when(~judged).then(reason).alias("reason")).to_series())
+    shard = Texts.of(frame["shard"])
+    rows = PoolRows(
+        store,
+        frame["uid_high"].to_numpy(),
+        frame["uid_low"].to_numpy(),
+        shard,
+        frame["source_row"].to_numpy(),
+        np.where(judged.to_numpy(), np.int8(KEPT), verdict),
+        raw_reason,
+        frame.select("shard", "source_row"),
+        np.arange(frame.height),
+    )
+    why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
+    for reference in {policy.rank_by, *(one.rank_by for one in policy.prefilters)}:
+        values = frame[signal_column(reference)].fill_null(float("nan")).to_numpy()
+        rows.provide(reference, Signal(values, Texts.of(why)), policy.seed)
+    return rows
+
+
+def replay(path: Path, store: ShardStore) -> np.ndarray:
+    """Judge the recorded values again: the subset as DataComp's u8,u8, (K,) sorted.
+
+    Raises LedgerError when verdicts, reasons or ranks come out otherwise than recorded.
+    """
+    ledger = read_ledger(path)
+    judged = judge(ledger.policy, rows_of_ledger(ledger, store), ledger.cut)
+    again = pl.DataFrame(
+        [
+            enum_series("verdict", judged.verdict.astype(np.int32), STATES).cast(pl.String),
+            judged.reason.series("reason").cast(pl.String),
+            pl.Series("rank", judged.rank),
+        ]
+    )
+    told = ledger.frame.select(pl.col("verdict", "reason").cast(pl.String), pl.col("rank").fill_null(0))
+    if not again.equals(told):
+        differing = (again.hash_rows() != told.hash_rows()).arg_true()
+        ids = uid_texts(ledger.frame["uid_high"][differing[:1]], ledger.frame["uid_low"][differing[:1]])
+        raise LedgerError(
+            f"{path}: policy {ledger.policy.name!r} gives {len(differing)} rows another verdict, reason or rank than "
+            f"recorded, first sample {ids[0]}; the file was changed, or the code: write the ledger anew"
+        )
+    return packed_uids(
+        ledger.frame["uid_high"].to_numpy()[judged.is_kept], ledger.frame["uid_low"].to_numpy()[judged.is_kept]
+    )
+
+
+def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable[[str], pl.DataFrame]) -> None:
+    """Compare with the verdict table of each shard, which was judged row by row: two ways, one answer.
+
+    `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises LedgerError.
+    """
+    by_shard = np.argsort(rows.shard.codes, kind="stable")  # within a shard still by id
+    ends = np.cumsum(np.bincount(rows.shard.codes, minlength=len(rows.shard.words)))
+    mine = pl.DataFrame(
+        [
+            pl.Series("uid_high", rows.uid_high),
+            pl.Series("uid_low", rows.uid_low),
+            enum_series("verdict", judged.verdict.astype(np.int32), STATES),
+            judged.reason.series("reason"),
+        ]
+    )
+    differing = 0
+    for shard, start, end in zip(rows.shard.words, [0, *ends[:-1]], ends, strict=True):
+        told = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
+        told = told.sort("uid_high", "uid_low", "source_row")
+        here = mine[by_shard[start:end]].with_columns(pl.col("verdict", "reason").cast(pl.String))
+        differing += abs(told.height - here.height)
+        if not (told := told.drop("source_row")).equals(here) and told.height == here.height:
+            differing += int((told.hash_rows() != here.hash_rows()).sum())
+    if differing:
+        raise LedgerError(
+            f"ledger and filtered/{judged.policy.name} disagree in {differing} rows; the table was made from other "
+            f"values: materialise it again"
+        )

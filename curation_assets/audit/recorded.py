@@ -1,0 +1,117 @@
+"""The rows of a pool as its ledgers recorded them: sorted already, and read from one file instead of all shards."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
+from curation_assets.selection.cut import PolicyCut, cut_of_frame
+from curation_assets.selection.policy import Policy
+from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts
+from curation_assets.stores.shard_store import ShardStore
+
+
+def current_ledgers(store: ShardStore, policies: Sequence[Policy]) -> dict[str, Path]:
+    """Policy → its ledger, for those that are recorded as they are now, of the pool as it is now.
+
+    A ledger is left out where the policy has changed since, or a shard of raw/samples, of a table that the policy
+    reads, or its cut was written after it.
+    """
+    there = set(ledger_policies(store))
+    found: dict[str, Path] = {}
+    for policy in policies:
+        if policy.name not in there:
+            continue
+        path = ledger_path(store, policy.name)
+        assets = ["raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *policy.references]
+        written = max(_written_at(store, asset.replace(".", "/")) for asset in assets)
+        if ledger_facts(path)[0].version == policy.version and path.stat().st_mtime_ns >= written:
+            found[policy.name] = path
+    return found
+
+
+def cuts_in_force(store: ShardStore, policies: Sequence[Policy]) -> dict[str, PolicyCut]:
+    """Policy → its frozen cut, for those that were cut before as they are now."""
+    found = {}
+    for policy in policies:
+        asset = f"filtered/{policy.name}_cut"
+        if store.table_path(asset).is_file():
+            cut = cut_of_frame(store.read(asset))
+            if cut.policy_version == policy.version:
+                found[policy.name] = cut
+    return found
+
+
+def _written_at(store: ShardStore, asset: str) -> int:
+    """When a table, or one of its shards, was written last or went: nanoseconds; 0 where there is none."""
+    folder = store.asset_path(asset)
+    if not folder.is_dir():
+        return 0
+    with os.scandir(folder) as entries:
+        inside = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(".")]
+    return max([folder.stat().st_mtime_ns, *inside])
+
+
+def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
+    """The pool as ledgers of the same rows have it: rows, states, and the values that their policies ranked by.
+
+    Why a value is missing is not read. A recipe's scores come from its table, as does every other signal. Raises
+    LedgerError where that table has other values now.
+    """
+    frame = pl.read_parquet(
+        ledgers[0],
+        columns=["uid_high", "uid_low", "shard", "source_row", "decided_by", "verdict"],
+        hive_partitioning=False,
+    )
+    verdict = frame["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    shard = _coded(frame["shard"])
+    source_row = frame["source_row"].to_numpy()
+    order = _stored_order(shard.codes, source_row, len(shard.words))
+    stored = np.empty(len(order), dtype=np.int64)
+    stored[order] = np.arange(len(order))
+    rows = PoolRows(
+        store,
+        frame["uid_high"].to_numpy(),
+        frame["uid_low"].to_numpy(),
+        shard,
+        source_row,
+        np.where(frame["decided_by"].is_not_null().to_numpy(), np.int8(KEPT), verdict),
+        Texts(np.full(len(order), -1, dtype=np.int32), []),
+        frame.select("shard", "source_row")[stored],
+        order,
+    )
+    for path in ledgers:
+        policy = ledger_facts(path)[0]
+        for reference in {policy.rank_by, *(one.rank_by for one in policy.prefilters)}:
+            _provide(rows, path, reference, policy.seed)
+    return rows
+
+
+def _coded(column: pl.Series) -> Texts:
+    if not isinstance(column.dtype, pl.Enum):
+        return Texts.of(column)
+    return Texts(column.to_physical().cast(pl.Int32).to_numpy(), column.dtype.categories.to_list())
+
+
+def _stored_order(codes: np.ndarray, source_row: np.ndarray, shards: int) -> np.ndarray:
+    """(N,) place of each row if rows are sorted by shard and source row."""
+    counts = np.bincount(codes, minlength=shards)
+    if (source_row < counts[codes]).all() and source_row.min(initial=0) >= 0:  # no gaps: nothing to sort
+        return np.concatenate([[0], np.cumsum(counts)])[codes] + source_row
+    order = np.empty(len(codes), dtype=np.int64)
+    order[np.lexsort((source_row, codes))] = np.arange(len(codes))
+    return order
+
+
+def _provide(rows: PoolRows, path: Path, reference: str, seed: int) -> None:
+    column = signal_column(reference)
+    recorded = (
+        pl.read_parquet(path, columns=[column], hive_partitioning=False)[column].fill_null(float("nan")).to_numpy()
+    )
+    if not reference.startswith("fused."):
+        rows.provide(reference, Signal(recorded, Texts(np.full(len(rows), -1, dtype=np.int32), [])), seed)
+    elif not np.array_equal(rows.signal(reference).values, recorded, equal_nan=True):
+        raise LedgerError(f"{path} records other values of {reference} than its table has; `curate run` the pool again")

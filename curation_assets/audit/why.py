@@ -1,0 +1,201 @@
+"""Why a sample was kept or dropped: everything the ledgers know about it, over all pools and policies."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.audit.ledger import LEDGER, ledger_facts, signal_column
+from curation_assets.audit.lookup import shards_of
+from curation_assets.core.settings import Settings
+from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.selection.rows import uid_texts
+from curation_assets.stores.denylist import Denylist, Kind
+from curation_assets.stores.pools.declaration import list_pools
+from curation_assets.stores.shard_store import ShardStore
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
+
+
+def explain(settings: Settings, identifier: str, pools: list[str] | None = None) -> list[dict[str, Any]]:
+    """What happened to a sample, one entry per row of raw/samples that `identifier` fits, pools in order.
+
+    `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), or the exact URL.
+    Raises ValueError for anything else, or when no pool knows it.
+    """
+    kind = kind_of(identifier)
+    names = list_pools(settings) if pools is None else pools
+    found = []
+    for name in names:
+        store = ShardStore(settings.work(name))
+        if any(store.asset_path("raw/samples").glob("shard=*")):
+            found += _explain_in(name, store, kind, identifier)
+    if not found:
+        where = f"in the pools {', '.join(names) or '(none declared)'}"
+        raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
+    return found
+
+
+def kind_of(identifier: str) -> str:
+    """'sample_id', 'sha256' or 'url'. Raises ValueError for what is none of them."""
+    if is_sample_id(identifier):
+        return "sample_id"
+    if _SHA256.fullmatch(identifier):
+        return "sha256"
+    if "://" in identifier:
+        return "url"
+    raise ValueError(
+        f"expected a sample_id (32 lower-case hex digits), the sha256 of an image (64) or a URL, got {identifier!r}"
+    )
+
+
+def _denied(home: Path, kind: str, identifier: str) -> str:
+    """What the denylist says of a name that no pool has; '' for nothing."""
+    denylist = Denylist.load(home)
+    kinds: dict[str, Kind] = {"sample_id": "uid", "sha256": "sha256", "url": "url"}
+    if denylist.has(kinds[kind], identifier) or (kind == "url" and denylist.has_domain_of(identifier)):
+        return "; it is on the denylist (`curate takedown`)"
+    return ""
+
+
+def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> list[dict[str, Any]]:
+    versions = list(_ledger_folders(store))
+    shards = shards_of(store, pool, kind, identifier)
+    if shards == []:
+        return []
+    fits = {
+        "sample_id": pl.col("sample_id") == identifier,
+        "sha256": (pl.col("image_sha256") == identifier) | (pl.col("original_sha256") == identifier),
+        "url": pl.col("url") == identifier,
+    }[kind]
+    samples = store.scan("raw/samples", shards).filter(fits).sort("shard", "source_row").collect()
+    ids = samples["sample_id"].unique(maintain_order=True).to_list()
+    verdicts = {sample_id: [one for folder in versions for one in _verdicts(folder, sample_id)] for sample_id in ids}
+    told: list[dict[str, Any]] = []
+    for row in samples.iter_rows(named=True):
+        place = (row["shard"], row["source_row"])
+        mine = [one for one in verdicts[row["sample_id"]] if (one["shard"], one["source_row"]) == place]
+        told.append(
+            {
+                "pool": pool,
+                **{name: row[name] for name in _FACTS},
+                "raw": {"status": row["status"], "reason": row["reason"]},
+                "policies": _newest_of_each_version(mine),
+            }
+        )
+    return told
+
+
+def _ledger_folders(store: ShardStore) -> Iterator[Path]:
+    """Folders of ledgers: the one in force, then the one before it, which the store keeps."""
+    link = store.folder_path(LEDGER)
+    if not link.is_symlink():
+        return
+    current = link.resolve()
+    yield current
+    for folder in sorted(link.parent.glob(f".{link.name}.version-*/files")):
+        if folder.resolve() != current:
+            yield folder.resolve()
+
+
+def _ledgers(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
+def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
+    """Rows of one sample in a ledger: its row groups are told apart by their statistics, one is read."""
+    high, low = to_u64_pair(sample_id)
+    wanted = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
+    rows: list[dict[str, Any]] = pl.scan_parquet(path, hive_partitioning=False).filter(wanted).collect().to_dicts()
+    return rows
+
+
+def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
+    for path in _ledgers(folder):
+        rows = ledger_rows(path, sample_id)
+        if rows:
+            policy, cut, _, counts = ledger_facts(path)
+            for row in rows:
+                yield _verdict(folder, row, policy, cut, counts)
+
+
+def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any) -> dict[str, Any]:
+    by = row["decided_by"]
+    reached = next(
+        (count for one, count in zip(cut.cuts, counts, strict=True) if one.rank_by == by), (None, None, None)
+    )
+    signals = {
+        name: value
+        for name, value in row.items()
+        if name.split("_")[0] in ("signals", "fused", "teachers", "standardised", "distilled", "random")
+    }
+    return {
+        "policy": policy.name,
+        "policy_version": row["policy_version"],
+        "verdict": row["verdict"],
+        "reason": row["reason"],
+        "decided_by": by,
+        "value": row[signal_column(by)] if by else None,
+        "threshold": row["threshold"],
+        "margin": row["margin"],
+        "rank": row["rank"],
+        "candidates": reached[0],
+        "kept_count": reached[2],
+        "signals": signals,
+        "shard": row["shard"],
+        "source_row": row["source_row"],
+        "run_id": row["run_id"],
+        "made_by": _made_by(folder, int(row["version_id"]), row["shard"]),
+    }
+
+
+def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
+    """Table, code, models, data version and run of everything behind a verdict."""
+    versions = pl.scan_parquet(folder / "versions" / "versions.parquet").filter(pl.col("version_id") == version_id)
+    shards = pl.scan_parquet(folder / "versions" / "shards.parquet")
+    mine = shards.filter((pl.col("shard") == shard) | pl.col("shard").is_null()).drop("row_count", "seconds", "shard")
+    joined = versions.drop("version_id").join(mine, on="table", how="left").sort("table").collect()
+    rows: list[dict[str, Any]] = joined.to_dicts()
+    return rows
+
+
+def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The verdict in force per policy, and earlier ones only where the policy or its answer was another."""
+    kept: list[dict[str, Any]] = []
+    for one in verdicts:  # those in force come first
+        told = {(k["policy"], k["policy_version"], k["verdict"], k["threshold"]) for k in kept}
+        if (one["policy"], one["policy_version"], one["verdict"], one["threshold"]) not in told:
+            is_first = one["policy"] not in {k["policy"] for k in kept}
+            kept.append({**one, "in_force": is_first})
+    return kept
+
+
+def sentence(verdict: dict[str, Any]) -> str:
+    """One verdict in words."""
+    by, value, threshold = verdict["decided_by"], verdict["value"], verdict["threshold"]
+    if by is None:
+        return f"{verdict['verdict']} before any policy: {verdict['reason']}"
+    if verdict["verdict"] == "failed":
+        return f"failed: {by} gave no value ({str(verdict['reason']).removeprefix('no_value:')})"
+    cut = "nothing passes" if threshold is None else f"cut at {threshold:.6g}"
+    margin = "" if verdict["margin"] is None else f", margin {verdict['margin']:+.4g}"
+    place = f"rank {verdict['rank']:,} of {verdict['candidates']:,}, {verdict['kept_count']:,} pass"
+    word = verdict["verdict"]
+    if str(verdict["reason"] or "").startswith("prefilter:"):
+        word = "dropped by the prefilter"
+    tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
+    return f"{word}: {by} {value:.6g}, {cut}{margin}; {place}{tie}"
+
+
+def as_json(told: list[dict[str, Any]]) -> str:
+    """The answer for other programs."""
+    return json.dumps(told, indent=1, ensure_ascii=False, default=str)
+
+
+def sample_ids_of(frame: pl.DataFrame) -> list[str]:
+    """sample_ids of rows of a ledger."""
+    return uid_texts(frame["uid_high"], frame["uid_low"]).to_list()

@@ -1,0 +1,16 @@
+"""Errors that a user can do something about: shown as sentences. Anything else is a bug and keeps its traceback."""
+
+
+class ExpectedError(Exception):
+    """Base of the errors of this project that say what was got, what was expected and what to do."""
+
+
+class StoreError(ExpectedError):
+    """Something about a stored table that its reader must hear about."""
+
+
+class ModelUnavailableError(ExpectedError, RuntimeError):
+    """The weights behind an address are not on this disk and cannot be fetched."""
+
+
+EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)

@@ -1,0 +1,158 @@
+"""Settings: the only file that reads the environment. Frozen, checked when built."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from curation_assets.core.roles import ROLES
+
+PACKAGE_ROOT = Path(__file__).parents[1]
+PROFILES_ROOT = Path(__file__).parent / "profiles"
+
+MAX_DEFAULT_WORKERS = 4
+POOL_NAME = re.compile(r"^[a-z0-9_]+$")
+SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
+
+
+def shard_key(pool: str, number: int) -> str:
+    """Partition key of a shard: 'scenes', 3 → 'scenes-000003'. Raises ValueError for a bad pool name or number."""
+    if not POOL_NAME.match(pool):
+        raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {pool!r}")
+    if not 0 <= number <= 999_999:
+        raise ValueError(f"shard number must be in [0, 999999], got {number}")
+    return f"{pool}-{number:06d}"
+
+
+def check_shard_key(key: str) -> str:
+    """`key` itself if well formed (Dagster accepts anything). Raises ValueError otherwise."""
+    if not SHARD_KEY.match(key):
+        raise ValueError(f"shard key must match {SHARD_KEY.pattern} (such as scenes-000003), got {key!r}")
+    return key
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One address per role, with the generation settings of that role.
+
+    `roles`: role name → address (`embedded:…`, `bank:…`, `hub:org/name@revision`, `path:…`, `pool:…` for what the
+    pool itself distilled). `generation`: role name → keyword settings. `methods`: method name → keyword settings of
+    its function. `batch_size`: role name → samples. `device`: 'auto', 'cpu' or 'cuda'.
+    """
+
+    name: str
+    roles: Mapping[str, str]
+    generation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    batch_size: Mapping[str, int] = field(default_factory=dict)
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        unknown = (set(self.roles) | set(self.generation) | set(self.batch_size)) - set(ROLES)
+        if unknown:
+            raise ValueError(f"profile {self.name!r} names unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"profile {self.name!r}: device must be auto, cpu or cuda, got {self.device!r}")
+        for role, address in self.roles.items():
+            if ":" not in address:
+                raise ValueError(
+                    f"profile {self.name!r}: address of role {role!r} must read scheme:rest "
+                    f"(embedded:clip, hub:org/name@revision, path:/folder), got {address!r}"
+                )
+
+    def address(self, role: str) -> str:
+        """Address that fills `role`. Raises ValueError when the profile leaves the role empty."""
+        if role not in self.roles:
+            raise ValueError(f"profile {self.name!r} fills no role {role!r}; add 'roles: {{{role}: ADDRESS}}' to it")
+        return self.roles[role]
+
+    def with_roles(self, **addresses: str) -> "Profile":
+        """The same profile with some addresses replaced."""
+        return replace(self, roles={**self.roles, **addresses})
+
+    def with_generation(self, role: str, **settings: Any) -> "Profile":
+        """The same profile with some generation settings of a role replaced."""
+        return replace(self, generation={**self.generation, role: {**self.generation.get(role, {}), **settings}})
+
+
+def load_profile(name_or_path: str) -> Profile:
+    """A profile by name (shipped: embedded, hub) or by path of a YAML file.
+
+    Raises ValueError with the choices for an unknown name, or for a file that lacks 'roles'.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = PROFILES_ROOT / f"{name_or_path}.yaml"
+    if not path.is_file():
+        shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
+        raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
+    content = yaml.safe_load(path.read_text()) or {}
+    if "roles" not in content:
+        raise ValueError(f"{path}: expected a mapping with 'roles', got keys {sorted(content)}")
+    return Profile(name=content.pop("name", path.stem), **content)
+
+
+def cache_root() -> Path:
+    """Where things lie that can be made again at any time: CURATION_CACHE, else the user's cache folder."""
+    own = os.environ.get("CURATION_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where things live and how the machine is used."""
+
+    home: Path  # everything the program writes
+    profile: Profile
+    threads: int  # of the whole machine that we may use
+    workers: int = 1  # processes that score shards side by side, threads / workers threads each
+    openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def pools_root(self) -> Path:
+        """Pool declarations, one YAML file each."""
+        return self.home / "pools"
+
+    def work(self, pool: str) -> Path:
+        """Folder of one pool's tables, tars and reports."""
+        return self.home / "work" / pool
+
+    @property
+    def catalog(self) -> Path:
+        """The DuckDB file of views over every pool."""
+        return self.home / "catalog.duckdb"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Dagster's instance folder."""
+        return self.home / "dagster"
+
+
+def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
+    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
+    OPENLINEAGE_URL as OpenLineage's own clients read it.
+
+    Without either: ./data, the embedded profile, all cores. Workers default to one per core on a CPU profile, at most
+    MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a GPU.
+    """
+    chosen = load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded"))
+    threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
+    default_workers = min(threads, MAX_DEFAULT_WORKERS) if chosen.device == "cpu" else 1
+    return Settings(
+        home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
+        profile=chosen,
+        threads=threads,
+        workers=int(os.environ.get("CURATION_WORKERS", default_workers)),
+        openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
+    )

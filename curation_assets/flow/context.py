@@ -1,0 +1,116 @@
+"""What a table's computation may use: the pool, its store, the models of the profile, progress."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from curation_assets.core.progress import ProgressReporter, Silent
+from curation_assets.core.settings import Profile, Settings
+from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.scoring.parameters import described_settings, with_parameters
+from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.pools.declaration import Pool, load_pool
+from curation_assets.stores.pools.shards import discover_shards
+from curation_assets.stores.shard_store import ShardStore
+
+
+@dataclass
+class PoolContext:
+    """All that a table's computation may use: the pool, its store, the models of the profile, and progress."""
+
+    settings: Settings
+    pool: Pool
+    store: ShardStore
+    run_id: str = ""
+    progress: ProgressReporter = field(default_factory=Silent)
+
+    @classmethod
+    def open(
+        cls, settings: Settings, pool_name: str, *, run_id: str = "", progress: ProgressReporter | None = None
+    ) -> "PoolContext":
+        """Context of a declared pool. Raises what `load_pool` raises for an unknown name."""
+        pool = load_pool(settings, pool_name)
+        return cls(settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent())
+
+    @functools.cached_property
+    def profile(self) -> Profile:
+        """The profile in force, with the pool's own addresses where it names some."""
+        addresses = dict(self.pool.roles)
+        if not self.distils and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
+            addresses.setdefault("student", "embedded:icc_student")  # nothing distilled here: take the shipped one
+        profile = self.settings.profile.with_roles(**addresses)
+        if self.trains_sba:
+            profile = profile.with_generation("semantic_decoder", bridge="pool:sba_bridge")
+        return profile
+
+    @property
+    def trains_sba(self) -> bool:
+        """Whether this pool trains the bridge of the semantic teacher on its own captions."""
+        return self.distils and bool(self.pool.options.get("train_sba", False))
+
+    @property
+    def distils(self) -> bool:
+        """Whether this pool runs the teachers and distils a student of its own."""
+        return bool(self.pool.options.get("distil", self.pool.kind == "world"))
+
+    @property
+    def pool_models(self) -> Path:
+        """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
+        return self.store.root / "distilled"
+
+    def option(self, name: str, default: Any) -> Any:
+        """A setting of the pool's declaration, or `default`."""
+        return self.pool.options.get(name, default)
+
+    def methods(self, stage: str) -> list[Method]:
+        """The methods of a stage that this pool runs, with the settings that the profile gives them.
+
+        A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
+        names it. Raises ValueError for an unknown name in that option.
+        """
+        named = {get_method(name).name for name in self.option("methods", [])} | set(self.profile.methods)
+        return [
+            with_parameters(method, **self.profile.methods.get(method.name, {}))
+            for method in all_methods().values()
+            if method.stage == stage and (method.default or method.name in named)
+        ]
+
+    def method_config(self, name: str) -> dict[str, Any]:
+        """Settings of a method as its manifests record them; of a setting that names a file also its content."""
+        settings = dict(self.profile.methods.get(name, {}))
+        return described_settings(all_methods()[name], settings) if name in all_methods() else settings
+
+    def engines(self, roles: Iterable[str]) -> dict[str, Any]:
+        """The engines that fill `roles`, loaded once per process."""
+        from curation_assets.engines import load_engine  # heavy imports wait until a model is asked for
+
+        return {role: load_engine(role, self.profile, pool_models=self.pool_models) for role in roles}
+
+    def identities(self, roles: Iterable[str]) -> list[Any]:
+        """Which models would answer, without loading them."""
+        from curation_assets.engines import identify_engine
+
+        return [identify_engine(role, self.profile, pool_models=self.pool_models) for role in roles]
+
+    def batch_size(self, roles: Iterable[str], default: int = 256) -> int:
+        """Largest batch that every role of a method takes, in samples."""
+        return min((self.profile.batch_size.get(role, default) for role in roles), default=default)
+
+    def image_loader(self) -> Callable[[Mapping[str, Any]], Image.Image]:
+        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason)."""
+
+        def load(row: Mapping[str, Any]) -> Image.Image:
+            if row["tar"] is None or row["member"] is None:
+                raise ImageRejected("no_image", f"sample {row['sample_id']} came without an image")
+            # Tars of a webdataset pool lie where its owner put them (absolute path), ours under the work folder.
+            return decode_image(tar_index(self.store.root / row["tar"]).read(row["member"]), self.pool.download.limits)
+
+        return load
+
+    def shards(self) -> list[str]:
+        """Keys of the shards that the pool's source holds, sorted."""
+        return discover_shards(self.pool, self.settings)

@@ -1,0 +1,136 @@
+"""What several stages need to know of each other's tables."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.sql import SqlModel, load_models
+from curation_assets.methods import all_methods
+from curation_assets.numeric.fusion import FusionWeights
+from curation_assets.selection.policy import Policy, load_policies
+
+SBA_BRIDGE = "teachers/sba_bridge"  # the table of a pool that trains its own
+
+
+TEACHERS = ("vba", "sba")
+
+
+NEAR_DUPLICATES = "fused/duplicates"
+
+
+@dataclass(frozen=True)
+class DuplicateSettings:
+    """The pool's option `duplicates`: a mapping of these, or true for the defaults."""
+
+    perceptual_bits: int | None = 4  # pHashes that differ in at most so many of 64 bits; null: not compared
+    cosine: float | None = None  # image embeddings of at least this cosine (SemDeDup); null: not compared
+    prefer: str | None = None  # table whose higher value is kept, such as signals.clip_score
+
+    def __post_init__(self) -> None:
+        if self.perceptual_bits is not None and not 0 <= self.perceptual_bits <= 15:
+            raise ValueError(f"duplicates: perceptual_bits must be in [0, 15] or null, got {self.perceptual_bits}")
+        if self.cosine is not None and not 0 < self.cosine <= 1:
+            raise ValueError(f"duplicates: cosine must be in (0, 1] or null, got {self.cosine}")
+        if self.prefer is not None and not self.prefer.startswith("signals."):
+            raise ValueError(f"duplicates: prefer must read signals.METHOD, got {self.prefer!r}")
+
+    @property
+    def columns(self) -> list[str]:
+        """Derived columns that are compared."""
+        both = (("perceptual_hash", self.perceptual_bits), ("image_embedding", self.cosine))
+        return [name for name, limit in both if limit is not None]
+
+
+def duplicate_settings(ctx: PoolContext) -> DuplicateSettings | None:
+    """Settings of the pool, None where it does not look for duplicates. Raises ValueError for unknown ones."""
+    option = ctx.option("duplicates", None)
+    if not option:
+        return None
+    given = {} if option is True else dict(option)
+    unknown = sorted(set(given) - set(DuplicateSettings.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(DuplicateSettings.__dataclass_fields__)
+        raise ValueError(f"pool {ctx.pool.name!r}: duplicates has no settings {unknown}; it has {known}")
+    return DuplicateSettings(**given)
+
+
+def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
+    """Methods behind 'signals.name' references that this pool does not run, those of recipes included."""
+    run = {method.name for method in ctx.methods("signals")}
+    reached = set(references)
+    for reference in references:
+        reached |= set(recipes()[reference].references) if reference in recipes() else set()
+    names = {one.removeprefix("signals.") for one in reached if one.startswith("signals.")}
+    return sorted((names & set(all_methods())) - run)
+
+
+@functools.cache
+def recipes() -> dict[str, SqlModel]:
+    """SQL models of this stage by 'fused.name', parsed once per process: half a second."""
+    return {key: model for key, model in load_models().items() if model.stage == "fused"}
+
+
+FuseOn = Literal["teacher", "student"]
+
+
+def fuse_on(ctx: PoolContext) -> FuseOn:
+    """The pool's option. Raises ValueError for another word."""
+    chosen = ctx.option("fuse_on", "teacher")
+    if chosen not in get_args(FuseOn):
+        raise ValueError(f"option fuse_on must be one of {', '.join(get_args(FuseOn))}, got {chosen!r}")
+    return cast(FuseOn, chosen)
+
+
+def labelled_table(ctx: PoolContext) -> str:
+    """The table of rated captions that the fusion weights are fitted on."""
+    return "standardised/labelled_scores" if fuse_on(ctx) == "teacher" else "distilled/labelled_student_scores"
+
+
+def read_weights(ctx: PoolContext) -> FusionWeights:
+    """The persisted fusion weights."""
+    return FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
+
+
+def policies_of(ctx: PoolContext) -> list[Policy]:
+    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+
+    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it.
+    """
+    policies = load_policies()
+    saved = load_policies(policies_folder(ctx))
+    wanted = ctx.option("policies", None)
+    if wanted is not None:
+        unknown = sorted(set(wanted) - set(policies) - set(saved))
+        if unknown:
+            raise ValueError(
+                f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
+            )
+        policies = {name: policies[name] for name in wanted if name in policies}
+    else:  # a shipped policy waits until the pool runs its signals
+        policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
+    fraction = ctx.option("fraction", None)
+    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
+    return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+
+
+def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
+    """Signals (and the duplicates) that the policy reads and the pool does not run."""
+    waits = set(missing_signals(ctx, policy.references))
+    if NEAR_DUPLICATES.replace("/", ".") in policy.references and duplicate_settings(ctx) is None:
+        waits.add(NEAR_DUPLICATES)
+    return waits
+
+
+def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+    if policy.fraction is not None:
+        return policy.with_fraction(fraction)
+    return replace(policy, prefilters=tuple(replace(one, fraction=fraction) for one in policy.prefilters))
+
+
+def policies_folder(ctx: PoolContext) -> Path:
+    """Where `curate diff --save` puts policies of this pool alone: pools/<pool>/, beside the pool's declaration."""
+    return ctx.settings.pools_root / ctx.pool.name

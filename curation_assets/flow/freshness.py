@@ -1,0 +1,96 @@
+"""Whether a table is up to date, and bringing it up to date: what its content depends on, hashed."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from curation_assets.audit.versions import VersionBook
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.shard_store import Materialised
+
+
+def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]) -> bool:
+    """Whether `materialise_table` would reuse what is there."""
+    return ctx.store.is_fresh(table.name, shard, **_made_from(ctx, table, shard, tables))
+
+
+def materialise_table(
+    ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]
+) -> Materialised:
+    """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed."""
+    made_from = _made_from(ctx, table, shard, tables)
+    if table.compute_folder is not None:
+        compute_folder = table.compute_folder
+        return ctx.store.materialise_folder(
+            table.name, lambda folder: compute_folder(ctx, folder), run_id=ctx.run_id, **made_from
+        )
+    assert table.compute is not None, table.name
+    compute = table.compute
+    return ctx.store.materialise(
+        table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
+    )
+
+
+def warnings_of(ctx: PoolContext, table: Table) -> list[str]:
+    """What a materialised table itself wants a person to read."""
+    if table.warning_column is None:
+        return []
+    return ctx.store.read(table.name)[table.warning_column].drop_nulls().to_list()
+
+
+def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """Everything that decides a table's content: code version, inputs, models, settings."""
+    if (shard is None) != (table.grain == "pool"):
+        raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
+    inputs: list[tuple[str, str | None]] = []
+    for name in table.inputs:
+        if tables[name].grain == "pool":
+            inputs.append((name, None))
+        elif shard is not None:
+            inputs.append((name, shard))
+        else:
+            inputs.extend((name, key) for key in ctx.store.partitions(name))
+    config = config_of(ctx, table, shard)
+    if table.is_frozen:
+        config["behind"] = _code_behind(ctx, table)
+    return {
+        "code_version": table.version,
+        "inputs": inputs,
+        "models": ctx.identities(table.roles),
+        "config": config,
+        "is_frozen": table.is_frozen,
+    }
+
+
+def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
+    """Settings that decide a table's content, as its manifest hashes them."""
+    return {
+        "table": table.config(ctx, shard) if table.config else None,
+        "method": ctx.method_config(table.name.split("/")[1]),
+        "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
+    }
+
+
+def _code_behind(ctx: PoolContext, table: Table) -> str:
+    """Hash over code, settings and models of everything stored that a fit rests on: when they change, so does the fit.
+
+    Rows that come, change or go are no part of it, so the registered rows (whose settings are their source) are not.
+    """
+    book = VersionBook(ctx.store, ctx.profile.name)
+    behind: dict[str, list[str]] = {}
+    for asset in book.behind(name.replace("/", ".") for name in table.inputs):
+        if asset != "raw/registered_shards":
+            made = {
+                json.dumps([one.code_version, one.config_hash, [dict(model) for model in one.models]], sort_keys=True)
+                for one in book.manifests(asset).values()
+            }
+            behind[asset] = sorted(made)
+    return code_behind_digest(behind)
+
+
+def code_behind_digest(behind: Mapping[str, Iterable[str]]) -> str:
+    """`behind`: table → the different (code version, settings, models) of its partitions, as JSON."""
+    told = {name: sorted(made) for name, made in behind.items() if name != "raw/registered_shards"}
+    return config_sha256(told)

@@ -1,0 +1,1 @@
+"""Operations on a pool: plan, refit, takedown, removal of shards."""

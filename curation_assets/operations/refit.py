@@ -1,0 +1,130 @@
+"""curate recut: fit the frozen cuts of a pool anew, and say which verdicts that flips.
+
+What is frozen (`Table.is_frozen`) stays until it is removed here; the next run fits it again. The verdicts from before
+are kept under `recuts/` of the pool's work folder until the report of the flips is written there.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.table import Table
+from curation_assets.selection.rows import DUPLICATES
+from curation_assets.selection.verdicts import ROW_KEY
+from curation_assets.stages.filtered.tables import cut_of
+from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.shard_store import MissingTableError
+
+RECUTS_FOLDER = "recuts"  # relative to the pool's work folder
+_COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
+
+
+@dataclass(frozen=True)
+class Recut:
+    """A recut under way: `folder` holds the verdicts from before."""
+
+    folder: Path
+    policies: tuple[str, ...]
+
+
+def begin_recut(
+    ctx: PoolContext, tables: Mapping[str, Table], policies: Sequence[str] | None = None, *, with_fits: bool = False
+) -> Recut:
+    """Put the verdicts aside and unfreeze the cuts of `policies` (None: all), and the ranges of recipes they rank by.
+
+    `with_fits`: length statistics, fusion weights and students too. Raises ValueError for an unknown policy,
+    MissingTableError for one that has no verdicts yet.
+    """
+    known = [policy.name for policy in policies_of(ctx)]
+    unknown = sorted(set(policies or ()) - set(known))
+    if unknown:
+        raise ValueError(f"no policies {unknown}; known: {', '.join(sorted(known))}")
+    chosen = tuple(name for name in known if policies is None or name in policies)
+    folder = ctx.store.root / RECUTS_FOLDER / f"{len(_reports(ctx)) + 1:04d}"
+    for name in chosen:
+        if not ctx.store.partitions(f"filtered/{name}"):
+            raise MissingTableError(f"policy {name!r} has no verdicts yet; `curate run {ctx.pool.name}` makes them")
+        with replacing(folder / "before" / f"{name}.parquet") as temporary:
+            ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect().write_parquet(temporary, compression="zstd")
+        write_text_atomically(folder / "before" / f"{name}.json", json.dumps(cut_of(ctx, name).to_dict(), indent=1))
+    for name in frozen_behind(tables, [f"filtered/{name}" for name in chosen], with_fits=with_fits):
+        ctx.store.remove(name)
+    ctx.store.remove(DUPLICATES)
+    return Recut(folder, chosen)
+
+
+def frozen_behind(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
+    """Frozen tables that `names` rest on: of the stages fused and filtered, or of all stages. Sorted."""
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += tables[name].inputs
+    frozen = (name for name in seen if tables[name].is_frozen)
+    return sorted(name for name in frozen if with_fits or tables[name].stage in ("fused", "filtered"))
+
+
+def finish_recut(ctx: PoolContext, recut: Recut) -> dict[str, Any]:
+    """Write `flips.parquet` and `flips.json` into the recut's folder, after a run; return what the JSON says."""
+    parts: list[pl.DataFrame] = []
+    told: list[dict[str, Any]] = []
+    for name in recut.policies:
+        before = pl.read_parquet(recut.folder / "before" / f"{name}.parquet")
+        after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
+        part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
+        parts.append(part)
+        old = json.loads((recut.folder / "before" / f"{name}.json").read_text(encoding="utf-8"))
+        told.append(
+            {
+                "policy": name,
+                "rows": after.height,
+                "kept_before": int((before["verdict"] == "kept").sum()),
+                "kept_after": int((after["verdict"] == "kept").sum()),
+                "flips": part.group_by("before", "after").len("rows").sort("before", "after").to_dicts(),
+                "cut_before": old,
+                "cut_after": cut_of(ctx, name).to_dict(),
+            }
+        )
+    report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": told}
+    with replacing(recut.folder / "flips.parquet") as temporary:
+        pl.concat(parts).write_parquet(temporary, compression="zstd")
+    write_text_atomically(recut.folder / "flips.json", json.dumps(report, indent=1))
+    remove_path(recut.folder / "before")
+    return report
+
+
+def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose verdict or reason is another: sample_id, shard, source_row, before, after and both reasons.
+
+    A row that is on one side only is 'absent' on the other.
+    """
+    joined = before.join(after, on=["sample_id", *ROW_KEY], how="full", coalesce=True, suffix="_after")
+    told = joined.select(
+        "sample_id",
+        *ROW_KEY,
+        pl.col("verdict").fill_null("absent").alias("before"),
+        pl.col("verdict_after").fill_null("absent").alias("after"),
+        pl.col("reason").alias("reason_before"),
+        "reason_after",
+    )
+    return told.filter(pl.col("before") != pl.col("after")).sort(*ROW_KEY)
+
+
+def unfinished(ctx: PoolContext) -> Recut | None:
+    """The recut whose run did not end, if there is one."""
+    for folder in _reports(ctx):
+        if (folder / "before").is_dir():
+            return Recut(folder, tuple(sorted(path.stem for path in (folder / "before").glob("*.parquet"))))
+    return None
+
+
+def _reports(ctx: PoolContext) -> list[Path]:
+    return sorted((ctx.store.root / RECUTS_FOLDER).glob("[0-9]*"))

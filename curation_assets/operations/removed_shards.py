@@ -1,0 +1,38 @@
+"""Shards whose source is gone. They count as before until somebody takes them out: a folder may be unmounted."""
+
+from collections.abc import Sequence
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.shard_store import BLOCKED
+
+
+def gone_shards(ctx: PoolContext, there: Sequence[str] | None = None) -> list[str]:
+    """Stored shards that the pool's source no longer has, sorted. Raises what reading the source raises.
+
+    `there`: the shards that it has, where they are known already.
+    """
+    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards() if there is None else there))
+
+
+def remove_shards(ctx: PoolContext, shards: Sequence[str]) -> int:
+    """Delete tables, downloads and notes of shards whose source is gone. Returns how many tables went.
+
+    Raises ValueError for a shard that the source still has, since the next run would bring it back, or that is not
+    stored; then nothing is deleted.
+    """
+    gone = gone_shards(ctx)
+    wrong = sorted(set(shards) - set(gone))
+    if wrong:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: {', '.join(wrong[:5])} cannot be removed; only stored shards that the source no "
+            f"longer has can, which are: {', '.join(gone[:5]) or 'none'}. Take others out of the source first"
+        )
+    root, count = ctx.store.root, 0
+    for shard in shards:
+        tables = list(root.glob(f"*/*/shard={shard}"))
+        count += len(tables)
+        rest = (f"{BLOCKED}/*/*/{shard}.json", f"*/.*.unfinished/{shard}", f"source/{shard}.*", f"downloads/{shard}")
+        for path in [*tables, *(path for pattern in rest for path in root.glob(pattern))]:
+            remove_path(path)
+    return count

@@ -1,0 +1,404 @@
+"""curate takedown: a sample leaves every byte that we wrote, and a certificate says what was changed.
+
+The denylist (stores/denylist.py) keeps it from coming back: it is asked at registration, at download and when subsets
+are written. `begin` purges what holds the sample: its bytes leave tars and tables at once, before anything is computed.
+The flow then makes the affected shards again, and nothing else; `finish` looks for what is left and writes the
+certificate. Cuts, ranges, statistics and students that were fitted on the sample stay frozen and are named.
+"""
+
+import hashlib
+import io
+import json
+import sqlite3
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.core.stages import STAGES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.operations.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
+from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
+from curation_assets.scoring.canary import Canary, keep_builds
+from curation_assets.selection.rows import DUPLICATES
+from curation_assets.stores import webdataset
+from curation_assets.stores.atomic import remove_path, remove_stale, replacing, write_text_atomically
+from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
+from curation_assets.stores.download import rewrite_tar, take_down_downloads
+from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
+from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, takedown_marker, wanted_rows
+from curation_assets.stores.subsets import read_subset_npy
+
+EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
+
+
+@dataclass
+class Takedown:
+    """A takedown under way in one pool."""
+
+    pool: str
+    samples: pl.DataFrame  # sample_id, shard, source_row, url, caption, image_sha256, original_sha256
+    digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
+    tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
+    remaining_sources: list[str] = field(default_factory=list)
+
+    @property
+    def shards(self) -> list[str]:
+        """Shards that hold a sample, sorted."""
+        return sorted(self.samples["shard"].unique())
+
+
+def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
+    """Rows of a pool that the denylist knows and that still hold something."""
+    registered = ctx.store.scan("raw/registered_shards").filter(pl.col("source_reason").ne_missing(TAKEDOWN))
+    rows = registered.select("sample_id", "shard", "source_row", "url", "caption").collect()
+    hashes = rows.select("shard", "source_row", *(pl.lit(None, pl.String).alias(name) for name in _HASHES))
+    if ctx.store.partitions("raw/samples"):
+        hashes = ctx.store.scan("raw/samples").select("shard", "source_row", *_HASHES).collect()
+    rows = rows.join(hashes, on=["shard", "source_row"], how="left", maintain_order="left")
+    is_denied = denylist.denied(rows)
+    # Rows of the same id anywhere are the same sample.
+    ids = rows.filter(is_denied)["sample_id"].unique()
+    return rows.filter(is_denied | pl.col("sample_id").is_in(ids.implode())).sort("shard", "source_row")
+
+
+_HASHES = ("image_sha256", "original_sha256")
+
+
+def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False) -> Takedown | None:
+    """Purge everything that holds a sample of the denylist; None where the pool holds none.
+
+    `with_sources`: also the pool's own tars, which are its owner's. The samples' ids join the denylist, so that they
+    are known once their URLs are gone.
+    """
+    home, store, pool = ctx.settings.home, ctx.store, ctx.pool
+    if not store.partitions("raw/registered_shards"):
+        return None
+    samples = affected_samples(ctx, Denylist.load(home))
+    if samples.is_empty():
+        return None
+    found = Takedown(pool.name, samples)
+    add_to_denylist(home, [("uid", sample_id) for sample_id in samples["sample_id"].unique()])
+    touched = touched_tables(tables)
+    found.tables = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
+    found.digests_before = digests(home, _artefacts(ctx, tables, touched, found.shards))
+    for shard in found.shards:
+        _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), with_sources=with_sources, takedown=found)
+    if pool.kind == "world":
+        _purge_world(ctx, samples["sample_id"].unique().to_list())
+    elif pool.kind == "url_table":
+        found.remaining_sources.append(pool.source)
+    for split in (store.root / "source").glob("split-*"):
+        remove_path(split)  # made again, without them
+    for name in touched:
+        if tables[name].grain == "shard":
+            for shard in found.shards:
+                store.remove(name, shard)
+        else:
+            store.remove(name)
+    for path in list(store.root.rglob("*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+    for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
+        for part in [folder / "pool", *(folder / shard for shard in found.shards)]:
+            remove_path(part)
+    _purge_canary(ctx, samples)
+    texts = Needles.of(samples).texts
+    for path in other_files(ctx, found.shards):
+        scrub(path, texts)
+    return found
+
+
+def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
+    """Files under home that may quote a sample and that no table of the flow makes again: Dagster's, the pool's loose
+    files, labels. Not among them: sources, exports (flagged, never rewritten), other pools, shards without a sample.
+    """
+    home, root = ctx.settings.home, ctx.store.root
+    names = list_pools(ctx.settings)
+    kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
+    declared = [load_pool(ctx.settings, name) for name in names]
+    kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
+    kept_out += [home / str(pool.options["canary"]) for pool in declared if pool.options.get("canary")]
+    kept_out += [Path(export["folder"]) for export in recorded_exports(home)]
+    kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
+    kept_out += [one for one in (root / DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
+    outside = {path.resolve() for path in kept_out}
+    found = []
+    for path in _files(home):
+        place = path.resolve()
+        if outside.isdisjoint((place, *place.parents)) and path.name != EXPORTS_FILE:
+            found.append(path)
+    return found
+
+
+def _source_folder(source: Path) -> Path:
+    """Where a source lies; of a pattern such as tars/*.tar the folder before it."""
+    while any(letter in source.name for letter in "*?[{"):
+        source = source.parent
+    return source
+
+
+def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
+    """Its rows leave the frozen set; the scores that earlier builds gave to the others stay comparable."""
+    path = ctx.settings.home / str(ctx.option("canary", ""))
+    if not path.is_file():
+        return
+    ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
+    gone = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
+    for name in _HASHES:
+        gone |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
+    rows = pl.read_parquet(path, hive_partitioning=False)
+    if rows.filter(gone).is_empty():
+        return
+    before = Canary.read(path).sha256
+    with replacing(path) as temporary:
+        rows.filter(~gone).write_parquet(temporary, compression="zstd")
+    if ctx.store.manifest("signals/canary") is not None:
+        keep_builds(ctx.store, before, Canary.read(path))
+
+
+def touched_tables(tables: Mapping[str, Table]) -> list[str]:
+    """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits.
+
+    DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
+    builds that are gone.
+    """
+    resting = {"raw/registered_shards"}
+    for name, table in tables.items():  # inputs first
+        if resting.intersection(table.inputs):
+            resting.add(name)
+    return [name for name in tables if name in resting and not tables[name].is_frozen and name not in _REMEMBERING]
+
+
+_REMEMBERING = (DUPLICATES, "signals/canary")
+
+
+def kept_fits(tables: Mapping[str, Table]) -> list[str]:
+    """Frozen fits that rest on registered rows: numbers and weights, no sample."""
+    touched = set(touched_tables(tables))
+    return sorted(name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
+
+
+def _purge_shard(
+    ctx: PoolContext, shard: str, samples: pl.DataFrame, *, with_sources: bool, takedown: Takedown
+) -> None:
+    pool, settings = ctx.pool, ctx.settings
+    ids = samples["sample_id"].unique().to_list()
+    if pool.kind == "webdataset":
+        tar = webdataset.tars_by_shard(pool.name, pool.source_path(settings))[shard]
+        if with_sources:
+            _purge_source_tar(tar, samples)
+        else:
+            takedown.remaining_sources.append(str(tar))
+        marker = takedown_marker(pool, shard, settings)
+        before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
+        write_text_atomically(marker, "".join(f"{one}\n" for one in sorted({*before, *ids})))
+        return
+    if not pool.must_download:
+        return
+    before_rows, _ = wanted_rows(ctx.store.read("raw/registered_shards", shard))
+    take_down_downloads(
+        settings.work(pool.name) / DOWNLOADS_FOLDER,
+        shard,
+        ids,
+        before=before_rows,
+        after=before_rows.filter(~pl.col("sample_id").is_in(ids)),
+        settings=pool.download,
+        allow_hosts=() if pool.kind == "world" else pool.allow_hosts,
+    )
+
+
+def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
+    """In a delivered tar, what is left of a sample is KEY.json with its id: rows keep their places."""
+    listed = webdataset.sample_keys(tar)
+    keys = {listed[row["source_row"]]: row["sample_id"] for row in samples.iter_rows(named=True)}
+    tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
+    rewrite_tar(tar, drop=lambda member: webdataset.key_of(member) in keys, add=tombs)
+    for table in webdataset.siblings(tar):
+        told = pl.read_parquet(table, hive_partitioning=False)
+        if "key" in told.columns:
+            is_gone = pl.col("key").cast(pl.String).is_in(list(keys))
+            emptied = [name for name in told.columns if name not in ("key", "status", "uid")]
+            ids = pl.col("key").cast(pl.String).replace_strict(keys, default=None)
+            with replacing(table) as temporary:
+                told.with_columns(
+                    *(pl.when(is_gone).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
+                    pl.when(is_gone).then(ids).otherwise(pl.col("uid") if "uid" in told.columns else None).alias("uid"),
+                ).write_parquet(temporary)
+
+
+def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
+    """A planted pool's source is a file of ours: its rows stay, with their ids only."""
+    path = ctx.store.root / WORLD_SOURCE
+    is_gone = pl.col("uid").is_in(list(ids))
+    emptied = (pl.when(is_gone).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
+    frame = pl.read_parquet(path).with_columns(emptied)
+    with replacing(path) as temporary:
+        frame.write_parquet(temporary, compression="zstd")
+
+
+# -- afterwards -------------------------------------------------------------------------------------------------------
+
+
+def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> tuple[dict[str, Any], Path]:
+    """Look for what is left, flag exports, write the certificate. Returns it and its path."""
+    home = ctx.settings.home
+    if ctx.settings.catalog.is_file():
+        rebuild_catalog(home)  # into a fresh file: DuckDB leaves the bytes of deleted rows in the old one
+    touched = touched_tables(tables)
+    paths = _artefacts(ctx, tables, touched, takedown.shards)
+    after = digests(home, paths)
+    needles = Needles.of(takedown.samples)
+    searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
+    canary = home / str(ctx.option("canary", ""))
+    searched += [canary] if canary.is_file() else []
+    left = [(_shown(home, path), what) for path in searched for what in needles.found_in(path)]
+    artefacts = [
+        {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
+        for path in sorted({*takedown.digests_before, *after})
+    ]
+    certificate = {
+        "pool": takedown.pool,
+        "written_at": utc_now(),
+        "denylist_version": Denylist.load(home).version,
+        "samples": takedown.samples.select("sample_id", "shard", "source_row").to_dicts(),
+        "artefacts": [one for one in artefacts if one["sha256_before"] != one["sha256_after"]],
+        "unchanged": sum(one["sha256_before"] == one["sha256_after"] for one in artefacts),
+        "files_searched": len(searched),
+        "left": [{"path": path, "what": what} for path, what in left],
+        "sources_not_ours": sorted(set(takedown.remaining_sources)),
+        "fits_kept": kept_fits(tables),
+        "exports_flagged": flag_exports(home, takedown),
+    }
+    text = json.dumps(certificate, indent=1)
+    name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
+    write_text_atomically(path, text)
+    return certificate, path
+
+
+def digests(home: Path, paths: Sequence[Path]) -> dict[str, str]:
+    """Path relative to home → sha256."""
+    return {_shown(home, path): file_sha256(path) for path in paths}
+
+
+def _shown(home: Path, path: Path) -> str:
+    return str(path.resolve().relative_to(home.resolve()))
+
+
+def _artefacts(
+    ctx: PoolContext, tables: Mapping[str, Table], touched: Sequence[str], shards: Sequence[str]
+) -> list[Path]:
+    """Files that hold, or may have held, a sample of these shards."""
+    store = ctx.store
+    folders = [store.root / DOWNLOADS_FOLDER / shard for shard in shards]
+    folders += [store.root / "source", store.root / "world", store.root / "truth", store.root / FOLDER]
+    for name in touched:
+        if tables[name].grain == "shard":
+            folders += [store.table_path(name, shard).parent for shard in shards]
+        else:
+            folders.append(store.asset_path(name))
+            folders += store.asset_path(name).parent.glob(f".{store.asset_path(name).name}.version-*")
+    found = {path.resolve() for folder in folders for path in _files(folder)}
+    if ctx.settings.catalog.is_file():
+        found.add(ctx.settings.catalog.resolve())
+    return sorted(found)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+@dataclass(frozen=True)
+class Needles:
+    """What must be found nowhere: texts, and hashes of images."""
+
+    texts: frozenset[str]
+    sha256: frozenset[str]
+
+    @classmethod
+    def of(cls, samples: pl.DataFrame) -> "Needles":
+        """Captions, URLs and image hashes of samples."""
+        texts = {text for name in ("url", "caption") for text in samples[name] if text and text.strip()}
+        return cls(frozenset(texts), frozenset(one for name in _HASHES for one in samples[name] if one))
+
+    def found_in(self, path: Path) -> set[str]:
+        """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and
+        everything else by bytes.
+        """
+        if path.suffix == ".parquet":
+            return self._in_parquet(path)
+        if path.suffix == ".tar":
+            return self._in_tar(path)
+        if path.suffix in TABLES:
+            return values_in(path) & self.texts
+        if path.suffix in DATABASES:
+            return self._in_bytes(_sqlite_bytes(path))
+        return self._in_bytes(path.read_bytes())
+
+    def _in_parquet(self, path: Path) -> set[str]:
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        found: set[str] = set()
+        for name, kind in frame.schema.items():
+            column = frame[name]
+            while isinstance(kind, pl.List):
+                column, kind = column.explode(), kind.inner  # type: ignore[assignment]
+            if isinstance(kind, pl.Struct):
+                column, kind = column.struct.json_encode(), pl.String()
+                found |= self._in_bytes("\n".join(column.drop_nulls().to_list()).encode())
+            elif kind == pl.String:
+                found |= {text for text in column.drop_nulls().unique() if text in self.texts}
+            elif kind == pl.Binary:
+                found |= {"image" for blob in column.drop_nulls() if hashlib.sha256(blob).hexdigest() in self.sha256}
+        return found
+
+    def _in_tar(self, path: Path) -> set[str]:
+        found: set[str] = set()
+        with tarfile.open(path) as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                data = b"" if file is None else file.read()
+                if hashlib.sha256(data).hexdigest() in self.sha256:
+                    found.add("image")
+                if member.name.endswith((".txt", ".json")):
+                    found |= {text for text in self.texts if text.encode() == data} | self._in_bytes(data)
+        return found
+
+    def _in_bytes(self, data: bytes) -> set[str]:
+        return {
+            text
+            for text in self.texts
+            if len(text) >= MIN_TEXT and any(form.encode() in data for form in forms_of(text))
+        }
+
+
+def _sqlite_bytes(path: Path) -> bytes:
+    """The texts of a database's rows, and its raw bytes, in which deleted rows linger."""
+    buffer = io.BytesIO(path.read_bytes())
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        text = "\n".join(line for line in connection.iterdump())
+    return buffer.getvalue() + text.encode("utf-8", "surrogateescape")
+
+
+def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
+    """Write EXPORT_FLAG into every recorded export that holds one of the samples; the export itself stays as it is."""
+    ids = set(takedown.samples["sample_id"])
+    flagged = []
+    for export in recorded_exports(home):
+        folder, subset = Path(export["folder"]), Path(export["subset"])
+        if export["pool"] != takedown.pool or not folder.is_dir():
+            continue
+        holds = sorted(ids & set(read_subset_npy(subset))) if subset.is_file() else sorted(ids)
+        if holds:
+            told = {**export, "sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
+            write_text_atomically(folder / EXPORT_FLAG, json.dumps(told, indent=1))
+            flagged.append({"folder": str(folder), "samples": len(holds)})
+    return flagged

@@ -1,0 +1,262 @@
+"""Croissant 1.1 descriptions of an export, with PROV-O provenance and RAI fields; mlcroissant checks each one.
+
+Written by hand rather than through mlcroissant's Metadata: that knows no PROV-O, and names one RAI field wrongly
+(rai:dataDataManipulationProtocol).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import curation_assets
+from curation_assets.outputs.exports.manifest import Export
+from curation_assets.stores.atomic import write_text_atomically
+
+CROISSANT = "croissant.json"
+CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
+
+#: Croissant 1.1's standard @context, with the prefix of PROV-O.
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    **{
+        name: f"cr:{name}"
+        for name in (
+            "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field", "fileObject",
+            "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+            "parentField", "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+            "separator", "source", "subField", "transform",
+        )
+    },
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "prov": "http://www.w3.org/ns/prov#",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+}  # fmt: skip
+
+#: RAI properties that we fill, and what a card calls them.
+RAI_TEXTS = {
+    "dataCollection": "Collection",
+    "dataManipulationProtocol": "Manipulation",
+    "dataLimitations": "Limitations",
+    "personalSensitiveInformation": "Personal and sensitive information",
+    "dataReleaseMaintenancePlan": "Maintenance",
+}
+
+
+class InvalidCroissantError(ValueError):
+    """mlcroissant refuses a description."""
+
+
+def write_croissant(export: Export, content: Mapping[str, Any]) -> None:
+    """Check a description and write it to the export's croissant.json. Raises InvalidCroissantError."""
+    check_croissant(content)
+    write_text_atomically(export.folder / CROISSANT, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def check_croissant(content: Mapping[str, Any]) -> None:
+    """Let mlcroissant parse and check a description. Raises InvalidCroissantError with its words."""
+    import mlcroissant as mlc
+
+    try:
+        mlc.Dataset(json.loads(json.dumps(content)))  # it changes what it is given
+    except (mlc.ValidationError, ValueError) as error:
+        raise InvalidCroissantError(f"mlcroissant refuses the description: {error}") from error
+
+
+def huggingface_croissant(export: Export, license_name: str, has_images: bool) -> dict[str, Any]:
+    """Of the Parquet folder: one record per sample, with the image as an image."""
+    columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
+    columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
+    columns |= {"multiplicity": "sc:Integer"}
+    columns |= {name: "sc:Integer" if name == "rank" else "sc:Float" for name in export.subset.signals}
+    fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]
+    if has_images:
+        image = _field("image", "sc:ImageObject", "parquet-files")
+        image["source"]["transform"] = {"jsonPath": "bytes"}
+        fields.insert(1, image)
+    file_set = _file_set("parquet-files", "data/*.parquet", "application/x-parquet")
+    return _description(export, [file_set], fields, license_name)
+
+
+def webdataset_croissant(export: Export, license_name: str = "unknown") -> dict[str, Any]:
+    """Of the tars: one record per entry from the tables beside them; `key` finds its members in the tar."""
+    columns = {"key": "sc:Text", "uid": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "sha256": "sc:Text"}
+    columns |= {"width": "sc:Integer", "height": "sc:Integer"}
+    fields = [_field(name, kind, "tables") for name, kind in columns.items()]
+    return _description(export, [_file_set("tables", "*.parquet", "application/x-parquet")], fields, license_name)
+
+
+def _file_set(identity: str, pattern: str, encoding: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": identity,
+        "name": identity,
+        "encodingFormat": encoding,
+        "includes": pattern,
+    }
+
+
+def _field(name: str, kind: str, file_set: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"samples/{name}",
+        "name": name,
+        "dataType": kind,
+        "source": {"fileSet": {"@id": file_set}, "extract": {"column": name}},
+    }
+
+
+def _description(
+    export: Export, file_sets: list[dict[str, Any]], fields: list[dict[str, Any]], license_name: str
+) -> dict[str, Any]:
+    facts = export.facts
+    key = "samples/key" if any(field["name"] == "key" for field in fields) else "samples/sample_id"
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": f"{facts['pool']}_{facts['name']}",
+        "description": _summary(export),
+        "conformsTo": CONFORMS_TO,
+        "license": license_name,
+        "url": export.out.as_uri(),
+        "version": "1.0.0",
+        "sdVersion": curation_assets.__version__,
+        "dateCreated": export.created_at,
+        "datePublished": export.created_at,
+        "citeAs": f"{facts['pool']}/{facts['name']}, manifest sha256 in manifest.json",
+        "creator": {"@type": "sc:Organization", "name": f"curation_assets {curation_assets.__version__}"},
+        "distribution": [*_file_objects(export), *file_sets],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "samples",
+                "name": "samples",
+                "description": "One record per sample; of a webdataset, per entry.",
+                "key": {"@id": key},
+                "field": fields,
+            }
+        ],
+        **{f"rai:{name}": text for name, text in rai_fields(export).items()},
+        **_provenance(export),
+    }
+
+
+def _summary(export: Export) -> str:
+    facts = export.facts
+    how = f"by policy {facts['name']}" if facts["chosen_by"]["kind"] == "policy" else "by a given list"
+    return f"{export.written.height} samples of pool {facts['pool']}, chosen {how}."
+
+
+_ENCODINGS = {".parquet": "application/x-parquet", ".tar": "application/x-tar", ".json": "application/json"}
+
+
+def _file_objects(export: Export) -> list[dict[str, Any]]:
+    """The data files with hash and size, so that a copy can be checked."""
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": one["path"],
+            "name": one["path"],
+            "contentUrl": one["path"],
+            "contentSize": f"{one['bytes']} B",
+            "encodingFormat": _ENCODINGS[suffix],
+            "sha256": one["sha256"],
+        }
+        for one in export.files()
+        if (suffix := "." + one["path"].rpartition(".")[2]) in (".parquet", ".tar")
+    ]
+
+
+def _provenance(export: Export) -> dict[str, Any]:
+    """PROV-O: derived from these shards, generated by the policy's run with these models."""
+    facts = export.facts
+    shards = [
+        {
+            "@type": "prov:Entity",
+            "@id": f"urn:sha256:{shard['content_sha256']}",
+            "prov:label": f"{facts['pool']}/raw/samples of {shard['shard']}",
+        }
+        for shard in facts["shards"]
+    ]
+    models = [
+        {
+            "@type": ["prov:Entity", "prov:Plan"],
+            "@id": f"urn:sha256:{model['weights_sha256']}" if model["weights_sha256"] else f"urn:model:{place}",
+            "prov:label": f"{model['address']} revision {model['revision']}, used by {model['table']}",
+        }
+        for place, model in enumerate(facts["models"])
+    ]
+    chosen = facts["chosen_by"]
+    activity: dict[str, Any] = {
+        "@type": "prov:Activity",
+        "@id": f"urn:sha256:{chosen.get('policy_version') or chosen['sha256']}",
+        "prov:label": f"curation policy {facts['name']}" if chosen["kind"] == "policy" else f"list {chosen['path']}",
+        "prov:endedAtTime": export.created_at,
+        "prov:used": _without_repeats([*shards, *models]),
+        "prov:wasAssociatedWith": {
+            "@type": "prov:SoftwareAgent",
+            "@id": f"urn:software:curation_assets-{curation_assets.__version__}",
+            "prov:label": f"curation_assets {curation_assets.__version__}",
+        },
+    }
+    return {"prov:wasDerivedFrom": _without_repeats(shards), "prov:wasGeneratedBy": activity}
+
+
+def _without_repeats(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One model may serve several tables: one entity per @id, the labels joined."""
+    found: dict[str, dict[str, Any]] = {}
+    for entity in entities:
+        known = found.setdefault(entity["@id"], dict(entity))
+        if entity["prov:label"] not in known["prov:label"]:
+            known["prov:label"] += f"; {entity['prov:label']}"
+    return list(found.values())
+
+
+def rai_fields(export: Export) -> dict[str, str]:
+    """The five RAI texts, from facts alone."""
+    facts, pool = export.facts, export.subset.ctx.pool
+    ways = {
+        "world": "Captions and images were rendered by the program itself; no person or web page is behind them.",
+        "webdataset": "Image–text pairs came as tars from their owner and were registered as they are.",
+        "url_table": "Captions came as a table of their owner"
+        + (", images were fetched from the URLs beside them." if pool.has_images else "; there are no images."),
+    }
+    chosen = facts["chosen_by"]
+    if chosen["kind"] == "policy":
+        cuts = "; then ".join(
+            f"the best {cut['kept']} of {cut['candidates']} by {cut['rank_by']}" for cut in chosen["cuts"]
+        )
+        manipulation = f"Samples were selected, not changed: {cuts}. Duplicates and empty captions were dropped before."
+    else:
+        manipulation = f"Samples were selected, not changed: those that {chosen['path']} lists."
+    limits = [
+        "Selection follows model scores: what the models cannot read or were not trained on is under-represented.",
+        f"{facts['samples']} samples of {len(facts['shards'])} shards; shares by domain and caption length are in the "
+        "card.",
+    ]
+    if facts["models"]:
+        limits.append("Models: " + ", ".join(sorted({model["address"] for model in facts["models"]})) + ".")
+    personal = (
+        "None: the scenes are synthetic."
+        if pool.kind == "world"
+        else "Captions, URLs and images are those of their sources and may name or show people; nothing was blurred or "
+        "removed for that reason unless a policy above says so."
+    )
+    return {
+        "dataCollection": ways[pool.kind],
+        "dataManipulationProtocol": manipulation,
+        "dataLimitations": " ".join(limits),
+        "personalSensitiveInformation": personal,
+        "dataReleaseMaintenancePlan": (
+            "This export is never rewritten. After a takedown a new one is made and this one is flagged in the pool "
+            "it came from; compare sample_ids.npy."
+        ),
+    }

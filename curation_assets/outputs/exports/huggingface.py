@@ -1,0 +1,175 @@
+"""A Hugging Face dataset folder: Parquet with the images inside, and a card generated from the ledger."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import curation_assets
+from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
+from curation_assets.outputs.exports.manifest import Export, exporting
+from curation_assets.outputs.exports.subset import Subset, missing_counts
+
+MAX_SHARD_BYTES = 450_000_000  # of images: with the other columns below the 500 MB that the hub's viewer likes
+ROW_GROUP_ROWS = 100  # a page of the viewer reads one group
+SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
+                   (10_000_000, "1M<n<10M"), (100_000_000, "10M<n<100M"), (1_000_000_000, "100M<n<1B"))  # fmt: skip
+
+
+def export_huggingface(
+    subset: Subset, out: Path, *, license_name: str = "unknown", max_shard_bytes: int = MAX_SHARD_BYTES
+) -> Path:
+    """Write `data/train-*.parquet` (or validation), README.md and croissant.json to a new folder.
+
+    Image is a struct of bytes and path, as the datasets library stores its Image feature; a pool without images gives
+    no such column. Multiplicity is a column. `license_name`: an identifier that the hub knows, of the data.
+    Raises ValueError as `exporting`.
+    """
+    if max_shard_bytes < 1:
+        raise ValueError(f"max_shard_bytes must be at least 1, got {max_shard_bytes}")
+    has_images = subset.ctx.pool.has_images
+    with exporting(subset, out, "hf") as export:
+        (export.folder / "data").mkdir()
+        groups = _shards(subset.rows, max_shard_bytes if has_images else subset.rows.height)
+        schema = _schema(subset, has_images)
+        for number, group in enumerate(groups):
+            name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
+            export.samples_of[name] = _write_shard(export, group, export.folder / name, schema)
+        export.samples_of = _without_empty(export)
+        if export.samples_of:
+            write_croissant(export, huggingface_croissant(export, license_name, has_images))
+            _write_card(export, license_name, schema)
+    return Path(out)
+
+
+def _shards(rows: pl.DataFrame, max_bytes: int) -> list[pl.DataFrame]:
+    """Consecutive rows whose images take at most `max_bytes`, one row at least."""
+    groups, start, taken = [], 0, 0
+    for place, size in enumerate(rows["image_bytes"].fill_null(1).to_list()):
+        if taken + size > max_bytes and place > start:
+            groups.append(rows[start:place])
+            start, taken = place, 0
+        taken += size
+    return [*groups, rows[start:]]
+
+
+def _schema(subset: Subset, has_images: bool) -> pa.Schema:
+    """Arrow schema with the features that the datasets library reads from the file's metadata."""
+    types: dict[str, Any] = {"sample_id": pa.string()}
+    if has_images:
+        types["image"] = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    types |= {
+        "caption": pa.string(),
+        "url": pa.string(),
+        "width": pa.int32(),
+        "height": pa.int32(),
+        "image_sha256": pa.string(),
+        "shard": pa.string(),
+        "source_row": pa.int64(),
+        "multiplicity": pa.int64(),
+    }
+    types |= {name: subset.rows[name].to_arrow().type for name in subset.signals}
+    features: dict[str, Any] = {}
+    for name, kind in types.items():
+        features[name] = {"_type": "Image"} if name == "image" else {"dtype": _hf_type(kind), "_type": "Value"}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    return pa.schema(types.items(), metadata=metadata)
+
+
+def _hf_type(kind: pa.DataType) -> str:
+    names = {"double": "float64", "float": "float32", "string": "string", "large_string": "string"}
+    return names.get(str(kind), str(kind))
+
+
+def _write_shard(export: Export, rows: pl.DataFrame, path: Path, schema: pa.Schema) -> int:
+    count = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in _batches(export, rows, "image" in schema.names):
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema), row_group_size=ROW_GROUP_ROWS)
+            count += len(batch)
+    return count
+
+
+def _batches(export: Export, rows: pl.DataFrame, has_images: bool) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    for row in rows.iter_rows(named=True):
+        if has_images:
+            image = export.image_of(row)
+            if image is None:
+                continue
+            extension = row["member"].rpartition(".")[2].lower()
+            row["image"] = {"bytes": image, "path": f"{row['sample_id']}.{extension}"}
+        batch.append(row)
+        if len(batch) == ROW_GROUP_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _without_empty(export: Export) -> dict[str, int]:
+    """Drop shards none of whose images could be read, and name the others anew, so that 'of N' is true."""
+    filled = [(name, count) for name, count in sorted(export.samples_of.items()) if count]
+    if len(filled) == len(export.samples_of):
+        return dict(filled)
+    renamed = {}
+    for name, count in export.samples_of.items():
+        if not count:
+            (export.folder / name).unlink()
+    for number, (name, count) in enumerate(filled):
+        better = f"data/{export.subset.part}-{number:05d}-of-{len(filled):05d}.parquet"
+        (export.folder / name).rename(export.folder / f"{better}.renaming")
+        renamed[better] = count
+    for name in renamed:
+        (export.folder / f"{name}.renaming").rename(export.folder / name)
+    return renamed
+
+
+# -- card -------------------------------------------------------------------------------------------------------------
+
+
+def size_category(samples: int) -> str:
+    """The hub's name for a size: 999 → 'n<1K', 1000 → '1K<n<10K'."""
+    return next((name for limit, name in SIZE_CATEGORIES if samples < limit), "n>1B")
+
+
+def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # Markdown; cells go through the filter `cell`
+    )
+    environment.filters["cell"] = _cell
+    written = export.written
+    text = environment.get_template("dataset_card.md.jinja").render(
+        facts=export.facts,
+        samples=written.height,
+        entries=int(written["multiplicity"].sum()),
+        missing=missing_counts(export.missing),
+        license_name=license_name,
+        size_category=size_category(written.height),
+        columns=[(field.name, "image" if field.name == "image" else _hf_type(field.type)) for field in schema],
+        rai={RAI_TEXTS[name]: text for name, text in rai_fields(export).items()},
+        has_images="image" in schema.names,
+        created_at=export.created_at,
+        software=f"curation_assets {curation_assets.__version__}",
+    )
+    (export.folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _cell(value: object) -> str:
+    """A value in a Markdown table."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|").replace("\n", " ").replace("`", "'")

@@ -1,0 +1,104 @@
+"""Subsets as lists: DataComp's `.npy`, and allow-lists of tar and key that let training skip without resharding."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from curation_assets.outputs.exports.manifest import SAMPLE_IDS, exporting
+from curation_assets.outputs.exports.subset import Subset
+from curation_assets.stores.subsets import write_key_list, write_subset_parquet
+
+KEYS = "keys.tsv"
+
+
+def export_npy(subset: Subset, out: Path) -> Path:
+    """`out`/sample_ids.npy (sorted u8,u8, repeats kept) and sample_ids.parquet. Raises ValueError as `exporting`."""
+    with exporting(subset, out, "npy") as export:
+        write_subset_parquet(export.folder / "sample_ids.parquet", subset.sample_ids)
+    return Path(out) / SAMPLE_IDS
+
+
+def export_keys(subset: Subset, out: Path) -> Path:
+    """`out`/keys.tsv: one line `tar<TAB>key` per entry, for the tars as they are; see `AllowList`.
+
+    Samples without an image are missing (no_image). Raises ValueError as `exporting`.
+    """
+    with exporting(subset, out, "keys") as export:
+        keys_by_tar: dict[str, list[str]] = defaultdict(list)
+        for row in subset.rows.iter_rows(named=True):
+            if row["tar"] is None or row["member"] is None:
+                export.lost.append((row["sample_id"], row["multiplicity"], "no_image"))
+            else:
+                keys_by_tar[row["tar"]] += [member_key(row["member"])] * row["multiplicity"]
+        write_key_list(export.folder / KEYS, keys_by_tar)
+    return Path(out) / KEYS
+
+
+def member_key(member: str) -> str:
+    """WebDataset's key of a tar member: its path up to the first dot of the file name."""
+    folder, _, name = member.rpartition("/")
+    stem = name.partition(".")[0]
+    return f"{folder}/{stem}" if folder else stem
+
+
+class AllowList:
+    """Samples to train on, by tar and key, read from `keys.tsv`.
+
+        allowed = AllowList.read("keys.tsv")
+        dataset = wds.WebDataset(urls).compose(allowed.samples)
+
+    A tar is found by the end of its path, so it may have moved together with its folder.
+    """
+
+    def __init__(self, multiplicity: Mapping[str, Mapping[str, int]]) -> None:
+        self.multiplicity = multiplicity  # tar → key → how often
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        for tar in multiplicity:
+            self._by_name[tar.rpartition("/")[2]].append(tar)
+
+    @classmethod
+    def read(cls, path: Path | str) -> "AllowList":
+        """The list of `export_keys`. Raises ValueError for a line that is not `tar<TAB>key`."""
+        found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            tar, tab, key = line.partition("\t")
+            if not (tar and tab and key):
+                raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
+            found[tar][key] += 1
+        return cls(found)
+
+    def tar_of(self, url: str) -> str | None:
+        """The listed tar that `url` is: the one whose path shares the longest end with it; None where none does.
+
+        Raises ValueError where two listed tars fit equally well.
+        """
+        parts = url.split("/")
+        fits = [(_shared_end(parts, tar.split("/")), tar) for tar in self._by_name.get(parts[-1], ())]
+        if not fits:
+            return None
+        best = max(length for length, _ in fits)
+        tied = [tar for length, tar in fits if length == best]
+        if len(tied) > 1:
+            raise ValueError(f"{url!r} may be {tied[0]!r} or {tied[1]!r} of the list; give more of its path")
+        return tied[0]
+
+    def count(self, url: str, key: str) -> int:
+        """How often the sample `key` of the tar at `url` is to be seen; 0 where it is not listed."""
+        tar = self.tar_of(url)
+        return self.multiplicity[tar].get(key, 0) if tar is not None else 0
+
+    def samples(self, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Samples of a webdataset pipeline, each as often as listed."""
+        for sample in samples:
+            for _ in range(self.count(sample["__url__"], sample["__key__"])):
+                yield dict(sample)
+
+
+def _shared_end(one: list[str], other: list[str]) -> int:
+    length = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        length += 1
+    return length

@@ -1,0 +1,146 @@
+"""What every export leaves behind: its files with hashes, what was left out and why, and a note in the pool."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import curation_assets
+from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
+from curation_assets.outputs.registry import record_export
+from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.images import ImageRejected, tar_index
+from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.subsets import write_subset_npy
+
+MANIFEST = "manifest.json"
+MISSING = "missing.tsv"
+SAMPLE_IDS = "sample_ids.npy"
+REGISTRY = "exports"  # folder in the pool's work folder: one note per export, for takedowns and people
+
+
+@dataclass
+class Export:
+    """One export while it is written."""
+
+    subset: Subset
+    folder: Path  # where to write; becomes `out` when all is done
+    format: str
+    out: Path
+    created_at: str
+    facts: dict[str, Any]
+    samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
+    lost: list[tuple[str, int, str]] = field(default_factory=list)  # sample_id, multiplicity, reason
+
+    def image_of(self, row: Mapping[str, Any]) -> bytes | None:
+        """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
+        reason = None
+        if row["tar"] is None or row["member"] is None:
+            reason = "no_image"
+        else:
+            try:
+                data = tar_index(self.subset.ctx.store.root / row["tar"]).read(row["member"])
+                if hashlib.sha256(data).hexdigest() == row["image_sha256"]:
+                    return data
+                reason = "image_changed"
+            except ImageRejected as rejection:
+                reason = f"image_{rejection.reason}"
+            except (FileNotFoundError, KeyError):
+                reason = "image_gone"
+        self.lost.append((row["sample_id"], row["multiplicity"], reason))
+        return None
+
+    @property
+    def missing(self) -> pl.DataFrame:
+        """Samples asked for and not written (MISSING_SCHEMA), sorted."""
+        lost = pl.DataFrame(self.lost, schema=MISSING_SCHEMA, orient="row")
+        return pl.concat([self.subset.missing, lost]).sort("sample_id")
+
+    @property
+    def written(self) -> pl.DataFrame:
+        """Rows of the subset that are in the export."""
+        return self.subset.rows.join(self.missing, on="sample_id", how="anti", maintain_order="left")
+
+    def files(self) -> list[dict[str, Any]]:
+        """Every file so far with hash and size, sorted by name."""
+        return [
+            {
+                "path": (name := path.relative_to(self.folder).as_posix()),
+                "sha256": file_sha256(path),
+                "bytes": path.stat().st_size,
+                **({"samples": self.samples_of[name]} if name in self.samples_of else {}),
+            }
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file() and path.name != MANIFEST
+        ]
+
+
+@contextmanager
+def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
+    """A folder to fill; on success it becomes `out` with its ids, missing samples and manifest, else it vanishes.
+
+    Raises ValueError where `out` holds something already, or where not one sample could be written.
+    """
+    out = Path(out).expanduser().absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is not empty; an export never overwrites: give a new folder")
+    with replacing(out) as folder:
+        folder.mkdir(parents=True)
+        export = Export(subset, folder, kind, out, utc_now(), subset_facts(subset))
+        yield export
+        missing, written = export.missing, export.written
+        if not written.height:
+            raise ValueError(
+                f"none of the {subset.rows.height + subset.missing.height} samples of {subset.name!r} could be "
+                f"written: {missing_counts(missing)}"
+            )
+        ids = written.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].to_list()
+        write_subset_npy(folder / SAMPLE_IDS, ids)
+        if missing.height:
+            missing.write_csv(folder / MISSING, separator="\t")
+        manifest = _manifest(export, written, missing, len(ids))
+        write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+        if out.is_dir():
+            remove_path(out)  # empty: os.replace wants it gone on some systems
+    _note(subset.ctx.store, export, manifest)
+    record_export(subset.ctx.settings.home, subset.ctx.pool.name, out, out / SAMPLE_IDS)
+
+
+def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
+    asked = export.subset.rows.height + export.subset.missing.height
+    assert asked == written.height + missing.height, (asked, written.height, missing.height)
+    return {
+        "format": export.format,
+        "created_at": export.created_at,
+        "software": f"curation_assets {curation_assets.__version__}",
+        "subset": {**export.facts, "missing": missing_counts(missing)},
+        "counts": {"asked": asked, "written": written.height, "missing": missing.height, "entries": entries},
+        "files": export.files(),
+    }
+
+
+def _note(store: ShardStore, export: Export, manifest: Mapping[str, Any]) -> None:
+    """Remember the export in its pool: a takedown flags it, since it is never rewritten."""
+    sha256 = file_sha256(export.out / MANIFEST)
+    note = {
+        "path": str(export.out),
+        "format": export.format,
+        "subset": export.subset.name,
+        "created_at": export.created_at,
+        "manifest_sha256": sha256,
+        "samples": manifest["counts"]["written"],
+    }
+    write_text_atomically(store.root / REGISTRY / f"{sha256[:16]}.json", json.dumps(note, indent=1))
+
+
+def list_exports(store: ShardStore) -> list[dict[str, Any]]:
+    """Notes of all exports of a pool, oldest first."""
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in (store.root / REGISTRY).glob("*.json")]
+    return sorted(notes, key=lambda note: (note["created_at"], note["path"]))

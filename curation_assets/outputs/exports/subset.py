@@ -1,0 +1,247 @@
+"""What to export: the samples of a subset with their places, and why those that cannot be exported cannot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.audit.ledger import LEDGER_SCHEMA, Ledger, ledger_path, read_ledger, signal_column
+from curation_assets.audit.shifts import host_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.methods import all_methods
+from curation_assets.numeric.selection import random_ranking
+from curation_assets.selection.policy import policy_content
+from curation_assets.selection.rows import uid_texts
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
+
+#: Columns of raw/samples that exports carry along.
+SAMPLE_COLUMNS = (
+    "sample_id", "shard", "source_row", "url", "caption", "tar", "member", "width", "height", "original_width",
+    "original_height", "image_bytes", "image_sha256", "original_sha256",
+)  # fmt: skip
+MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
+QUANTILES = (0.05, 0.5, 0.95)
+TOP_DOMAINS = 10
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A subset of a pool. asked = rows + missing, in samples and in entries alike."""
+
+    ctx: PoolContext
+    name: str
+    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, multiplicity (≥ 1), then signals
+    missing: pl.DataFrame  # MISSING_SCHEMA, sorted
+    source: Path  # the ledger or the file that lists the samples
+    source_sha256: str
+    ledger: Ledger | None = None  # where a policy chose
+    part: str = "train"  # or validation
+    split: Mapping[str, int] | None = None  # how it was split, where it was
+
+    @property
+    def signals(self) -> list[str]:
+        """Columns of `rows` that hold values of signals."""
+        return [name for name in self.rows.columns if name not in (*SAMPLE_COLUMNS, "multiplicity")]
+
+    @property
+    def entries(self) -> int:
+        """Samples, each as often as its multiplicity says."""
+        return int(self.rows["multiplicity"].sum())
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """Sorted ids, each as often as its multiplicity says: what DataComp's `.npy` lists."""
+        repeated = self.rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())
+        return repeated["sample_id"].sort().to_list()
+
+
+def find_subset(ctx: PoolContext, name: str) -> Subset:
+    """A policy's subset from its ledger, or the samples that a `.npy` (DataComp) or `.parquet` file lists.
+
+    Parquet: columns sample_id and multiplicity; in a `.npy` an id given m times has multiplicity m.
+    Raises ValueError for an empty subset or a malformed file, MissingTableError for a policy without a ledger.
+    """
+    path = Path(name).expanduser()
+    if path.suffix in (".npy", ".parquet"):
+        ids = read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)
+        asked = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
+        asked = asked.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+        return _located(ctx, path.stem, asked, path, None)
+    path = ledger_path(ctx.store, name)
+    ledger = read_ledger(path)
+    kept = ledger.frame.filter(pl.Series(ledger.is_kept))
+    signals = [column for column in kept.columns if column not in LEDGER_SCHEMA]
+    asked = kept.select(
+        uid_texts(kept["uid_high"], kept["uid_low"]), pl.lit(1, pl.Int64).alias("multiplicity"), "rank", *signals
+    )
+    return _located(ctx, name, asked, path, ledger)
+
+
+def _located(ctx: PoolContext, name: str, asked: pl.DataFrame, source: Path, ledger: Ledger | None) -> Subset:
+    """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it.
+
+    What is on the denylist is missing, too, whether it has been purged yet or not.
+    """
+    if not asked.height:
+        raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
+    wanted = ctx.store.scan("raw/samples").join(asked.lazy().select("sample_id"), on="sample_id", how="semi")
+    told = wanted.sort("shard", "source_row").collect()
+    denied = told.filter(Denylist.load(ctx.settings.home).denied(told))["sample_id"].unique()
+    is_denied = pl.col("sample_id").is_in(denied.implode())
+    kept = told.filter(pl.col("status") == "kept", ~is_denied)
+    kept = kept.unique("sample_id", keep="first", maintain_order=True)
+    rows = kept.select(SAMPLE_COLUMNS).join(asked, on="sample_id", how="inner", maintain_order="left")
+    lost = asked.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
+    said = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
+    why = told.unique("sample_id", keep="first").select("sample_id", said.alias("why"))
+    missing = lost.join(why, on="sample_id", how="left").select(
+        "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
+    )
+    return Subset(ctx, name, rows, missing.sort("sample_id"), source, file_sha256(source), ledger)
+
+
+def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:
+    """(To train on, to validate with): exactly `validation` samples are for the second. Rao et al.: 15,000 of 2.015 M.
+
+    Samples of one image stay on one side. Images come in an order that follows from their hash and `seed` alone, and go
+    to validation while their samples fit. What is missing is told with the part to train on. Raises ValueError unless
+    both parts get a sample, and where images of many samples leave no way to the count.
+    """
+    n = subset.rows.height
+    if not 0 < validation < n:
+        raise ValueError(
+            f"validation must be at least 1 and below the {n} samples of {subset.name!r}, got {validation}"
+        )
+    image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
+    images = subset.rows.select(image).group_by("image").len().sort("image")
+    images = images.with_columns(place=random_ranking(images["image"].to_list(), seed)).sort("place", "image")
+    chosen, left = [], validation
+    for name, count in images.select("image", "len").iter_rows():
+        if count <= left:
+            chosen.append(name)
+            left -= count
+        if not left:
+            break
+    if left:
+        raise ValueError(
+            f"the nearest to {validation} samples that whole images of {subset.name!r} give are {validation - left}"
+        )
+    is_validation = pl.Series(subset.rows.select(image.is_in(chosen)))
+    how = {"validation": validation, "train": n - validation, "seed": seed}
+    return (
+        replace(subset, rows=subset.rows.filter(~is_validation), split=how),
+        replace(
+            subset, rows=subset.rows.filter(is_validation), missing=subset.missing.clear(), part="validation", split=how
+        ),
+    )
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+def subset_facts(subset: Subset) -> dict[str, Any]:
+    """All that manifests, cards and Croissant say about a subset, as plain values for JSON."""
+    facts: dict[str, Any] = {
+        "name": subset.name,
+        "pool": subset.ctx.pool.name,
+        "pool_kind": subset.ctx.pool.kind,
+        "samples": subset.rows.height,
+        "entries": subset.entries,
+        "part": subset.part,
+        "split": subset.split,
+        "missing": missing_counts(subset.missing),
+        "chosen_by": {"kind": "file", "path": subset.source.name, "sha256": subset.source_sha256},
+        "shards": _shard_versions(subset),
+        "domains": _domains(subset.rows),
+        "caption_words": _spread(subset.rows["caption"].fill_null("").str.count_matches(r"\S+")),
+        "signals": [],
+        "verdicts": [],
+        "models": [],
+        "code": [],
+    }
+    if subset.ledger is not None:
+        ledger = subset.ledger
+        facts["chosen_by"] = {
+            "kind": "policy",
+            "policy": policy_content(ledger.policy),
+            "policy_version": ledger.policy.version,
+            "profile": ledger.profile,
+            "ledger_sha256": subset.source_sha256,
+            **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
+        }
+        facts["signals"] = [_signal_facts(ledger, name) for name in subset.signals if name != "rank"]
+        counted = ledger.frame.group_by("verdict", "reason").len("rows")
+        facts["verdicts"] = (
+            counted.with_columns(pl.col("verdict", "reason").cast(pl.String))
+            .sort("rows", "verdict", "reason", descending=[True, False, False])
+            .to_dicts()
+        )
+        facts |= _made_by(subset, ledger)
+    return facts
+
+
+def missing_counts(missing: pl.DataFrame) -> dict[str, int]:
+    """Reason → samples."""
+    counted = missing.group_by("reason").len().sort("reason")
+    return dict(counted.iter_rows())
+
+
+def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
+    """Shards that the subset draws from, with their data versions."""
+    counted = dict(subset.rows.group_by("shard").len().sort("shard").iter_rows())
+    versions = []
+    for shard, count in counted.items():
+        manifest = subset.ctx.store.manifest("raw/samples", shard)
+        assert manifest is not None, shard
+        versions.append({"shard": shard, "samples": count, "content_sha256": manifest.content_sha256})
+    return versions
+
+
+def _made_by(subset: Subset, ledger: Ledger) -> dict[str, Any]:
+    """Code versions and models of everything behind the verdicts, from the ledger's version tables."""
+    versions = pl.read_parquet(subset.source.parent / "versions" / "versions.parquet")
+    mine = versions.filter(pl.col("version_id").is_in(ledger.frame["version_id"].unique().to_list()))
+    code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
+    models = (
+        mine.select("table", "models")
+        .explode("models")
+        .drop_nulls("models")
+        .unnest("models")
+        .unique()
+        .sort("table", "address", "weights_sha256")
+    )
+    return {"code": code.to_dicts(), "models": models.to_dicts()}
+
+
+def _signal_facts(ledger: Ledger, column: str) -> dict[str, Any]:
+    """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one."""
+    known = {signal_column(f"signals.{name}"): method for name, method in all_methods().items()}
+    method = known.get(column)
+    values = ledger.frame[column]
+    return {
+        "signal": column,
+        "unit": method.unit if method else None,
+        "direction": method.direction if method else "higher",
+        "source": method.source if method else None,
+        "subset": _spread(values.filter(pl.Series(ledger.is_kept))),
+        "pool": _spread(values),
+    }
+
+
+def _spread(values: pl.Series) -> dict[str, Any]:
+    valued = values.drop_nulls().drop_nans().cast(pl.Float64).to_numpy()
+    if not len(valued):
+        return {"count": 0}
+    quantiles = dict(zip((f"p{round(q * 100)}" for q in QUANTILES), np.quantile(valued, QUANTILES), strict=True))
+    return {"count": len(valued), "mean": float(valued.mean()), **{key: float(one) for key, one in quantiles.items()}}
+
+
+def _domains(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    hosts = rows.select(host_of(pl.col("url")).alias("domain")).drop_nulls()
+    counted = hosts.group_by("domain").len("samples").sort("samples", "domain", descending=[True, False])
+    return counted.head(TOP_DOMAINS).to_dicts()

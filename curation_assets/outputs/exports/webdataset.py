@@ -1,0 +1,157 @@
+"""WebDataset resharding: the subset alone in new tars, keys that follow from the ids, img2dataset's tables beside."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import webdataset as wds
+
+from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
+from curation_assets.outputs.exports.manifest import Export, exporting
+from curation_assets.outputs.exports.subset import Subset
+from curation_assets.stores.atomic import write_text_atomically
+
+MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
+MAX_BYTES_PER_SHARD = 3_000_000_000
+TAR_BLOCK = 512  # bytes: every member costs a header and padding up to a multiple of it
+
+#: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
+SIDECAR_SCHEMA = {
+    "url": pl.String,
+    "caption": pl.String,
+    "key": pl.String,
+    "uid": pl.String,
+    "status": pl.String,
+    "error_message": pl.String,
+    "width": pl.Int32,
+    "height": pl.Int32,
+    "original_width": pl.Int32,
+    "original_height": pl.Int32,
+    "sha256": pl.String,  # of the image file in the tar
+}
+
+
+def export_webdataset(
+    subset: Subset,
+    out: Path,
+    *,
+    max_samples: int = MAX_SAMPLES_PER_SHARD,
+    max_bytes: int = MAX_BYTES_PER_SHARD,
+) -> Path:
+    """Write the subset as tars `00000000.tar` … of at most `max_samples` entries and about `max_bytes` bytes.
+
+    Keys are `<sample_id>-0` … `<sample_id>-(m-1)` for a sample of multiplicity m, as DataComp's resharder names them:
+    the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
+    img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
+    Samples whose image is gone or no longer the one that was scored are listed in missing.tsv. Raises ValueError
+    as `exporting`.
+    """
+    for name, value in (("max_samples", max_samples), ("max_bytes", max_bytes)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    with exporting(subset, out, "webdataset") as export:
+        shard: _Shard | None = None
+        for row in subset.rows.iter_rows(named=True):
+            image = export.image_of(row)
+            if image is None:
+                continue
+            for members in _entries(export, row, image):
+                size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
+                if shard is not None and (shard.count >= max_samples or shard.bytes + size > max_bytes):
+                    shard.close()
+                    shard = None
+                if shard is None:
+                    shard = _Shard.open(export)
+                shard.add(members, row, size)
+        if shard is not None:
+            shard.close()
+        sizes = {name: count for name, count in sorted(export.samples_of.items()) if name.endswith(".tar")}
+        write_text_atomically(export.folder / "sizes.json", json.dumps(sizes, indent=1))
+        if sizes:
+            write_croissant(export, webdataset_croissant(export))
+    return Path(out)
+
+
+def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[dict[str, Any]]:
+    extension = row["member"].rpartition(".")[2].lower().replace("jpeg", "jpg")
+    caption = row["caption"] or ""
+    told = {
+        "uid": row["sample_id"],
+        **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
+        "caption": caption,
+        "sha256": row["image_sha256"],
+        "original_sha256": row["original_sha256"],
+        "pool": export.subset.ctx.pool.name,
+        "shard": row["shard"],
+        "signals": {name: row[name] for name in export.subset.signals if name != "rank"},
+    }
+    for copy in range(row["multiplicity"]):
+        key = f"{row['sample_id']}-{copy}"
+        yield {
+            "__key__": key,
+            extension: image,
+            "txt": caption.encode(),
+            "json": json.dumps({"key": key, **told}, ensure_ascii=False).encode(),
+        }
+
+
+def _tar_bytes(data: bytes) -> int:
+    return TAR_BLOCK + -(-len(data) // TAR_BLOCK) * TAR_BLOCK
+
+
+@dataclass
+class _Shard:
+    """A tar being written, and the rows of its table."""
+
+    export: Export
+    name: str
+    file: io.BufferedWriter
+    writer: Any
+    rows: list[dict[str, Any]]
+    bytes: int = 0
+
+    @classmethod
+    def open(cls, export: Export) -> "_Shard":
+        number = sum(name.endswith(".tar") for name in export.samples_of)
+        name = f"{number:08d}"
+        file = (export.folder / f"{name}.tar").open("wb")
+        # A fixed time and owner: the same samples give the same bytes.
+        writer = wds.TarWriter(file, user="", group="", encoder=False, mtime=0)
+        export.samples_of[f"{name}.tar"] = 0
+        return cls(export, name, file, writer, [])
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    def add(self, members: dict[str, Any], row: Mapping[str, Any], size: int) -> None:
+        self.writer.write(members)
+        self.bytes += size
+        self.rows.append(
+            {
+                **{name: row.get(name) for name in SIDECAR_SCHEMA},
+                "key": members["__key__"],
+                "uid": row["sample_id"],
+                "status": "success",
+                "sha256": row["image_sha256"],
+            }
+        )
+
+    def close(self) -> None:
+        self.writer.close()
+        self.file.close()
+        folder = self.export.folder
+        pl.DataFrame(self.rows, schema=SIDECAR_SCHEMA).write_parquet(folder / f"{self.name}.parquet")
+        stats = {
+            "count": self.count,
+            "successes": self.count,
+            "failed_to_download": 0,
+            "failed_to_resize": 0,
+            "status_dict": {"success": self.count},
+        }
+        write_text_atomically(folder / f"{self.name}_stats.json", json.dumps(stats, indent=1))
+        self.export.samples_of[f"{self.name}.tar"] = self.count

@@ -1,0 +1,80 @@
+"""The table of methods: facts that every method carries, and which shipped profile can run it. Also in the README."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from curation_assets.core.settings import PROFILES_ROOT, Profile, load_profile
+from curation_assets.methods import Method, all_methods
+from curation_assets.stores.atomic import write_text_atomically
+
+BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
+HEADINGS = ("method", "asks", "unit", "better", "reads", "models", "profiles", "source")
+
+
+def shipped_profiles() -> dict[str, Profile]:
+    """The profiles that ship with the package, by name."""
+    return {path.stem: load_profile(path.stem) for path in sorted(PROFILES_ROOT.glob("*.yaml"))}
+
+
+def availability(method: Method, profile: Profile) -> str | None:
+    """What the profile lacks to run the method: None for nothing, else the roles to fill or the package to install."""
+    unfilled = [role for role in method.roles if role not in profile.roles]
+    if unfilled:
+        return "needs " + ", ".join(unfilled)
+    debian = [profile.roles[role] for role in method.roles if profile.roles[role].startswith("debian:")]
+    return "with Debian's " + ", ".join(one.partition(":")[2] for one in debian) if debian else None
+
+
+def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str, str]]:
+    """One row per method, sorted by name; keys are HEADINGS."""
+    profiles = shipped_profiles() if profiles is None else profiles
+    rows = []
+    for method in all_methods().values():
+        lacks = {name: availability(method, profile) for name, profile in profiles.items()}
+        told = (
+            method.name,
+            method.summary,
+            method.unit + _bounds(*method.bounds),
+            method.direction,
+            ", ".join(method.columns),
+            ", ".join(method.roles) or "none",
+            ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items()),
+            method.source,
+        )
+        rows.append(dict(zip(HEADINGS, told, strict=True)))
+    return rows
+
+
+def _bounds(low: float, high: float) -> str:
+    if math.isinf(high):
+        return "" if math.isinf(low) else f", at least {low:g}"
+    return f", at most {high:g}" if math.isinf(low) else f", in [{low:g}, {high:g}]"
+
+
+def markdown_table(profiles: Mapping[str, Profile] | None = None) -> str:
+    """The table as Markdown, one method a line."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    for row in method_rows(profiles):
+        cells = [f"`{row['method']}`", *(row[name] for name in HEADINGS[1:])]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def table_in(text: str) -> str:
+    """What stands between the markers of a Markdown text. Raises ValueError where they are not there once each."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"expected {BEGIN} and then {END}, once each, to mark the place of the table of methods")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def write_table(path: Path) -> bool:
+    """Put the table between the markers of a Markdown file; whether that changed it. Raises as `table_in` does."""
+    text = path.read_text(encoding="utf-8")
+    if table_in(text) == markdown_table():
+        return False
+    table = f"{BEGIN}\n{markdown_table()}\n{END}"
+    replaced = re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: table, text, flags=re.DOTALL)
+    write_text_atomically(path, replaced)
+    return True

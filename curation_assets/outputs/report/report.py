@@ -1,0 +1,317 @@
+"""The HTML report of a pool: one self-contained page."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from PIL import Image
+
+import curation_assets
+from curation_assets.audit.cost import table_costs
+from curation_assets.audit.origin import lineage_of, lineage_svg
+from curation_assets.core.stages import STAGES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import (
+    NEAR_DUPLICATES,
+    duplicate_settings,
+    fuse_on,
+    labelled_table,
+    policies_of,
+    read_weights,
+)
+from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.metrics.separation import KINDS, KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND, in_order
+from curation_assets.outputs.report import pictures
+from curation_assets.stores.manifest import Manifest
+
+GALLERY_SIZE = 8  # samples per row of a gallery
+THUMBNAIL_PX = 112
+SHOWN_METRICS = (
+    "bleu_4",
+    "rouge_l",
+    "cider",
+    "text_to_image_recall@1",
+    "image_to_text_recall@1",
+    "mean_recall@5",
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One sample of a gallery."""
+
+    picture: str | None  # data URI; None where the sample has no image that may be shown
+    caption: str
+    note: str
+
+
+def write_report(ctx: PoolContext, path: Path) -> None:
+    """Write the page to `path`. Every input table of `downstream/report` must be materialised."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    samples = ctx.store.scan("raw/samples").collect()
+    page = environment.get_template("report.html.jinja").render(
+        pool=ctx.pool,
+        version=curation_assets.__version__,
+        profile=ctx.profile,
+        counts=_counts(samples),
+        states_picture=pictures.states_bar(samples) if samples.height else None,
+        methods=_method_sections(ctx),
+        teachers=_teacher_section(ctx) if ctx.distils else None,
+        quality=_quality_section(ctx),
+        separation=_separation_section(ctx),
+        text_in_images=_text_section(ctx),
+        duplicates=_duplicates_section(ctx),
+        policies=_policy_sections(ctx, samples),
+        overlaps=_overlap_picture(ctx),
+        downstream=_downstream_section(ctx),
+        lineages=_lineages(ctx),
+        costs=_costs(ctx),
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _counts(samples: pl.DataFrame) -> dict[str, int]:
+    counted: Mapping[str, int] = dict(samples["status"].value_counts().iter_rows())
+    return {
+        "input rows": samples.height,
+        **{state: counted.get(state, 0) for state in ("kept", "dropped", "failed")},
+    }
+
+
+def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
+    sections = []
+    for method in ctx.methods("signals"):
+        frame = ctx.store.scan(f"signals/{method.name}").select("value", "reason").collect()
+        missing = frame.filter(pl.col("reason").is_not_null())["reason"].value_counts().sort("count", descending=True)
+        valued = frame["value"].drop_nulls()
+        sections.append(
+            {
+                "method": method,
+                "valued": valued.len(),
+                "missing": list(missing.iter_rows()),
+                "picture": pictures.data_uri(pictures.histogram_figure({method.name: valued}, method.unit))
+                if valued.len()
+                else None,
+            }
+        )
+    return sections
+
+
+def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
+    labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(["vba", "sba"])
+    weights = read_weights(ctx)
+    a, b = weights.weights
+    plane = pictures.plane_figure(
+        labelled["vba"].to_numpy(),
+        labelled["sba"].to_numpy(),
+        labelled["rating"].to_numpy(),
+        (a, b, weights.intercept),
+    )
+    dependence = ctx.store.read("standardised/length_dependence")
+    evidence = ctx.store.read("standardised/length_evidence")
+    agreement = ctx.store.read("distilled/agreement")
+    return {
+        "weights": weights,
+        "fuse_on": fuse_on(ctx),
+        "plane": pictures.data_uri(plane),
+        "dependence": dependence.drop("warning").to_dicts(),
+        "evidence": evidence.drop("warning").to_dicts(),
+        "agreement": agreement.to_dicts(),
+        "agreement_picture": pictures.data_uri(pictures.agreement_figure(agreement)),
+        "warnings": [*dependence["warning"].drop_nulls(), *evidence["warning"].drop_nulls()],
+        "reconstructions": _reconstructions(ctx),
+    }
+
+
+def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
+    """A few captions with what each teacher made of them, from the most to the least concrete target."""
+    targets = ctx.store.scan("distilled/targets").select("sample_id", "caption", "value").collect()
+    targets = targets.drop_nulls("value").sort("value", "sample_id", descending=[True, False])
+    chosen = targets[[int(place) for place in np.linspace(0, targets.height - 1, 8)]] if targets.height else targets
+    for teacher in ("vba", "sba"):
+        made = ctx.store.scan(f"teachers/{teacher}").select(
+            "sample_id",
+            pl.col("best_reconstruction").alias(teacher),
+            pl.col("value").alias(f"{teacher}_value"),
+        )
+        chosen = chosen.join(made.collect(), on="sample_id", how="left", maintain_order="left")
+    return chosen.to_dicts()
+
+
+def _quality_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
+    if ctx.store.manifest("downstream/method_quality") is None:
+        return None
+    quality = ctx.store.read("downstream/method_quality")
+    wide = quality.pivot(on="metric", index=["target", "method", "n"], values="value", maintain_order=True)
+    return wide.to_dicts()
+
+
+def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
+    if ctx.store.manifest("downstream/separation") is None:
+        return None
+    table = ctx.store.read("downstream/separation")
+    kinds = in_order(table["kind"].to_list())
+    counts = dict(table.group_by("kind").agg((pl.col("n") + pl.col("without_value")).max()).iter_rows())
+    rows = [{**row, "colour": pictures.auc_colour(row["auc"])} for row in table.to_dicts()]
+    cells = {(row["method"], row["kind"]): row for row in rows}
+    methods = table["method"].unique(maintain_order=True).to_list()
+    shown = set(kinds)
+    return {
+        "kinds": [(kind, KINDS.get(kind, "")) for kind in kinds],
+        "counts": counts,
+        "n_clean": int(table["n_clean"].max() or 0),  # type: ignore[arg-type]
+        "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
+        "made_for": [(name, [kind for kind in MADE_FOR.get(name, ()) if kind in shown]) for name in methods],
+        "no_kind": NO_PLANTED_KIND,
+        "failing": [
+            {**row, "why": KNOWN_LIMITS.get((row["method"], row["kind"]))}
+            for row in rows
+            if row["verdict"] == "does not"
+        ],
+        "gaps": [row for row in rows if row["is_made_for"] and row["auc"] is None],
+    }
+
+
+def _text_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
+    name = "downstream/text_in_images"
+    return None if ctx.store.manifest(name) is None else ctx.store.read(name).to_dicts()
+
+
+def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
+    """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
+    if duplicate_settings(ctx) is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
+        return None
+    found = ctx.store.read(NEAR_DUPLICATES)
+    dropped = found.filter(pl.col("quality") == 0)
+    counted = dropped["kind"].value_counts().sort("count", descending=True)
+    groups = dropped["representative"].value_counts().sort("count", "representative", descending=[True, False])
+    return {
+        "compared": found["quality"].drop_nulls().len(),
+        "kinds": list(counted.iter_rows()),
+        "groups": list(groups.head(GALLERY_SIZE).iter_rows()),
+    }
+
+
+def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, Any]]:
+    located = samples.select("shard", "source_row", "caption", "tar", "member")
+    sections = []
+    for policy in policies_of(ctx):
+        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
+        joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
+        kept = joined.filter(pl.col("verdict") == "kept").sort("value", "sample_id", descending=[True, False])
+        dropped = joined.filter(pl.col("verdict") == "dropped")
+        ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
+        reasons = dropped["reason"].value_counts().sort("count", descending=True)
+        sections.append(
+            {
+                "policy": policy,
+                "kept": kept.height,
+                "dropped": dropped.height,
+                "failed": joined.height - kept.height - dropped.height,
+                "reasons": list(reasons.iter_rows()),
+                "threshold": next(iter(kept["threshold"].drop_nulls().to_list()), None),
+                "picture": pictures.verdicts_histogram(verdicts) if policy.rank_by != "random" else None,
+                "galleries": [
+                    ("best kept", _cards(ctx, kept.head(GALLERY_SIZE))),
+                    ("last kept, just above the cut", _cards(ctx, kept.tail(GALLERY_SIZE))),
+                    ("first dropped, just below the cut", _cards(ctx, ranked_out.head(GALLERY_SIZE))),
+                    ("worst dropped", _cards(ctx, ranked_out.tail(GALLERY_SIZE))),
+                ],
+            }
+        )
+    return sections
+
+
+def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
+    load_image = ctx.image_loader()
+    cards = []
+    for row in rows.to_dicts():
+        note = "" if row.get("value") is None else f"{row['value']:.3f}"
+        try:
+            picture = thumbnail(load_image(row)) if row.get("member") else None
+        except FileNotFoundError:  # the owner's tar; `curate run` names shards whose source is gone
+            picture, note = None, f"{note} (its tar is gone)".strip()
+        cards.append(Card(picture, row["caption"] or "", note))
+    return cards
+
+
+def thumbnail(image: Image.Image) -> str:
+    """Data URI of an image, longer side at most THUMBNAIL_PX pixels."""
+    import base64
+    import io
+
+    small = image.copy()
+    small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+    buffer = io.BytesIO()
+    small.convert("RGB").save(buffer, format="JPEG", quality=82)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _overlap_picture(ctx: PoolContext) -> str | None:
+    overlaps = ctx.store.read("filtered/overlaps")
+    names = [policy.name for policy in policies_of(ctx)]
+    values = {(row["policy"], row["other"]): row["iou"] or 0.0 for row in overlaps.to_dicts()}
+    matrix = np.array([[values[left, right] for right in names] for left in names])
+    return pictures.data_uri(pictures.overlap_figure(names, matrix)) if names else None
+
+
+def _downstream_section(ctx: PoolContext) -> dict[str, Any] | None:
+    tables = [
+        name for name in ("downstream/captioning", "downstream/retrieval") if ctx.store.manifest(name) is not None
+    ]
+    if not tables:
+        return None
+    results = pl.concat([ctx.store.read(name) for name in tables])
+    metrics = results["metric"].unique(maintain_order=True).to_list()
+    summary = results.group_by("policy", "metric", maintain_order=True).agg(
+        pl.col("value").mean().alias("mean"), pl.col("value").std().alias("sd"), pl.len().alias("seeds")
+    )
+    cells = {(row["policy"], row["metric"]): row for row in summary.to_dicts()}
+    return {
+        "metrics": metrics,
+        "policies": results["policy"].unique(maintain_order=True).to_list(),
+        "cells": cells,
+        "seeds": int(results["seed"].n_unique()),
+        "pictures": [
+            pictures.data_uri(pictures.metric_bars(results, metric)) for metric in SHOWN_METRICS if metric in metrics
+        ],
+    }
+
+
+def _lineages(ctx: PoolContext) -> list[tuple[str, Markup]]:
+    """Per policy, the graph of what its subset was made from."""
+    places = {stage: place for place, stage in enumerate(STAGES)}
+    known: dict[tuple[str, str | None], Manifest] = {}
+    return [
+        (policy.name, Markup(lineage_svg(lineage_of(ctx.store, f"filtered/{policy.name}", known=known), places)))
+        for policy in policies_of(ctx)
+    ]
+
+
+def _costs(ctx: PoolContext) -> list[dict[str, Any]]:
+    """Cost and rows per table (a reused table keeps the cost of when it was made)."""
+    rows = []
+    for cost in table_costs(ctx.store, tables_of(ctx)).to_dicts():
+        keys: Sequence[str | None] = [*ctx.store.partitions(cost["table"])] or [None]
+        manifests = [manifest for key in keys if (manifest := ctx.store.manifest(cost["table"], key)) is not None]
+        models = {_model_name(model) for manifest in manifests for model in manifest.models}
+        counted = sum(manifest.row_count for manifest in manifests)
+        rows.append({**cost, "rows": counted, "models": ", ".join(sorted(models))})
+    return rows
+
+
+def _model_name(model: Any) -> str:
+    address = model["address"] if isinstance(model, Mapping) else model.address
+    return html.escape(str(address))

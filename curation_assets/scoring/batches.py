@@ -1,0 +1,219 @@
+"""A function of columns run over samples batch by batch: one row out per row in, a reason for every gap."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from curation_assets.methods import Values
+from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.saved_rows import SavedRows
+
+LoadImage = Callable[[dict[str, Any]], Image.Image]
+Progress = Callable[[int], None]
+
+DEFAULT_BATCH = 64  # samples
+
+#: A batch of at least as many samples that fail one by one means a broken engine, not as many broken samples.
+BROKEN_ENGINE_BATCH = 8
+
+#: Columns that tell two rows of one sample_id apart; carried through so that tables can be joined row by row.
+ROW_COLUMNS = ("source_row",)
+
+#: Columns of whole numbers, which text files bring as text.
+NUMBER_COLUMNS = ("original_width", "original_height")
+
+
+class BrokenEngineError(RuntimeError):
+    """An engine fails whatever it is given."""
+
+
+class OutOfBoundsError(ValueError):
+    """A method returned a value outside its declared bounds."""
+
+
+class ContractError(RuntimeError):
+    """A method or an engine broke its contract: a bug, never a sample's fault."""
+
+
+def row_identity(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.select("sample_id", *(name for name in ROW_COLUMNS if name in samples.columns))
+
+
+@dataclass
+class _Run:
+    """State of one pass over the samples."""
+
+    value: np.ndarray  # (N,)
+    reason: list[str | None]
+    details: dict[str, list[Any]]
+    is_done: np.ndarray  # (N,) bool
+    has_answered: bool = False  # an engine has answered at least once
+    first_error: Exception | None = None
+
+
+def evaluate(
+    samples: pl.DataFrame,
+    columns: Sequence[str],
+    call: Callable[[dict[str, list[Any]]], Values],
+    *,
+    load_image: LoadImage | None,
+    batch_size: int,
+    progress: Progress | None,
+    label: str,
+    saved: SavedRows | None = None,
+    detail_types: Mapping[str, pl.DataType] | None = None,
+) -> Values:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    needed = {"sample_id", *columns} - {"image"}
+    absent = sorted(needed - set(samples.columns))
+    if absent:
+        raise ValueError(f"{label} reads the columns {sorted(needed)}; samples lack {absent}")
+    n = samples.height
+    run = _Run(np.full(n, np.nan), _upstream_reasons(samples, columns), {}, np.zeros(n, dtype=bool))
+    if saved is not None:
+        _restore(run, saved.read())
+    unsaved: list[int] = []
+    try:
+        for start in range(0, n, batch_size):
+            stop = min(start + batch_size, n)
+            batch = _read_batch(samples, start, stop, columns, run, load_image)
+            if batch:
+                _score_batch(batch, call, run, label)
+                unsaved += [i for i, _ in batch]
+            if saved is not None and unsaved and saved.is_due():
+                saved.add(_rows_to_save(run, unsaved, detail_types or {}))
+                unsaved = []
+            if progress is not None:
+                progress(stop - start)
+    except KeyboardInterrupt:  # somebody stops the run by hand: whole batches are worth keeping
+        if saved is not None and unsaved:
+            saved.add(_rows_to_save(run, unsaved, detail_types or {}))
+        raise
+    if run.first_error is not None and not run.has_answered:
+        raise _broken(label, run.first_error, "every sample") from run.first_error
+    return Values(run.value, run.reason, run.details)
+
+
+def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Place in the table, value, reason and details of finished rows."""
+    columns = [
+        pl.Series("row", rows, dtype=pl.Int64),
+        pl.Series("value", run.value[rows], dtype=pl.Float64),
+        pl.Series("reason", [run.reason[i] for i in rows], dtype=pl.String),
+    ]
+    for name, dtype in detail_types.items():
+        found = run.details.get(name)
+        columns.append(pl.Series(f"detail_{name}", [found[i] if found else None for i in rows], dtype=dtype))
+    return pl.DataFrame(columns)
+
+
+def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
+    if rows is None:
+        return
+    places = rows["row"].to_list()
+    run.value[places] = rows["value"].to_numpy()
+    run.is_done[places] = True
+    run.has_answered = bool(np.isfinite(run.value).any())
+    for i, reason in zip(places, rows["reason"], strict=True):
+        run.reason[i] = reason
+    for name in rows.columns:
+        if name.startswith("detail_"):
+            column = run.details.setdefault(name.removeprefix("detail_"), [None] * len(run.reason))
+            for i, value in zip(places, rows[name].to_list(), strict=True):
+                column[i] = value
+
+
+def _upstream_reasons(samples: pl.DataFrame, columns: Sequence[str]) -> list[str | None]:
+    """Why a row cannot be asked about at all: not kept upstream, or a null column."""
+    reasons: list[str | None] = [None] * samples.height
+    if "status" in samples.columns:
+        why = samples["reason"] if "reason" in samples.columns else pl.Series([None] * samples.height)
+        reasons = [
+            None if status == "kept" else f"upstream_{status or 'unknown'}:{reason or 'no_reason'}"
+            for status, reason in zip(samples["status"], why, strict=True)
+        ]
+    for name in columns:
+        if name == "image":
+            continue
+        is_null = samples[name].is_null().to_list()
+        given = f"{name}_reason"
+        causes = samples[given].to_list() if given in samples.columns else [None] * samples.height
+        for i, null in enumerate(is_null):
+            if null and reasons[i] is None:
+                reasons[i] = causes[i] or f"no_{name}"
+    return reasons
+
+
+def _read_batch(
+    samples: pl.DataFrame,
+    start: int,
+    stop: int,
+    columns: Sequence[str],
+    run: _Run,
+    load_image: LoadImage | None,
+) -> list[tuple[int, dict[str, Any]]]:
+    """Askable rows of a slice with their column values, images loaded; the others get their reason."""
+    batch = []
+    for i, row in enumerate(samples.slice(start, stop - start).iter_rows(named=True), start=start):
+        if run.reason[i] is not None or run.is_done[i]:
+            continue
+        inputs = {name: row[name] for name in columns if name != "image"}
+        if "image" in columns:
+            if load_image is None or row.get("has_image") is False:
+                run.reason[i] = "no_image"
+                continue
+            try:
+                inputs["image"] = load_image(row)
+            except ImageRejected as error:
+                run.reason[i] = error.reason if error.reason == "no_image" else f"image_{error.reason}"
+                continue
+        batch.append((i, inputs))
+    return batch
+
+
+def _score_batch(
+    batch: list[tuple[int, dict[str, Any]]],
+    call: Callable[[dict[str, list[Any]]], Values],
+    run: _Run,
+    label: str,
+) -> None:
+    failures: list[Exception] = []
+
+    def attempt(part: list[tuple[int, dict[str, Any]]]) -> None:
+        try:
+            values = call({name: [inputs[name] for _, inputs in part] for name in part[0][1]})
+        except (ContractError, OutOfBoundsError):
+            raise
+        except Exception as error:  # an engine may raise anything; the sample keeps the type as its reason
+            if len(part) == 1:
+                failures.append(error)
+                run.first_error = run.first_error or error
+                run.reason[part[0][0]] = f"engine_error:{type(error).__name__}"
+                return
+            middle = len(part) // 2
+            attempt(part[:middle])
+            attempt(part[middle:])
+            return
+        if len(values.value) != len(part):
+            raise ContractError(f"{label} returned {len(values.value)} values for {len(part)} samples")
+        run.has_answered = True
+        for k, (i, _) in enumerate(part):
+            run.value[i], run.reason[i] = values.value[k], values.reason[k]
+            for name, column in values.details.items():
+                run.details.setdefault(name, [None] * len(run.reason))[i] = column[k]
+
+    attempt(batch)
+    if len(failures) == len(batch) and len(batch) >= (2 if not run.has_answered else BROKEN_ENGINE_BATCH):
+        raise _broken(label, failures[0], f"all {len(batch)} samples of a batch") from failures[0]
+
+
+def _broken(label: str, error: Exception, what: str) -> BrokenEngineError:
+    return BrokenEngineError(
+        f"{label} failed on {what}, so its engine is broken rather than the samples; the first error was "
+        f"{type(error).__name__}: {error}"
+    )

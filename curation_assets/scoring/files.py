@@ -1,0 +1,264 @@
+"""Scoring a file: captions, pairs or a tar in, one row per sample out, resumable."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from PIL import Image
+
+from curation_assets.methods import Method
+from curation_assets.numeric.identity import is_sample_id, sample_id_of
+from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, Progress
+from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.scoring.samples import detail_schema, score_samples
+from curation_assets.stores.atomic import remove_path, replacing
+from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+
+
+def score_file(
+    method: Method,
+    input_path: Path,
+    out: Path,
+    roles: Mapping[str, Any],
+    *,
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+    made_by: Mapping[str, Any] | None = None,
+    save_every_seconds: float = DEFAULT_SECONDS,
+    details: bool = False,
+) -> pl.DataFrame:
+    """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
+
+    Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
+    that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
+    tars. Sizes (original_width, original_height) that a method asks for are columns, or what a tar's .json says, or
+    those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
+    columns their names; lists are JSON in .csv and .tsv.
+    `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
+    `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
+    saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
+    Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
+    """
+    input_path, out = Path(input_path), Path(out)
+    if out.suffix not in _WRITERS:
+        raise ValueError(f"output must end in one of {', '.join(_WRITERS)}, got {out.name!r}")
+    table = read_captions(input_path)
+    new = {"value": method.name, "reason": f"{method.name}_reason"}
+    if details:
+        new |= {name: f"{method.name}_{name}" for name in detail_schema(method)}
+    taken = [name for name in new.values() if name in table.columns]
+    if taken:
+        raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
+    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
+    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
+        instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
+        raise ValueError(
+            f"method {method.name!r} looks at images: {input_path} needs {instead}a column 'image' with paths, or must "
+            f"be a webdataset tar; it has {table.columns}"
+        )
+    samples = _with_sizes(method, input_path, as_samples(table))
+    saved = None
+    if made_by is not None:
+        images = _image_stamps(input_path, samples) if "image" in method.columns else []
+        made_from = [frame_sha256(samples), images, method.name, method.version, dict(made_by)]
+        saved = SavedRows(unfinished_folder(out) / config_sha256({"made_from": made_from})[:32], save_every_seconds)
+    scored = score_samples(
+        method,
+        samples,
+        roles,
+        load_image=partial(load_row_image, input_path),
+        batch_size=batch_size,
+        progress=progress,
+        saved=saved,
+    )
+    result = table.with_columns(scored[name].alias(column) for name, column in new.items())
+    with replacing(out) as temporary:
+        _WRITERS[out.suffix](result, temporary)
+    if saved is not None:
+        remove_path(unfinished_folder(out))
+    return result
+
+
+def _with_sizes(method: Method, input_path: Path, samples: pl.DataFrame) -> pl.DataFrame:
+    """The samples with sizes of their images, where the method asks for sizes and the file has no such columns."""
+    if not set(NUMBER_COLUMNS) <= set(method.columns) - set(samples.columns):
+        return samples
+    if not {"image", "member"} & set(samples.columns):
+        raise ValueError(
+            f"method {method.name!r} reads the size of images: {input_path} needs the columns "
+            f"{' and '.join(NUMBER_COLUMNS)}, or a column 'image' with paths, or must be a webdataset tar"
+        )
+    sizes: list[tuple[int, int] | tuple[None, None]] = []
+    reasons: list[str | None] = []
+    for row in samples.iter_rows(named=True):
+        size: tuple[int, int] | tuple[None, None] = (None, None)
+        reason = None
+        try:
+            size = _size_in_json(row) or load_row_image(input_path, row).size
+        except ImageRejected as error:
+            reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
+        sizes.append(size)
+        reasons.append(reason)
+    for place, name in enumerate(NUMBER_COLUMNS):
+        samples = samples.with_columns(
+            pl.Series(name, [size[place] for size in sizes], dtype=pl.Int64),
+            pl.Series(f"{name}_reason", reasons, dtype=pl.String),
+        )
+    return samples
+
+
+def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of the original as img2dataset noted them in the tar; None where it did not."""
+    if not row.get("tar") or f"{row['key']}.json" not in (index := tar_index(Path(row["tar"]))).members:
+        return None
+    try:
+        told = json.loads(index.read(f"{row['key']}.json"))
+    except (ValueError, ImageRejected):  # the image itself still has a size
+        return None
+    found = [told.get(name) if isinstance(told, dict) else None for name in NUMBER_COLUMNS]
+    width, height = (size if type(size) is int and size > 0 else None for size in found)
+    return None if width is None or height is None else (width, height)
+
+
+def unfinished_folder(out: Path) -> Path:
+    """Where a file's finished rows wait until all are there; a stopped `score_file` leaves it."""
+    return out.with_name(f".{out.name}.unfinished")
+
+
+def _image_stamps(input_path: Path, samples: pl.DataFrame) -> list[tuple[str, int, int]]:
+    """Path, size and modification time of every file that holds images: another picture is another sample."""
+    name = "tar" if "tar" in samples.columns else "image"
+    paths = sorted({text for text in samples[name].cast(pl.String).to_list() if text})
+    files = [Path(text) if name == "tar" else input_path.parent / text for text in paths]
+    return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files if file.is_file() and (stat := file.stat())]
+
+
+def read_captions(path: Path) -> pl.DataFrame:
+    """Table of a captions file (see `score_file`), at least with a column caption.
+
+    Raises ValueError for an unknown kind of file or no column caption, FileNotFoundError where there is none.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no file or folder {path}")
+    if path.is_dir() or path.suffix == ".tar":
+        tars = sorted(path.glob("*.tar")) if path.is_dir() else [path]
+        if not tars:
+            raise ValueError(f"{path}: expected a folder of webdataset .tar files, found none")
+        rows = [row for tar in tars for row in _webdataset_rows(tar)]
+        schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
+        return pl.DataFrame(rows, schema=schema)
+    if path.suffix == ".txt":
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: other separators belong to a caption
+        lines = lines[:-1] if lines[-1] == "" else lines
+        return pl.DataFrame({"caption": [line.removesuffix("\r") for line in lines]}, schema={"caption": pl.String})
+    if path.suffix == ".parquet":
+        table = pl.read_parquet(path, glob=False)
+    elif path.suffix in (".tsv", ".csv"):
+        table = pl.read_csv(
+            path,
+            separator="\t" if path.suffix == ".tsv" else ",",
+            quote_char=None if path.suffix == ".tsv" else '"',
+            infer_schema=False,  # every column stays the text it was
+            empty_string_is_null=False,
+            glob=False,
+        )
+    else:
+        raise ValueError(f"{path}: expected .txt, .tsv, .csv, .parquet, a webdataset .tar or a folder of tars")
+    if "caption" not in table.columns:
+        raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
+    return table
+
+
+def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
+    """One row per key of a tar, in its order: the caption from .txt, the image's member name; null where absent."""
+    members: dict[str, dict[str, str]] = {}
+    for name in tar_index(tar).members:
+        folder, _, file = name.rpartition("/")
+        stem, _, suffix = file.partition(".")
+        members.setdefault(f"{folder}/{stem}" if folder else stem, {})[f".{suffix.lower()}"] = name
+    for key, parts in members.items():
+        try:
+            caption = tar_index(tar).read(parts[".txt"]).decode("utf-8", "replace") if ".txt" in parts else None
+        except ImageRejected:  # the tar is cut inside this member: the row stays, without a caption
+            caption = None
+        image = next((parts[suffix] for suffix in IMAGE_SUFFIXES if suffix in parts), None)
+        yield {"key": key, "caption": caption, "tar": str(tar), "member": image}
+
+
+def as_samples(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
+    own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
+    place = next((name for name in ("url", "image", "key") if name in table.columns), None)
+    ids = [
+        row[own]
+        if own and is_sample_id(row[own])
+        else sample_id_of(None if place is None else str(row[place]), row["caption"])
+        for row in table.iter_rows(named=True)
+    ]
+    # Status and reason of a file are its own business: every row is asked about.
+    rest = table.drop("sample_id", "status", "reason", strict=False)
+    rest = rest.with_columns(
+        pl.col(name).cast(pl.Int64, strict=False) for name in NUMBER_COLUMNS if rest.schema.get(name) == pl.String
+    )
+    rest = rest.with_columns(
+        pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
+        for name in ("generated_captions", "detected_objects")
+        if rest.schema.get(name) == pl.String
+    )
+    return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
+
+
+def _as_list(cell: str | None) -> list[str] | None:
+    """A text file's cell of several texts: a JSON list, else one text; empty for none. Null where it is empty."""
+    if cell is None or not cell.strip():
+        return None
+    try:
+        parsed = json.loads(cell) if cell.lstrip().startswith("[") else [cell]
+    except json.JSONDecodeError:  # a caption that begins with a bracket
+        parsed = [cell]
+    return [text for text in parsed if isinstance(text, str)]
+
+
+def load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
+    if row.get("member") is not None:
+        return decode_image(tar_index(Path(row["tar"])).read(row["member"]))
+    if not row.get("image"):
+        raise ImageRejected("no_image", f"sample {row['sample_id']} names no image")
+    path = input_path.parent / row["image"]
+    if not path.is_file():
+        raise ImageRejected("not_found", f"no file {path}")
+    return decode_image(path.read_bytes())
+
+
+_WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
+    ".parquet": lambda table, path: table.write_parquet(path),
+    ".csv": lambda table, path: _lists_as_json(table).write_csv(path),
+    ".tsv": lambda table, path: _write_tsv(table, path),
+    ".jsonl": lambda table, path: table.write_ndjson(path),
+}
+
+
+def _lists_as_json(table: pl.DataFrame) -> pl.DataFrame:
+    """Text has no lists: they become what `_as_list` reads."""
+    nested = [name for name, dtype in table.schema.items() if dtype.is_nested()]
+    as_text = {
+        name: [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in table[name].to_list()]
+        for name in nested
+    }
+    return table.with_columns(pl.Series(name, cells, dtype=pl.String) for name, cells in as_text.items())
+
+
+def _write_tsv(table: pl.DataFrame, path: Path) -> None:
+    """Tab-separated without quoting. Raises ValueError where a text holds a tab or a line break."""
+    table = _lists_as_json(table)
+    for name, dtype in table.schema.items():
+        if dtype == pl.String and table[name].str.contains(r"[\t\n\r]").any():
+            raise ValueError(f"column {name!r} holds tabs or line breaks, which .tsv cannot; write .parquet or .jsonl")
+    table.write_csv(path, separator="\t", quote_style="never")

@@ -1,0 +1,1 @@
+"""Selection: policies, cuts, and the one judge of rows."""

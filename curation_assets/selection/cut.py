@@ -1,0 +1,122 @@
+"""Cuts: a policy's thresholds, frozen on one pool; enough to judge a sample that was not there."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.numeric.selection import (
+    share_count,
+)
+from curation_assets.selection.policy import Policy, Step
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One cut of a policy, frozen: enough to judge a sample that was not there when it was made.
+
+    A sample passes when its value is above `threshold`, or equal to it with a sample_id up to `boundary_id`.
+    """
+
+    rank_by: str
+    candidates: int  # samples that reached this cut
+    valued: int  # of those, samples with a value
+    kept: int
+    threshold: float  # smallest value that passes; +inf when none does
+    boundary_id: str | None  # None: every value equal to the threshold passes
+
+    def passes(self, values: np.ndarray, sample_ids: np.ndarray) -> np.ndarray:
+        """(N,) values and ids → (N,) bool. NaN never passes."""
+        passing = values >= self.threshold
+        if self.boundary_id is not None:
+            tied = np.flatnonzero(values == self.threshold)
+            passing[tied] = sample_ids[tied] <= self.boundary_id
+        return passing
+
+
+@dataclass(frozen=True)
+class PolicyCut:
+    """All cuts of a policy on one pool: its prefilters in order, then the final one."""
+
+    policy: str
+    policy_version: str
+    pool_size: int  # samples that raw kept
+    pool_fingerprint: str  # sha256 of those samples' ids and values: which pool the cut was made on
+    cuts: tuple[Cut, ...]
+
+    @property
+    def k(self) -> int:
+        """Samples that the final cut keeps."""
+        return self.cuts[-1].kept
+
+    @property
+    def threshold(self) -> float:
+        """Smallest kept value of the final ranking."""
+        return self.cuts[-1].threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON (an infinite threshold as null)."""
+        content = asdict(self)
+        for cut in content["cuts"]:
+            cut["threshold"] = cut["threshold"] if np.isfinite(cut["threshold"]) else None
+        return {**content, "cuts": list(content["cuts"])}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "PolicyCut":
+        """Inverse of `to_dict`."""
+        cuts = (
+            Cut(**{**cut, "threshold": np.inf if cut["threshold"] is None else cut["threshold"]})
+            for cut in content["cuts"]
+        )
+        return cls(**{**content, "cuts": tuple(cuts)})
+
+
+def check_cut(policy: Policy, cut: PolicyCut) -> None:
+    """Raise ValueError where the cut belongs to another policy or another version of it."""
+    if (cut.policy, cut.policy_version) != (policy.name, policy.version):
+        raise ValueError(
+            f"the cut was made by policy {cut.policy!r} version {cut.policy_version[:12]}, not by {policy.name!r} "
+            f"version {policy.version[:12]}; apply the policy anew"
+        )
+
+
+#: Grain: one row per step of a policy, prefilters first.
+CUT_SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    "policy_version": pl.String,
+    "pool_size": pl.Int64,
+    "pool_fingerprint": pl.String,
+    "step": pl.Int64,
+    "rank_by": pl.String,
+    "candidates": pl.Int64,
+    "valued": pl.Int64,
+    "kept": pl.Int64,
+    "threshold": pl.Float64,  # null: nothing passes
+    "boundary_id": pl.String,
+}
+
+
+def cut_frame(cut: PolicyCut) -> pl.DataFrame:
+    """A cut as a table (CUT_SCHEMA)."""
+    content = cut.to_dict()
+    of_pool = {name: value for name, value in content.items() if name != "cuts"}
+    rows = [{**of_pool, "step": step, **one} for step, one in enumerate(content["cuts"])]
+    return pl.DataFrame(rows, schema=CUT_SCHEMA)
+
+
+def cut_of_frame(frame: pl.DataFrame) -> PolicyCut:
+    """Inverse of `cut_frame`."""
+    rows = frame.sort("step").to_dicts()
+    of_cut = [field.name for field in fields(Cut)]
+    of_pool = {name: rows[0][name] for name in ("policy", "policy_version", "pool_size", "pool_fingerprint")}
+    return PolicyCut.from_dict({**of_pool, "cuts": [{name: row[name] for name in of_cut} for row in rows]})
+
+
+def kept_count(step: Step, pool_size: int) -> int:
+    """How many samples a step by fraction or count keeps of a pool, if so many have a value."""
+    if step.count is not None:
+        return step.count
+    assert step.fraction is not None, step
+    return share_count(pool_size, step.fraction)

@@ -1,0 +1,1 @@
+"""The eight stages of the flow, one folder each."""

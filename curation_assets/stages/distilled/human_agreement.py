@@ -1,0 +1,239 @@
+"""How well every part of ICC agrees with people: teachers, similarities, fusion, student, baselines (METHODS §1.9).
+
+Part of the stage distilled. Options of a pool: `caption_benchmark` and `word_benchmark` (files of the user's; nothing
+is ever fitted on them), `agreement_methods` (further methods that read captions, such as concreteness_lexicon,
+clip_stroop, ave_clip), `agreement_similarities` (besides a teacher's own; text_similarity asks a model about every
+beam), `agreement_resamples` (bootstrap draws).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.annotation.ratings import only_unigram_nouns
+from curation_assets.core.roles import ROLES
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import TEACHERS, fuse_on
+from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.table import Table
+from curation_assets.methods import Method, get_method
+from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.fusion import FusionWeights, fuse
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.numeric.similarity import edit_similarity
+from curation_assets.numeric.standardise import caption_length, length_dependence
+from curation_assets.scoring.parameters import with_parameters
+from curation_assets.scoring.samples import score_samples
+from curation_assets.stages.distilled.students import ask_students
+from curation_assets.stages.standardised.tables import standardised_labels
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.text_tables import read_table
+
+RATED, CAPTIONS, WORDS = "rated captions", "caption benchmark", "word benchmark"
+SIMILARITIES = ("text_similarity", "edit_similarity")
+DEFAULT_SIMILARITIES = ("edit_similarity",)  # costs nothing
+DEFAULT_RESAMPLES = 1000
+CORRELATIONS = ("pearson", "spearman", "kendall")
+
+
+def agreement_table(ctx: PoolContext) -> Iterator[Table]:
+    """The one table of this file."""
+    on_students = ctx.option("fuse_on", "teacher") == "student"
+    student = ctx.profile.address("student")
+    inputs = ["teachers/labelled_captions", "standardised/length_statistics", "distilled/fusion_weights"]
+    if ctx.option("caption_benchmark", None) is not None:
+        inputs.append("teachers/benchmark_captions")
+    if on_students:
+        inputs += [f"distilled/student_{teacher}" for teacher in TEACHERS]
+    if student.startswith("pool:"):
+        inputs.append(f"distilled/{student.removeprefix('pool:')}")
+    yield Table(
+        name="distilled/agreement",
+        grain="pool",
+        inputs=tuple(inputs),
+        version="1",
+        compute=_agreement,
+        roles=_roles(ctx),
+        config=_config,
+        description=(
+            "One row per benchmark and scorer: Pearson, Spearman and Kendall tau-b with human ratings, bootstrap "
+            "intervals, and how much the score follows caption length. The ablation of teacher, similarity, "
+            "standardisation and student in one place."
+        ),
+        kinds=("torch", "polars"),
+    )
+
+
+def _extra_methods(ctx: PoolContext) -> list[Method]:
+    """Methods of the option `agreement_methods`. Raises ValueError for one that reads more than captions."""
+    found = []
+    for name in ctx.option("agreement_methods", []):
+        method = get_method(name)
+        if not set(method.columns) <= {"caption", "sample_id"}:
+            raise ValueError(
+                f"option agreement_methods takes methods that read captions alone; {name} reads {method.columns}"
+            )
+        found.append(with_parameters(method, **ctx.profile.methods.get(name, {})))
+    return found
+
+
+def _roles(ctx: PoolContext) -> tuple[str, ...]:
+    of_methods = {role for method in _extra_methods(ctx) for role in method.roles}
+    of_similarities = {name for teacher in TEACHERS for name in _similarities(ctx, teacher)} & set(ROLES)
+    return tuple(sorted({"student"} | of_methods | of_similarities))
+
+
+def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+    words = ctx.option("word_benchmark", None)
+    return {
+        "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _extra_methods(ctx)},
+        "similarities": {teacher: _similarities(ctx, teacher) for teacher in TEACHERS},
+        "resamples": ctx.option("agreement_resamples", DEFAULT_RESAMPLES),
+        **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
+    }
+
+
+def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    rated = {RATED: ctx.store.read("teachers/labelled_captions")}
+    if ctx.option("caption_benchmark", None) is not None:
+        rated[CAPTIONS] = ctx.store.read("teachers/benchmark_captions")
+    if (words := ctx.option("word_benchmark", None)) is not None:
+        rated[WORDS] = _words(Path(words))
+    rows = []
+    for benchmark, table in rated.items():
+        for scorer in _scorers(ctx, _asked(ctx, table)):
+            rows.append({"benchmark": benchmark, **_row(ctx, table, **scorer), "saw_ratings": False})
+    # three numbers (a, b, c) were fitted on the rated captions, so what is built on them has seen these ratings
+    saw = (pl.col("benchmark") == RATED) & pl.col("scorer").is_in(["fused", "icc"])
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(saw.alias("saw_ratings"))
+
+
+def _words(path: Path) -> pl.DataFrame:
+    nouns = only_unigram_nouns(read_table(path))
+    rating = next((name for name in ("conc_mean", "rating") if name in nouns.columns), None)
+    if "word" not in nouns.columns or rating is None:
+        raise ValueError(f"{path}: expected columns word and conc_mean (or Word and Conc.M), got {nouns.columns}")
+    ratings = nouns[rating].cast(pl.String).cast(pl.Float64, strict=False)
+    words = pl.DataFrame({"caption": nouns["word"].cast(pl.String), "rating": ratings})
+    words = words.filter(pl.col("caption").str.strip_chars() != "")
+    if words.is_empty():
+        raise ValueError(f"{path}: none of its rows is a unigram noun (bigram 0, pos Noun)")
+    return words
+
+
+def _asked(ctx: PoolContext, table: pl.DataFrame) -> pl.DataFrame:
+    """`table` with what the models say of its captions, in as many parts as there are workers."""
+    size = -(-table.height // min(ctx.settings.workers, table.height))
+    calls = [(ctx.settings, ctx.pool.name, table.slice(start, size)) for start in range(0, table.height, size)]
+    return pl.concat(list(call_in_workers(ctx.settings, ask_models, calls)))
+
+
+def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.DataFrame:
+    """`table` with the columns icc, one per extra method, and per teacher and similarity the best of its beams.
+
+    Also student_vba and student_sba where the pool fuses on students.
+    """
+
+    ctx = PoolContext.open(settings, pool_name)
+    texts = table["caption"].to_list()
+    student = ctx.engines(["student"])["student"]
+    columns = [pl.Series("icc", student.score_captions(texts), dtype=pl.Float64)]
+    if fuse_on(ctx) == "student":
+        columns += [column.alias(f"student_{column.name}") for column in ask_students(ctx, table["caption"])]
+    ids = pl.Series("sample_id", [sample_id_of("", text) for text in texts])
+    samples = table.select("caption").with_columns(ids)
+    for method in _extra_methods(ctx):
+        scored = score_samples(method, samples, ctx.engines(method.roles), batch_size=ctx.batch_size(method.roles))
+        columns.append(scored["value"].alias(method.name))
+    for teacher in TEACHERS:
+        if f"{teacher}_reconstructions" not in table.columns:
+            continue
+        beams = table[f"{teacher}_reconstructions"].to_list()
+        for name in _similarities(ctx, teacher):
+            if name == own_similarity(teacher):
+                values = table[teacher]
+            elif name == "edit_similarity":
+                values = _best_of_beams(beams, texts, edit_similarity)
+            else:
+                text_similarity = ctx.engines([name])[name]
+                values = _best_of_beams(beams, texts, text_similarity.similarity)
+            columns.append(values.alias(f"{teacher}_{name}"))
+    return table.with_columns(columns)
+
+
+def _similarities(ctx: PoolContext, teacher: str) -> list[str]:
+    """The teacher's own similarity and those of the option. Raises ValueError for one that does not exist."""
+    asked = list(ctx.option("agreement_similarities", DEFAULT_SIMILARITIES))
+    unknown = sorted(set(asked) - set(SIMILARITIES))
+    if unknown:
+        raise ValueError(f"option agreement_similarities has {unknown}; known: {', '.join(SIMILARITIES)}")
+    return [name for name in SIMILARITIES if name in (own_similarity(teacher), *asked)]
+
+
+def own_similarity(teacher: str) -> str:
+    """The similarity that the teacher's own value is."""
+    return "text_similarity" if "text_similarity" in get_method(teacher).roles else "edit_similarity"
+
+
+def _best_of_beams(beams: list[list[str] | None], texts: list[str], similarity: Any) -> pl.Series:
+    flat = [(beam, text) for found, text in zip(beams, texts, strict=True) for beam in found or []]
+    values = iter(similarity([beam for beam, _ in flat], [text for _, text in flat]) if flat else [])
+    return pl.Series(
+        [max((float(next(values)) for _ in found or []), default=None) for found in beams], dtype=pl.Float64
+    )
+
+
+def _scorers(ctx: PoolContext, asked: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Every scorer of a table with its numbers: scorer, similarity, standardised, values."""
+
+    def of(scorer: str, values: Any, similarity: str | None = None, standardised: bool = False) -> dict[str, Any]:
+        return {"scorer": scorer, "similarity": similarity, "standardised": standardised, "values": values}
+
+    has_teachers = set(TEACHERS) <= set(asked.columns)
+    if has_teachers:
+        for teacher in TEACHERS:
+            for name in _similarities(ctx, teacher):
+                yield of(teacher, asked[f"{teacher}_{name}"], name)
+        scaled = standardised_labels(ctx, asked)
+        for teacher in TEACHERS:
+            yield of(teacher, scaled[teacher], own_similarity(teacher), standardised=True)
+    weights = FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
+    if f"student_{TEACHERS[0]}" in asked.columns:
+        for teacher in TEACHERS:
+            yield of(f"student of {teacher}", asked[f"student_{teacher}"])
+        yield of("fused", fuse(_floats(asked.select(f"student_{teacher}" for teacher in TEACHERS)), weights))
+    elif has_teachers:
+        yield of("fused", fuse(_floats(scaled.select(TEACHERS)), weights))
+    yield of("icc", asked["icc"])
+    for method in _extra_methods(ctx):
+        yield of(method.name, asked[method.name])
+    yield of("caption length", caption_length(asked["caption"].to_list()))
+
+
+def _floats(frame: pl.DataFrame) -> np.ndarray:
+    return frame.select(pl.all().cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+
+
+def _row(
+    ctx: PoolContext, table: pl.DataFrame, scorer: str, similarity: str | None, standardised: bool, values: Any
+) -> dict[str, Any]:
+    numbers = _floats(pl.DataFrame({"values": values}))[:, 0]
+    row: dict[str, Any] = {"scorer": scorer, "similarity": similarity, "standardised": standardised}
+    ratings = _floats(table.select("rating"))[:, 0]
+    resamples = int(ctx.option("agreement_resamples", DEFAULT_RESAMPLES))
+    try:
+        found = agreement(numbers, ratings, np.random.default_rng(0) if resamples else None, resamples=resamples)
+    except ValueError as error:  # a scorer that says one thing of all captions agrees with nothing: said, not hidden
+        empty = {f"{name}{end}": None for name in CORRELATIONS for end in ("", "_low", "_high")}
+        return {**row, **empty, "n": int(np.isfinite(numbers).sum()), "length_slope": None, "length_spearman": None,
+                "reason": str(error)}  # fmt: skip
+    for name in CORRELATIONS:
+        low, high = found.intervals.get(name, (None, None))
+        row |= {name: getattr(found, name), f"{name}_low": low, f"{name}_high": high}
+    length = length_dependence(numbers, caption_length(table["caption"].to_list()))
+    return {**row, "n": found.n, "length_slope": length.slope_per_word, "length_spearman": length.spearman,
+            "reason": None}  # fmt: skip

@@ -1,0 +1,198 @@
+"""distilled: fusion weights from rated captions, and the student that imitates the fused teachers (ICC §4.3–4.4).
+
+Option `fuse_on`: 'teacher' fits the weights on the teachers' own scores. 'student' follows the paper's appendix A.2:
+one student per teacher first, the weights on their outputs, then the final student on the outputs' fusion.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import TEACHERS, fuse_on, labelled_table, read_weights
+from curation_assets.flow.table import Table
+from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
+from curation_assets.stages.distilled.human_agreement import agreement_table
+from curation_assets.stages.distilled.students import ask_students
+from curation_assets.stages.standardised.tables import fusion_options
+from curation_assets.stages.teachers.tables import labels_config, read_labels
+
+#: Settings of the option `student_fit`, as `students.train_student` takes them.
+FIT_SETTINGS = ("backbone", "epochs", "batch_size", "learning_rate", "patience")
+#: Kinds of student that read frozen sentence embeddings.
+EMBEDDING_KINDS = ("minilm_ridge", "minilm_mlp")
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage; none where the pool distils no student of its own."""
+    if not ctx.distils:
+        return
+    on_students = fuse_on(ctx) == "student"
+    if on_students:
+        yield from _students_of_teachers(ctx)
+    yield Table(
+        name="distilled/fusion_weights",
+        grain="pool",
+        inputs=(labelled_table(ctx),),
+        version="2",
+        compute=_fusion_weights,
+        config=lambda ctx, shard: fusion_options(ctx),
+        is_frozen=True,
+        description=(
+            "One row: weights a, b and intercept c of score = σ(a·VBA + b·SBA + c), fitted on captions rated above "
+            "against below the median rating."
+        ),
+    )
+    yield Table(
+        name="distilled/targets",
+        grain="shard",
+        inputs=(_scores_table(ctx), "distilled/fusion_weights"),
+        version="1",
+        compute=_targets,
+        continues="teachers/distillation_sample",
+        description="One row per distillation sample: the fused teacher score in (0, 1) that the student learns.",
+    )
+    yield _student_table(
+        ctx,
+        "icc_student",
+        "distilled/targets",
+        "value",
+        "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
+    )
+    yield from agreement_table(ctx)
+
+
+def _scores_table(ctx: PoolContext) -> str:
+    return "standardised/teacher_scores" if fuse_on(ctx) == "teacher" else "distilled/student_scores"
+
+
+def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
+    """Appendix A.2's first step: one student per teacher, and what they say."""
+    students = tuple(f"distilled/student_{teacher}" for teacher in TEACHERS)
+    for teacher, name in zip(TEACHERS, students, strict=True):
+        yield _student_table(
+            ctx,
+            name.removeprefix("distilled/"),
+            "standardised/teacher_scores",
+            teacher,
+            f"A student of the teacher {teacher} alone: regresses its standardised score on the caption.",
+        )
+    roles = _student_roles(ctx)
+    yield Table(
+        name="distilled/student_scores",
+        grain="shard",
+        inputs=("standardised/teacher_scores", *students),
+        version="1",
+        compute=_student_scores,
+        roles=roles,
+        continues="teachers/distillation_sample",
+        description="One row per distillation sample: what each teacher's student says of its caption (not clipped).",
+        kinds=("torch", "polars"),
+    )
+    yield Table(
+        name="distilled/labelled_student_scores",
+        grain="pool",
+        inputs=students,
+        version="1",
+        compute=_labelled_student_scores,
+        roles=roles,
+        config=lambda ctx, shard: labels_config(ctx),
+        description="One row per rated caption: what each teacher's student says of it.",
+        kinds=("torch", "polars"),
+    )
+
+
+def _student_kind(ctx: PoolContext) -> str:
+    return str(ctx.option("student_kind", "minilm_ridge"))
+
+
+def _student_roles(ctx: PoolContext) -> tuple[str, ...]:
+    return ("sentence_encoder",) if _student_kind(ctx) in EMBEDDING_KINDS else ()
+
+
+def student_fit(ctx: PoolContext) -> dict[str, Any]:
+    """The pool's option `student_fit`. Raises ValueError for a setting that no student has."""
+    settings = dict(ctx.option("student_fit", {}))
+    unknown = sorted(set(settings) - set(FIT_SETTINGS))
+    if unknown:
+        raise ValueError(f"option student_fit has no settings {unknown}; it has {', '.join(FIT_SETTINGS)}")
+    return settings
+
+
+def _student_table(ctx: PoolContext, name: str, source: str, column: str, description: str) -> Table:
+    def compute(ctx: PoolContext, folder: Path) -> None:
+        _train_student(ctx, folder, source, column, name)
+
+    def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+        fit = student_fit(ctx)
+        return {"kind": _student_kind(ctx), "seed": _seed(ctx), **({"fit": fit} if fit else {})}
+
+    return Table(
+        name=f"distilled/{name}",
+        grain="pool",
+        inputs=(source,),
+        version="1",
+        compute_folder=compute,
+        roles=_student_roles(ctx),
+        config=config,
+        is_frozen=True,
+        description=description,
+        kinds=("torch", "safetensors"),
+    )
+
+
+def _seed(ctx: PoolContext) -> int:
+    return int(ctx.option("student_seed", 0))
+
+
+def _matrix(frame: pl.DataFrame) -> np.ndarray:
+    return frame.select(pl.col(teacher).cast(pl.Float64).fill_null(float("nan")) for teacher in TEACHERS).to_numpy()
+
+
+def _fusion_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    labelled = ctx.store.read(labelled_table(ctx))
+    weights = fit_logistic_fusion(
+        _matrix(labelled), labelled["rating"].to_numpy(), names=TEACHERS, **fusion_options(ctx)
+    )
+    return pl.DataFrame([weights.to_dict()])
+
+
+def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    scores = ctx.store.read(_scores_table(ctx), shard)
+    target = pl.Series("value", fuse(_matrix(scores), read_weights(ctx))).fill_nan(None)
+    return scores.select("sample_id", "caption").with_columns(
+        target, pl.when(target.is_null()).then(pl.lit("no_teacher_score")).alias("reason")
+    )
+
+
+def _student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    sample = ctx.store.read("standardised/teacher_scores", shard).select("sample_id", "caption")
+    return sample.with_columns(ask_students(ctx, sample["caption"]))
+
+
+def _labelled_student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    labels = read_labels(ctx).select("caption", "rating")
+    return labels.with_columns(ask_students(ctx, labels["caption"]))
+
+
+def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, name: str) -> None:
+    from curation_assets.engines import resolve_device
+    from curation_assets.training.students import train_student  # torch waits until a student is trained
+
+    scored = ctx.store.scan(source).filter(pl.col(column).is_not_null()).sort("sample_id").collect()
+    roles = ctx.engines(_student_roles(ctx))
+    with ctx.progress.task(f"distil {name}", 1) as advance:
+        train_student(
+            scored["caption"].to_list(),
+            scored[column].to_numpy(),
+            folder,
+            kind=cast(Any, _student_kind(ctx)),
+            sentence_encoder=roles.get("sentence_encoder"),
+            seed=_seed(ctx),
+            device=resolve_device(ctx.profile.device),
+            **student_fit(ctx),
+        )
+        advance(1)

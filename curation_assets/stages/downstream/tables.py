@@ -1,0 +1,256 @@
+"""downstream: what a model trained on each subset is worth, how good the methods are, and the report."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import (
+    NEAR_DUPLICATES,
+    TEACHERS,
+    duplicate_settings,
+    missing_signals,
+    policies_of,
+    recipes,
+)
+from curation_assets.flow.table import Table
+from curation_assets.stages.downstream import text_methods as text_tables
+from curation_assets.stages.downstream.subset_training import (
+    budget_of,
+    captioning_of,
+    metrics_by_policy_and_seed,
+    retrieval_of,
+)
+from curation_assets.stages.filtered.tables import kept_ids
+
+TEXT_IN_IMAGES = "downstream/text_in_images"
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage. Training downstream models needs an evaluation set, which only the world pool brings."""
+    yield from text_tables.tables(ctx)
+    verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
+    downstream: tuple[str, ...] = ()
+    if ctx.option("downstream", ctx.pool.kind == "world"):
+        downstream = ("downstream/captioning", "downstream/retrieval")
+        for name, compute, what in (
+            ("captioning", _captioning, "captioning metrics (BLEU, ROUGE-L, CIDEr-D) of a captioner"),
+            ("retrieval", _retrieval, "recall@k both ways of a dual encoder"),
+        ):
+            yield Table(
+                name=f"downstream/{name}",
+                grain="pool",
+                inputs=("raw/samples", *verdicts),
+                version="1",
+                compute=compute,
+                roles=("image_text_encoder",),
+                config=lambda ctx, shard: budget_of(ctx),
+                description=f"One row per policy, seed and metric: {what} trained on the subset, one budget for all.",
+                kinds=("torch", "polars"),
+            )
+    signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
+    quality: tuple[str, ...] = ()
+    if ctx.pool.kind == "world":
+        judged = ("teachers/vba", "teachers/sba", "standardised/teacher_scores", "distilled/targets")
+        teachers = judged if ctx.distils else ()
+        quality = ("downstream/method_quality", "downstream/separation")
+        yield Table(
+            name="downstream/method_quality",
+            grain="pool",
+            inputs=("raw/samples", *signals, *teachers, "fused/sieve_clip"),
+            version="2",
+            compute=_method_quality,
+            description=(
+                "One row per method and metric against the planted truth: agreement with planted concreteness, AUC of "
+                "aligned against mismatched samples."
+            ),
+        )
+        yield Table(
+            name="downstream/separation",
+            grain="pool",
+            inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
+            version="4",
+            compute=_separation,
+            description=(
+                "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
+                "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
+                "whether it separates it."
+            ),
+        )
+    optional: tuple[str, ...] = ()
+    if "signals/text_spotting" in signals:
+        optional = (TEXT_IN_IMAGES,)
+        yield Table(
+            name=TEXT_IN_IMAGES,
+            grain="pool",
+            inputs=("signals/text_spotting", *verdicts),
+            version="1",
+            compute=_text_in_images,
+            description=(
+                "One row per subset (and 'all'): share of images with confirmed text, and share that the text-spotting "
+                "filter drops."
+            ),
+        )
+    if duplicate_settings(ctx) is not None:
+        optional += (NEAR_DUPLICATES,)
+    ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
+    ranked -= set(optional)
+    report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
+    report_inputs += optional
+    if ctx.distils:
+        report_inputs += [
+            "standardised/labelled_scores",
+            "standardised/length_dependence",
+            "standardised/length_evidence",
+            "distilled/agreement",
+            "distilled/fusion_weights",
+        ]
+    yield Table(
+        name="downstream/report",
+        grain="pool",
+        inputs=tuple(report_inputs),
+        version="2",
+        compute_folder=_report,
+        description=(
+            "HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, costs), "
+            "compare.html (two policies side by side, with what-ifs)."
+        ),
+        kinds=("html",),
+    )
+
+
+def _captioning(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    return metrics_by_policy_and_seed(ctx, "captioning", captioning_of)
+
+
+def _retrieval(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    return metrics_by_policy_and_seed(ctx, "retrieval", retrieval_of)
+
+
+def read_truth(ctx: PoolContext) -> pl.DataFrame:
+    """The planted truth of a world pool: kept apart, read by evaluation only."""
+    return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
+
+
+def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
+    """sample_id, value, kind, concreteness, is_aligned of the samples with a value, or of all that raw kept."""
+    values = ctx.store.scan(table).select("sample_id", pl.col(column).cast(pl.Float64).alias("value")).collect()
+    valued = values.filter(pl.col("value").is_not_null())
+    if not with_gaps:
+        return valued.join(read_truth(ctx), on="sample_id")
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
+    asked = kept.filter(pl.col("sample_id").is_in(values["sample_id"].implode()))
+    return asked.join(valued, on="sample_id", how="left").join(read_truth(ctx), on="sample_id")
+
+
+def _valued_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
+    """Shown name → (table, column) of everything that gives samples a number."""
+    found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
+    return found | {"sieve_clip": ("fused/sieve_clip", "quality")}
+
+
+def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
+    """Shown name → (table, column): signals, then the recipes over them, then the teachers where they run."""
+    found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
+    for recipe in recipes().values():
+        if not missing_signals(ctx, recipe.references):
+            name = recipe.name if recipe.name not in found else f"fused {recipe.name}"
+            found[name] = (f"fused/{recipe.name}", "quality")
+    if ctx.distils:
+        found |= {name: ("standardised/teacher_scores", name) for name in TEACHERS}
+    return found
+
+
+def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    from curation_assets.numeric.metrics.concreteness import concreteness_report
+    from curation_assets.numeric.metrics.mismatch import mismatch_auc
+
+    rows: list[dict[str, Any]] = []
+
+    def add(name: str, target: str, metrics: dict[str, float], n: int) -> None:
+        rows.extend(
+            {"method": name, "target": target, "metric": key, "value": value, "n": n} for key, value in metrics.items()
+        )
+
+    judged = {"icc": ("signals/icc", "value")}
+    if ctx.distils:
+        judged |= {
+            "vba": ("teachers/vba", "value"),
+            "sba": ("teachers/sba", "value"),
+            "vba, standardised": ("standardised/teacher_scores", "vba"),
+            "sba, standardised": ("standardised/teacher_scores", "sba"),
+            "fused teachers": ("distilled/targets", "value"),
+        }
+    seen = set(ctx.store.scan("distilled/targets").collect()["sample_id"]) if ctx.distils else set()
+    for name, (table, column) in judged.items():
+        frame = with_truth(ctx, table, column).filter(pl.col("concreteness").is_not_null())
+        if name == "icc":  # the student is judged on captions that it was not distilled from
+            frame = frame.filter(~pl.col("sample_id").is_in(list(seen)))
+        found = concreteness_report(frame["value"].to_numpy(), frame["concreteness"].to_numpy()).agreement
+        metrics = {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall}
+        add(name, "planted concreteness", metrics, found.n)
+    for name, (table, column) in _valued_tables(ctx).items():
+        frame = with_truth(ctx, table, column).filter(pl.col("is_aligned").is_not_null())
+        frame = frame.filter((pl.col("kind") == "clean") | ~pl.col("is_aligned"))
+        auc = mismatch_auc(frame["value"].to_numpy(), frame["is_aligned"].to_numpy())
+        add(name, "clean against mismatched", {"auc": auc}, frame.height)
+    return pl.DataFrame(rows)
+
+
+def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    from curation_assets.numeric.metrics.separation import MADE_FOR, verdict_of
+    from curation_assets.numeric.separation import auc_interval, roc_auc
+
+    lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
+    rows = []
+    for name, (table, column) in _separating_tables(ctx).items():
+        frame = with_truth(ctx, table, column, with_gaps=True)
+        clean = frame.filter(pl.col("kind") == "clean")["value"].drop_nulls().to_numpy()
+        for (kind,), group in sorted(frame.group_by("kind")):
+            if kind == "clean":
+                continue
+            values = group["value"].drop_nulls().to_numpy()
+            row = {"method": name, "kind": kind, "auc": None, "low": None, "high": None, "verdict": None}
+            row |= {"n": len(values), "n_clean": len(clean), "without_value": group.height - len(values)}
+            row |= {"is_made_for": kind in MADE_FOR.get(name, ())}
+            if len(values) and len(clean):
+                both = np.concatenate([clean, values]) * (-1 if name in lower_is_better else 1)
+                row["auc"] = auc = roc_auc(both, np.arange(len(both)) < len(clean))
+                row["low"], row["high"] = auc_interval(auc, len(clean), len(values))
+                row["verdict"] = verdict_of(name, str(kind), auc)
+            rows.append(row)
+    numbers = dict.fromkeys(("auc", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, schema_overrides={**numbers, "verdict": pl.String})
+
+
+def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """Rows for the whole pool ('all') and for every policy's subset."""
+    spotted = ctx.store.scan("signals/text_spotting").select("sample_id", "value", "text_count").collect()
+    spotted = spotted.drop_nulls("value").unique("sample_id")
+    subsets = {"all": None} | {policy.name: kept_ids(ctx, policy.name) for policy in policies_of(ctx)}
+    rows = []
+    for name, ids in subsets.items():
+        part = spotted if ids is None else spotted.filter(pl.col("sample_id").is_in(ids))
+        with_text = part.filter(pl.col("text_count") > 0).height
+        dropped = part.filter(pl.col("value") == 0).height
+        rows.append(
+            {
+                "subset": name,
+                "n": part.height,
+                "with_text_share": with_text / part.height if part.height else None,
+                "text_spotting_drop_share": dropped / part.height if part.height else None,
+            }
+        )
+    shares = {"with_text_share": pl.Float64, "text_spotting_drop_share": pl.Float64}
+    return pl.DataFrame(rows, schema_overrides=shares)
+
+
+def _report(ctx: PoolContext, folder: Path) -> None:
+    from curation_assets.outputs.report.compare import write_compare_page
+    from curation_assets.outputs.report.report import write_report
+
+    write_report(ctx, folder / "report.html")
+    write_compare_page(ctx, folder / "compare.html")

@@ -1,0 +1,108 @@
+"""Whole-pool tables of the text methods: Conceptual Captions' funnel, and Rao et al.'s table of data sets."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.table import Table
+from curation_assets.stages.filtered.tables import kept_ids
+
+CC_STAGES = {
+    "image": "conceptual_captions_image",
+    "text": "conceptual_captions",
+    "overlap": "conceptual_captions_overlap",
+    "transform": "conceptual_captions_transform",
+}
+#: Share of its input that each stage passed in the paper (METHODS §7): "drops > 65 %", "≈ 3 %", "drops ≈ 60 / 20 %".
+PUBLISHED_PASS_RATE = {"image": 0.35, "text": 0.03, "overlap": 0.40, "transform": 0.80}
+RAO_METHODS = ("object_word_quality", "relatedness")
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """The funnel where all its stages run, the table of data sets where a method of Rao et al. does."""
+    run = {method.name for method in ctx.methods("signals")}
+    if set(CC_STAGES.values()) <= run:
+        yield Table(
+            name="downstream/conceptual_captions",
+            grain="pool",
+            inputs=("fused/conceptual_captions", *(f"signals/{name}" for name in CC_STAGES.values())),
+            version="1",
+            compute=_funnel,
+            description=(
+                "One row per stage of Conceptual Captions and rule: how many candidates it dropped, of the stage's "
+                "input; rule `passed` counts those that went on, beside the paper's pass rate."
+            ),
+        )
+    measured = [name for name in RAO_METHODS if name in run]
+    if measured:
+        yield Table(
+            name="downstream/data_sets",
+            grain="pool",
+            inputs=(
+                "raw/samples",
+                *(f"signals/{name}" for name in measured),
+                *(f"filtered/{policy.name}" for policy in policies_of(ctx)),
+            ),
+            version="1",
+            compute=lambda ctx, shard: _data_sets(ctx, measured),
+            description="One row per data set (the pool, each subset) and method: mean, median, samples (Rao et al.).",
+        )
+
+
+def _funnel(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    left = ctx.store.read("fused/conceptual_captions").filter(pl.col("reason").is_null())
+    left = left.select("shard", "source_row", "stage")
+    rows: list[dict[str, Any]] = []
+    for stage, name in CC_STAGES.items():
+        told = pl.concat(
+            ctx.store.read(f"signals/{name}", key).with_columns(pl.lit(key).alias("shard"))
+            for key in ctx.store.partitions(f"signals/{name}")
+        )
+        if "rule" not in told.columns:
+            told = told.with_columns(pl.lit("no_overlap").alias("rule"))
+        dropped = left.filter(pl.col("stage") == stage).join(
+            told.select("shard", "source_row", "rule"), on=["shard", "source_row"], how="left"
+        )
+        counts = dict(sorted(dropped.group_by("rule").len().iter_rows(), key=lambda pair: (-pair[1], str(pair[0]))))
+        rows += _stage_rows(stage, left.height, counts)
+        left = left.filter(pl.col("stage").is_null() | (pl.col("stage") != stage))
+    rare = left.filter(pl.col("stage") == "rare_concept").height
+    rows += _stage_rows("concept_count", left.height, {"rare_concept": rare} if rare else {})
+    schema = {"stage": pl.String, "rule": pl.String, "candidates": pl.Int64, "share": pl.Float64}
+    return pl.DataFrame(rows, schema={**schema, "published_share": pl.Float64}, orient="row")
+
+
+def _stage_rows(stage: str, entered: int, dropped: dict[str, int]) -> list[dict[str, Any]]:
+    passed = entered - sum(dropped.values())
+    return [
+        {
+            "stage": stage,
+            "rule": rule,
+            "candidates": count,
+            "share": count / entered if entered else None,
+            "published_share": PUBLISHED_PASS_RATE.get(stage) if rule == "passed" else None,
+        }
+        for rule, count in (*dropped.items(), ("passed", passed))
+    ]
+
+
+def _data_sets(ctx: PoolContext, measured: list[str]) -> pl.DataFrame:
+    subsets = {"pool": None, **{policy.name: kept_ids(ctx, policy.name) for policy in policies_of(ctx)}}
+    parts = []
+    for name in measured:
+        values = ctx.store.scan(f"signals/{name}").select("sample_id", "value").collect().drop_nulls("value")
+        for subset, ids in subsets.items():
+            chosen = values if ids is None else values.filter(pl.col("sample_id").is_in(ids))
+            parts.append(
+                chosen.select(
+                    pl.lit(subset).alias("data_set"),
+                    pl.lit(name).alias("method"),
+                    pl.col("value").mean().alias("mean"),
+                    pl.col("value").median().alias("median"),
+                    pl.len().cast(pl.Int64).alias("samples"),
+                )
+            )
+    return pl.concat(parts)

@@ -1,0 +1,260 @@
+"""filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from curation_assets.audit.ledger import LEDGER, check_against_verdicts, recorded_signals, write_ledger, write_versions
+from curation_assets.audit.versions import VersionBook
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of, recipes
+from curation_assets.flow.table import Table
+from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
+from curation_assets.selection.judging import judge
+from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.rows import DUPLICATES, PoolRows, uid_texts
+from curation_assets.selection.verdicts import ROW_KEY, apply_cut
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
+from curation_assets.stores.webdataset import key_of
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Per policy a frozen cut and the verdicts that it gives, shard by shard; subsets, overlaps and ledgers of all."""
+    policies = policies_of(ctx)
+    yield Table(
+        name=DUPLICATES,
+        grain="pool",
+        inputs=("raw/samples",),
+        version="1",
+        compute=_duplicates,
+        description=(
+            "One row per row that brings a sample which another shard brings already. A late shard gives way to those "
+            "that were there before; `curate recut` lets the first shard count again."
+        ),
+    )
+    for policy in policies:
+        yield _cut_table(policy)
+        yield _policy_table(policy)
+    yield Table(
+        name="filtered/subsets",
+        grain="pool",
+        inputs=("raw/samples", DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
+        version="1",
+        compute_folder=_subsets,
+        config=lambda ctx, shard: _denylist_config(ctx),
+        description=(
+            "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
+            "(tar and key of every kept sample, to train on the tars as they are)."
+        ),
+        kinds=("numpy", "parquet"),
+    )
+    yield Table(
+        name="filtered/overlaps",
+        grain="pool",
+        inputs=tuple(f"filtered/{policy.name}" for policy in policies),
+        version="1",
+        compute=_overlaps,
+        description="One row per pair of policies: kept by each, by both, intersection over union.",
+    )
+    signals = {one for policy in policies for one in recorded_signals(policy, recipes_of()) if one != RANDOM}
+    yield Table(
+        name=LEDGER,
+        grain="pool",
+        inputs=(
+            "raw/samples",
+            DUPLICATES,
+            *(f"filtered/{policy.name}{part}" for policy in policies for part in ("_cut", "")),
+            *sorted(reference.replace(".", "/") for reference in signals),
+        ),
+        version="1",
+        compute_folder=_ledger,
+        config=lambda ctx, shard: {"profile": ctx.profile.name},
+        description=(
+            "Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the versions "
+            "behind them. `curate why` reads it; replaying it gives the subset's `.npy`."
+        ),
+        kinds=("parquet",),
+    )
+
+
+def recipes_of() -> dict[str, tuple[str, ...]]:
+    """Recipe of the fused stage → references of its SQL."""
+    return {name: model.references for name, model in recipes().items()}
+
+
+def _cut_table(policy: Policy) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return cut_frame(judge(policy, PoolRows.read(ctx.store)).cut)
+
+    return Table(
+        name=f"filtered/{policy.name}_cut",
+        grain="pool",
+        inputs=("raw/samples", DUPLICATES, *_inputs_of(policy)),
+        version=policy.version,
+        compute=compute,
+        is_frozen=True,
+        description=(
+            f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
+            "shard that comes late or goes changes no other verdict until `curate recut`."
+        ),
+    )
+
+
+def _inputs_of(policy: Policy) -> tuple[str, ...]:
+    return tuple(reference.replace(".", "/") for reference in policy.references)
+
+
+def _policy_table(policy: Policy) -> Table:
+    def verdicts(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
+        values = {reference: _values_of_shards(ctx, reference, shards) for reference in policy.references}
+        return apply_cut(policy, cut_of(ctx, policy.name), unique_samples(ctx, shards), values).drop("rank")
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None, policy
+        return verdicts(ctx, [shard])
+
+    def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
+        parts = verdicts(ctx, shards).partition_by("shard", as_dict=True)
+        return {str(shard): part.rechunk() for (shard,), part in parts.items()}
+
+    return Table(
+        name=f"filtered/{policy.name}",
+        grain="shard",
+        inputs=("raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
+        version=policy.version,
+        compute=compute,
+        compute_shards=compute_shards,
+        continues="raw/samples",
+        description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
+    )
+
+
+def _values_of_shards(ctx: PoolContext, reference: str, shards: Sequence[str]) -> pl.DataFrame:
+    asset = reference.replace(".", "/")
+    if ctx.store.table_path(asset).is_file():  # a recipe that needs the whole pool
+        return ctx.store.scan(asset).filter(pl.col("shard").is_in(shards)).collect()
+    return pl.concat([ctx.store.read(asset, shard) for shard in shards])
+
+
+def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
+    """The cut in force. Raises MissingTableError before the policy's first run."""
+    return cut_of_frame(ctx.store.read(f"filtered/{policy_name}_cut"))
+
+
+def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """Repeats found before stay, as long as their shard is unchanged; rows of new and changed shards give way."""
+    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
+    before = ctx.store.manifest(DUPLICATES)
+    told = {} if before is None else {one.partition: one.content_sha256 for one in before.inputs}
+    settled = [key for key in now if key is not None and told.get(key) == now[key]]
+    schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
+    known = pl.DataFrame(schema=schema)
+    if settled and before is not None:
+        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
+    rows = PoolRows.with_repeats(ctx.store)
+    at = rows.repeats(first_too=True)
+    shared = pl.DataFrame(
+        {
+            "sample_id": uid_texts(pl.Series(rows.uid_high[at]), pl.Series(rows.uid_low[at])),
+            "shard": [rows.shard.words[code] for code in rows.shard.codes[at]],
+            "source_row": rows.source_row[at],
+        },
+        schema=schema,
+    )
+    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
+
+
+def unique_samples(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
+    """Rows of raw/samples of shards; those that repeat another shard's sample are dropped.
+
+    Tables of URLs are searched for duplicates when they are registered, tars can only once all are read.
+    """
+    columns = ["sample_id", "shard", "source_row", "status", "reason"]
+    samples = pl.concat([ctx.store.read("raw/samples", shard, columns=columns) for shard in shards])
+    repeats = ctx.store.read(DUPLICATES).select(*ROW_KEY, is_repeat=True)
+    samples = samples.join(repeats, on=ROW_KEY, how="left", maintain_order="left")
+    is_repeated = (pl.col("status") == "kept") & pl.col("is_repeat").fill_null(False)
+    return samples.with_columns(
+        pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
+        pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
+    ).drop("is_repeat")
+
+
+def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
+    """sample_ids that a policy keeps, sorted."""
+    kept = ctx.store.scan(f"filtered/{policy_name}").filter(pl.col("verdict") == "kept")
+    return kept.select(pl.col("sample_id").sort()).collect()["sample_id"].to_list()
+
+
+def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
+    version = Denylist.load(ctx.settings.home).version
+    return {"denylist": version} if version else None
+
+
+def _subsets(ctx: PoolContext, folder: Path) -> None:
+    denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
+    wanted = ["sample_id", "source_row", "url", "image_sha256", "original_sha256", "tar", "member"]
+    for policy in policies_of(ctx):
+        ids: list[str] = []
+        keys_by_tar: dict[str, list[str]] = defaultdict(list)
+        for shard in ctx.store.partitions("raw/samples"):
+            verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict"])
+            rows = ctx.store.read("raw/samples", shard, columns=wanted)
+            kept = rows.join(verdicts.filter(pl.col("verdict") == "kept"), on="source_row", how="semi")
+            kept = kept.filter(~denylist.denied(kept))
+            ids += kept["sample_id"].to_list()
+            for tar, member in kept.select("tar", "member").drop_nulls().iter_rows():
+                keys_by_tar[tar].append(key_of(member) or member)
+        write_subset_npy(folder / f"{policy.name}.npy", ids)
+        write_subset_parquet(folder / f"{policy.name}.parquet", ids)
+        write_key_list(folder / f"{policy.name}.keys.tsv", keys_by_tar)
+
+
+def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:
+    return ctx.store.read(f"filtered/{policy_name}", shard, ["sample_id", "source_row", "verdict", "reason"])
+
+
+def _ledger(ctx: PoolContext, folder: Path) -> None:
+    rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, ctx.profile.name)
+    for policy in policies_of(ctx):
+        judged = write_ledger(
+            rows,
+            policy,
+            folder / f"{policy.name}.parquet",
+            book,
+            recipes=recipes_of(),
+            run_id=ctx.run_id,
+            cut=cut_of(ctx, policy.name),
+        )
+        check_against_verdicts(judged, rows, functools.partial(_verdicts, ctx, policy.name))
+    write_versions(book, folder)
+
+
+def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    names = [policy.name for policy in policies_of(ctx)]
+    both = np.zeros((len(names), len(names)), dtype=np.int64)
+    for key in ctx.store.partitions("raw/samples"):
+        tables = [ctx.store.read(f"filtered/{name}", key, columns=["source_row", "verdict"]) for name in names]
+        kept = np.stack([(one.sort("source_row")["verdict"] == "kept").to_numpy() for one in tables])  # (P, N)
+        both += kept.astype(np.int64) @ kept.T.astype(np.int64)
+    rows = []
+    for left, name in enumerate(names):
+        for right, other in enumerate(names):
+            either = int(both[left, left] + both[right, right] - both[left, right])
+            rows.append(
+                {
+                    "policy": name,
+                    "other": other,
+                    "kept": int(both[left, left]),
+                    "other_kept": int(both[right, right]),
+                    "both": int(both[left, right]),
+                    "iou": int(both[left, right]) / either if either else None,
+                }
+            )
+    return pl.DataFrame(rows, schema_overrides={"iou": pl.Float64})

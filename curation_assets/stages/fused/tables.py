@@ -1,0 +1,103 @@
+"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there.
+
+A recipe that says `-- applied: per shard` may read `fused.<signal>_range`: smallest and largest value of a signal,
+frozen, so that a shard that comes late or goes moves no other sample's score.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import missing_signals, recipes
+from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
+from curation_assets.flow.table import Table
+from curation_assets.stages.fused.duplicates import duplicates
+from curation_assets.stores.catalog import open_pool
+
+RANGE = "_range"
+
+
+class SqlTestFailedError(ValueError):
+    """A SQL model's result breaks a test of its own header."""
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """One table per SQL model of the stage whose signals the pool runs, their ranges, and the duplicates."""
+    _check_option(ctx)
+    there = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
+    references = {reference for model in there for reference in model.references}
+    for reference in sorted(references - set(recipes())):
+        if reference.startswith("fused.") and reference.endswith(RANGE):
+            yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
+    for model in recipes().values():
+        if not missing_signals(ctx, model.references):
+            yield _model_table(model)
+    yield from duplicates(ctx)
+
+
+def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
+    """The parameters of a recipe: its defaults, or what the pool's option `recipes` says.
+
+    Raises SqlModelError for a parameter that the recipe lacks or that is no number.
+    """
+    return with_defaults(model, ctx.option("recipes", {}).get(model.name, {}))
+
+
+def _check_option(ctx: PoolContext) -> None:
+    unknown = sorted(set(ctx.option("recipes", {})) - {model.name for model in recipes().values()})
+    if unknown:
+        names = sorted(model.name for model in recipes().values())
+        raise ValueError(f"pool {ctx.pool.name!r}: option recipes names {unknown}; there are {names}")
+
+
+def _range_table(signal: str) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        value = pl.col("value").cast(pl.Float64).fill_nan(None)
+        values = ctx.store.scan(f"signals/{signal}").select(value)
+        return values.select(low=value.min(), high=value.max(), valued_count=value.count()).collect()
+
+    return Table(
+        name=f"fused/{signal}{RANGE}",
+        grain="pool",
+        inputs=(f"signals/{signal}",),
+        version="1",
+        compute=compute,
+        is_frozen=True,
+        description=f"One row: smallest and largest value of {signal} in the pool, as of the last `curate recut`.",
+    )
+
+
+def _model_table(model: SqlModel) -> Table:
+    inputs = tuple(reference.replace(".", "/") for reference in model.references)
+
+    def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
+        with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
+            return run_model(model, connection, recipe_parameters(ctx, model))
+
+    def checked(frame: pl.DataFrame) -> pl.DataFrame:
+        failed = [result for result in check_tests(model, frame) if not result.passed]
+        if failed:
+            raise SqlTestFailedError(f"{model.path}: " + "; ".join(result.message for result in failed))
+        return frame
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return checked(run(ctx, None if shard is None else [shard]))
+
+    def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
+        parts = run(ctx, shards).partition_by("shard", maintain_order=True, as_dict=True)
+        return {str(shard): checked(part.rechunk()) for (shard,), part in parts.items()}
+
+    return Table(
+        name=f"{model.stage}/{model.name}",
+        grain="shard" if model.is_per_shard else "pool",
+        inputs=inputs,
+        version=model.code_version,
+        compute=compute,
+        config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
+        compute_shards=compute_shards if model.is_per_shard else None,
+        continues="raw/samples",
+        description=f"{model.grain}\n\n```sql\n{model.text}\n```",
+        kinds=("duckdb", "sql"),
+        column_lineage=model.column_lineage,
+    )

@@ -1,0 +1,94 @@
+"""raw: what came in. Registered rows, downloads, and one sample row per input row with its terminal state."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+from curation_assets.audit.lookup import LOOKUP, write_lookup
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.stores.pools.shards import (
+    build_samples,
+    download,
+    hash_list_of,
+    register_shard,
+    source_fingerprint,
+)
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage."""
+    yield Table(
+        name="raw/registered_shards",
+        grain="shard",
+        inputs=(),
+        version="1",
+        compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
+        config=_source_of_shard,
+        description="One row per input row of the shard, as its owner listed it: url, caption, identity.",
+    )
+    yield Table(
+        name="raw/downloads",
+        grain="shard",
+        inputs=("raw/registered_shards",),
+        version="1",
+        compute=_downloads,
+        config=lambda ctx, shard: ctx.pool.download_config(),
+        continues="raw/registered_shards",
+        description=(
+            "One row per input row: how its download ended (img2dataset), with the reason of every failure. "
+            "Only http and https; private addresses, opt-outs and oversized files are refused."
+        ),
+        kinds=("polars", "python"),
+    )
+    yield Table(
+        name="raw/samples",
+        grain="shard",
+        inputs=("raw/registered_shards", "raw/downloads"),
+        version="1",
+        compute=_samples,
+        config=_samples_config,
+        continues="raw/registered_shards",
+        description=(
+            "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "
+            "kept, dropped (reason) or failed (reason)."
+        ),
+    )
+    yield Table(
+        name=LOOKUP,
+        grain="pool",
+        inputs=("raw/samples",),
+        version="1",
+        compute_folder=lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads),
+        description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
+        kinds=("numpy",),
+    )
+
+
+def _key(shard: str | None) -> str:
+    assert shard is not None, "a per-shard table was computed without a shard"
+    return shard
+
+
+def _source_of_shard(ctx: PoolContext, shard: str | None) -> Any:
+    return source_fingerprint(ctx.pool, _key(shard), ctx.settings)
+
+
+def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
+    config = asdict(ctx.pool.download.limits)
+    listed = hash_list_of(ctx.pool)
+    return config | {"hash_list": listed.digest} if listed else config
+
+
+def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    registered = ctx.store.read("raw/registered_shards", shard)
+    with ctx.progress.task(f"download {shard}", registered.height) as advance:
+        return download(ctx.pool, _key(shard), registered, ctx.settings, advance)
+
+
+def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    registered = ctx.store.read("raw/registered_shards", shard)
+    downloads = ctx.store.read("raw/downloads", shard)
+    return build_samples(ctx.pool, _key(shard), registered, downloads, ctx.settings)

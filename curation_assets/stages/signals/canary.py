@@ -1,0 +1,134 @@
+"""signals/canary and signals/drift: every build of every method scores one frozen set of samples.
+
+Only in pools whose declaration has the option `canary` (path of the set, see `curate drift freeze`; relative to the
+home folder). Option `canary_methods`: only these; else every method that reads nothing but caption, image and sizes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table, TableCheck
+from curation_assets.methods import Method
+from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.shard_store import CorruptTableError
+
+CAPTIONER = "captioner"  # writes the captions that methods with generated_captions compare
+
+
+def canary_tables(ctx: PoolContext) -> Iterator[Table]:
+    """Scores of the canary, and their drift from the reference builds."""
+    methods = _methods(ctx)
+    yield Table(
+        name="signals/canary",
+        grain="pool",
+        inputs=tuple(sorted({one for method in methods for one in _students(ctx, method)})),
+        version="1",
+        compute=_scores,
+        roles=tuple(sorted({role for method in methods for role in _roles(method)})),
+        config=lambda ctx, shard: {
+            "canary": file_sha256(_path(ctx)),
+            "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _methods(ctx)},
+        },
+        description=(
+            "One row per method, build and canary sample: the frozen set scored by every build so far. A build is the "
+            "method's version, settings and models; earlier builds are carried over."
+        ),
+        kinds=("torch", "polars"),
+    )
+    yield Table(
+        name="signals/drift",
+        grain="pool",
+        inputs=("signals/canary",),
+        version="1",
+        compute=lambda ctx, shard: drift_table(
+            ctx.store.read("signals/canary"), read_accepted(ctx.store), fraction=ctx.option("fraction", 0.25)
+        ),
+        config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": ctx.option("fraction", 0.25)},
+        description=(
+            "One row per method and statistic: build in force against reference build (PSI, KS, rank correlation, keep "
+            "rate, length slope, share with a value), with bootstrap limits."
+        ),
+        checks=(
+            TableCheck(
+                "canary_within_limits",
+                "The build in force scores the canary as the reference build does, within bootstrap limits.",
+                violations,
+            ),
+        ),
+    )
+
+
+def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
+    """What drifted, one sentence each."""
+    drifted = ctx.store.read("signals/drift").filter(~pl.col("is_within"))
+    return [
+        f"{row['method']}: {row['statistic']} is {row['value']:.4g}, outside [{row['low']:.4g}, {row['high']:.4g}] "
+        f"(build {row['build']} against {row['reference_build']}); if that is wanted: "
+        f"curate drift accept {ctx.pool.name} {row['method']}"
+        for row in drifted.iter_rows(named=True)
+    ]
+
+
+def _path(ctx: PoolContext) -> Path:
+    path = ctx.settings.home / str(ctx.option("canary", ""))
+    if not path.is_file():
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: its option canary names {path}, which is not there; "
+            f"`curate drift freeze {ctx.pool.name} --out {path}` makes one"
+        )
+    return path
+
+
+def _methods(ctx: PoolContext) -> list[Method]:
+    named = ctx.option("canary_methods", None)
+    known = ctx.methods("signals")
+    unknown = sorted(set(named or ()) - {method.name for method in known})
+    if unknown:
+        raise ValueError(f"pool {ctx.pool.name!r}: canary_methods names {unknown}, which the pool does not run")
+    able = [method for method in known if set(method.columns) <= CANARY_COLUMNS]
+    unable = sorted({method.name for method in known} & set(named or ()) - {method.name for method in able})
+    if unable:
+        raise ValueError(f"pool {ctx.pool.name!r}: {unable} read columns that a canary does not have")
+    return [method for method in able if named is None or method.name in named]
+
+
+def _roles(method: Method) -> list[str]:
+    return [*method.roles, *([CAPTIONER] if "generated_captions" in method.columns else [])]
+
+
+def _students(ctx: PoolContext, method: Method) -> list[str]:
+    address = ctx.profile.address("student") if "student" in method.roles else ""
+    return ["distilled/" + address.removeprefix("pool:")] if address.startswith("pool:") else []
+
+
+def _scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    canary = Canary.read(_path(ctx))
+    earlier = _earlier(ctx, canary)
+    parts = [] if earlier is None else [earlier]
+    for method in _methods(ctx):
+        models: list[Any] = ctx.identities(_roles(method))
+        build = build_of(method, models, ctx.method_config(method.name))
+        if earlier is not None and earlier.filter(method=method.name, build=build).height:
+            is_it = (pl.col("method") == method.name) & (pl.col("build") == build)
+            parts[0] = parts[0].with_columns(pl.when(is_it).then(True).otherwise("is_current").alias("is_current"))
+            continue
+        engines = ctx.engines(_roles(method))
+        parts.append(score_canary(canary, method, engines, build, models, ctx.batch_size(_roles(method))))
+    return pl.concat(parts)
+
+
+def _earlier(ctx: PoolContext, canary: Canary) -> pl.DataFrame | None:
+    """Scores of earlier builds on this canary, none of them current. Another canary starts a new history."""
+    try:
+        if ctx.store.manifest("signals/canary") is None:
+            return None
+        stored = ctx.store.read("signals/canary")
+    except CorruptTableError:
+        return None
+    kept = stored.filter(pl.col("canary_sha256") == canary.sha256).with_columns(is_current=pl.lit(False))
+    return kept if kept.height else None

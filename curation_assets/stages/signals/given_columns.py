@@ -1,0 +1,111 @@
+"""Columns that a pool brings along instead of having a model make them: its option `given`, column → file.
+
+    options: {given: {generated_captions: captions.parquet, detected_objects: detections.jsonl}}
+
+A file (.parquet, .csv, .tsv, .jsonl) has the column, and `sample_id` (or `uid`), or else `url` and `caption` (in pools
+of captions alone `caption`), from which sample_ids are made as in the pool. Lists of texts in .csv and .tsv are JSON.
+No model of the column's role is loaded then.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.scoring.derived import DERIVED_COLUMNS
+from curation_assets.scoring.files import as_samples
+from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.text_tables import read_table
+
+DTYPES: dict[str, pl.DataType] = {
+    "generated_captions": pl.List(pl.String),
+    "detected_objects": pl.List(pl.String),
+} | {name: column.dtype for name, column in DERIVED_COLUMNS.items()}
+ID_COLUMNS = ("sample_id", "uid")
+
+
+def given_file(ctx: PoolContext, column: str) -> Path | None:
+    """The file that the pool names for a column. Raises ValueError for a column that no method reads, or no file."""
+    given = ctx.option("given", {})
+    unknown = sorted(set(given) - set(DTYPES))
+    if unknown:
+        raise ValueError(f"pool {ctx.pool.name!r}: option given names {unknown}; it may name {sorted(DTYPES)}")
+    if column not in given:
+        return None
+    path = Path(str(given[column])).expanduser()
+    if not path.is_file():
+        raise ValueError(f"pool {ctx.pool.name!r}: option given names no file for {column}: {path}")
+    return path
+
+
+def fingerprint(ctx: PoolContext, column: str) -> str | None:
+    """sha256 of the file that brings a column; None where a model makes it."""
+    path = given_file(ctx, column)
+    if path is None:
+        return None
+    stat = path.stat()
+    return _sha256(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _sha256(path: Path, size: int, modified: int) -> str:
+    """Of a version of a file, which size and time tell apart: every shard asks."""
+    return file_sha256(path)
+
+
+def read_given(path: Path, column: str, samples: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
+    """The column for every row of raw.samples: sample_id, source_row, the column, reason (`not_given` for a gap).
+
+    `also`: a further column of numbers that the file may have. Raises ValueError for a file without the column or the
+    ids, cells of another type, or two different entries of one sample.
+    """
+    names = [column, *([also] if also else [])]
+    found = _rows_of(path, column, samples)
+    if also and found.schema.get(also) == pl.String:
+        found = found.drop(also)
+    found = found.select("sample_id", *(name for name in names if name in found.columns)).unique(maintain_order=True)
+    twice = found.filter(pl.col("sample_id").is_duplicated())
+    if twice.height:
+        raise ValueError(f"{path} has different {column} for sample {twice['sample_id'][0]}; keep one row of each")
+    if also and also not in found.columns:
+        found = found.with_columns(pl.lit(None, pl.List(pl.Float64)).alias(also))
+    joined = samples.join(found, on="sample_id", how="left", maintain_order="left")
+    is_kept = pl.col("status") == "kept"
+    upstream = pl.concat_str(
+        pl.lit("upstream_"), pl.col("status"), pl.lit(":"), pl.col("reason").fill_null(pl.lit("no_reason"))
+    )
+    reason = pl.when(~is_kept).then(upstream).when(pl.col(column).is_null()).then(pl.lit("not_given"))
+    return joined.select(
+        "sample_id", "source_row", *(pl.when(is_kept).then(pl.col(name)).alias(name) for name in names), reason=reason
+    )
+
+
+def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the file about these samples, the column in its type."""
+    ids = samples["sample_id"].implode()
+    if path.suffix == ".parquet":
+        there = pl.scan_parquet(path).collect_schema().names()
+        own = next((name for name in ID_COLUMNS if name in there), None)
+        if own is not None and column in there:  # only the rows asked for come into memory
+            wanted = pl.scan_parquet(path).filter(pl.col(own).is_in(ids))
+            return _typed(path, column, wanted.rename({own: "sample_id"}).collect())
+    table = read_table(path)
+    has_id = bool(set(ID_COLUMNS) & set(table.columns))
+    told = {"caption"} if samples["url"].drop_nulls().is_empty() else {"url", "caption"}
+    if column not in table.columns or not (has_id or told <= set(table.columns)):
+        raise ValueError(
+            f"{path}: expected {column} and sample_id (or uid, or {' and '.join(sorted(told))}), got {table.columns}"
+        )
+    if "caption" not in table.columns:
+        table = table.with_columns(pl.lit(None, pl.String).alias("caption"))
+    return _typed(path, column, as_samples(table).filter(pl.col("sample_id").is_in(ids)))
+
+
+def _typed(path: Path, column: str, rows: pl.DataFrame) -> pl.DataFrame:
+    wanted: Any = DTYPES[column]
+    try:
+        return rows.with_columns(pl.col(column).cast(wanted))
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path}: {column} must be {wanted}, got {rows.schema[column]}") from error

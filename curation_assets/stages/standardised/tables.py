@@ -1,0 +1,283 @@
+"""standardised: pool statistics per caption length, and teacher values brought to one scale (ICC §4.3).
+
+Options of a pool, each a reading of the paper (docs/decisions/0007): `standardise_by` (length, global), `length_unit`
+(words, characters), `min_group` (captions per group of lengths) and `mu_logit` (shift of the target distribution).
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast, get_args
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import TEACHERS
+from curation_assets.flow.table import Table
+from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.fusion import held_out_fusion
+from curation_assets.numeric.standardise import (
+    MIN_GROUP,
+    MU_LOGIT,
+    Grouping,
+    LengthStatistics,
+    LengthUnit,
+    caption_length,
+    fit_length_statistics,
+    length_dependence,
+    length_evidence,
+    length_warning,
+    standardise,
+)
+from curation_assets.stages.standardised.word_weights import tables as word_weight_tables
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage: word weights where relatedness runs, the rest where the pool distils its own student."""
+    if any(method.name == "relatedness" for method in ctx.methods("signals")):
+        yield from word_weight_tables(ctx)
+    if not ctx.distils:
+        return
+    teachers = tuple(f"teachers/{name}" for name in TEACHERS)
+    yield Table(
+        name="standardised/length_statistics",
+        grain="pool",
+        inputs=teachers,
+        version="1",
+        compute=_length_statistics,
+        config=lambda ctx, shard: _options(ctx),
+        is_frozen=True,
+        description=(
+            "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
+            "Frozen: rows that come later change nothing until `curate recut --fits`."
+        ),
+    )
+    yield Table(
+        name="standardised/length_dependence",
+        grain="pool",
+        inputs=(*teachers, "standardised/length_statistics"),
+        version="1",
+        compute=_length_dependence,
+        config=lambda ctx, shard: _options(ctx),
+        description=(
+            "One row per teacher, before and after: slope per unit of length and Spearman correlation with caption "
+            "length, and a warning where similarity follows length so much that grouping may remove signal."
+        ),
+        warning_column="warning",
+    )
+    yield Table(
+        name="standardised/length_evidence",
+        grain="pool",
+        inputs=(*teachers, "teachers/labelled_captions"),
+        version="1",
+        compute=_length_evidence,
+        config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
+        description=(
+            "One row per signal and standardisation: agreement with the human ratings of caption length alone, and of "
+            "the teachers raw, per length and with one global z-score; a warning where length carries the signal."
+        ),
+        warning_column="warning",
+    )
+    yield Table(
+        name="standardised/teacher_scores",
+        grain="shard",
+        inputs=(*teachers, "standardised/length_statistics"),
+        version="1",
+        compute=_teacher_scores,
+        config=lambda ctx, shard: _options(ctx),
+        continues="teachers/distillation_sample",
+        description="One row per distillation sample: both teachers' scores on the LN(0.5, 1) scale, in (0, 1).",
+    )
+    yield Table(
+        name="standardised/labelled_scores",
+        grain="pool",
+        inputs=("teachers/labelled_captions", "standardised/length_statistics"),
+        version="1",
+        compute=_labelled_scores,
+        config=lambda ctx, shard: _options(ctx),
+        description="One row per rated caption: both teachers' scores on the scale of the distillation sample.",
+    )
+
+
+def _grouping(ctx: PoolContext) -> Grouping:
+    chosen = ctx.option("standardise_by", "length")
+    if chosen not in get_args(Grouping):
+        raise ValueError(f"option standardise_by must be one of {get_args(Grouping)}, got {chosen!r}")
+    return cast(Grouping, chosen)
+
+
+def _length_unit(ctx: PoolContext) -> LengthUnit:
+    chosen = ctx.option("length_unit", "words")
+    if chosen not in get_args(LengthUnit):
+        raise ValueError(f"option length_unit must be one of {get_args(LengthUnit)}, got {chosen!r}")
+    return cast(LengthUnit, chosen)
+
+
+def _mu_logit(ctx: PoolContext) -> float:
+    return float(ctx.option("mu_logit", MU_LOGIT))
+
+
+def _min_group(ctx: PoolContext) -> int:
+    chosen = int(ctx.option("min_group", MIN_GROUP))
+    if chosen < 2:
+        raise ValueError(f"option min_group must be at least 2 (a group needs a spread), got {chosen}")
+    return chosen
+
+
+def _options(ctx: PoolContext) -> dict[str, Any]:
+    return {
+        "grouping": _grouping(ctx),
+        "length_unit": _length_unit(ctx),
+        "min_group": _min_group(ctx),
+        "mu_logit": _mu_logit(ctx),
+    }
+
+
+def fusion_options(ctx: PoolContext) -> dict[str, Any]:
+    """The pool's options for the regression on ratings: ties (drop, pos, neg) and fusion_l2 (its penalty, 0: none)."""
+    return {"ties": ctx.option("ties", "drop"), "l2": float(ctx.option("fusion_l2", 0.0))}
+
+
+def _lengths(ctx: PoolContext, captions: pl.Series) -> np.ndarray:
+    return caption_length(captions.to_list(), _length_unit(ctx))
+
+
+def _standardise(ctx: PoolContext, values: np.ndarray, lengths: np.ndarray, teacher: str) -> np.ndarray:
+    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=_mu_logit(ctx))
+
+
+def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
+    """Similarities inside (0, 1), NaN where there is none, and caption lengths, in the sample's order."""
+    sample = ctx.store.read("teachers/distillation_sample", shard).select("sample_id", "caption")
+    scored = sample.join(
+        ctx.store.read(f"teachers/{teacher}", shard), on="sample_id", how="left", maintain_order="left"
+    )
+    return _floats(scored["open_similarity"]), _lengths(ctx, scored["caption"])
+
+
+def _pool_similarities(ctx: PoolContext, teacher: str) -> tuple[np.ndarray, np.ndarray]:
+    parts = [_similarities(ctx, teacher, shard) for shard in ctx.store.partitions(f"teachers/{teacher}")]
+    return np.concatenate([values for values, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+
+
+def _floats(column: pl.Series) -> np.ndarray:
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    rows = []
+    for teacher in TEACHERS:
+        values, lengths = _pool_similarities(ctx, teacher)
+        statistics = fit_length_statistics(values, lengths, grouping=_grouping(ctx), min_group=_min_group(ctx))
+        rows += [{"teacher": teacher, **row} for row in statistics.to_rows()]
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("length_high").cast(pl.Int64))
+
+
+def read_statistics(ctx: PoolContext, teacher: str) -> LengthStatistics:
+    """The persisted statistics of one teacher."""
+    frame = ctx.store.read("standardised/length_statistics").filter(pl.col("teacher") == teacher)
+    return LengthStatistics.from_rows(frame.drop("teacher").to_dicts())
+
+
+def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    rows = []
+    for teacher in TEACHERS:
+        values, lengths = _pool_similarities(ctx, teacher)
+        before = length_dependence(values, lengths)
+        after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
+        warning = length_warning(before, _grouping(ctx), _length_unit(ctx))
+        for when, found in (("before", before), ("after", after)):
+            rows.append(
+                {
+                    "teacher": teacher,
+                    "when": when,
+                    "length_unit": _length_unit(ctx),
+                    "slope_per_unit": found.slope_per_word,
+                    "spearman": found.spearman,
+                    "n": found.n,
+                    "warning": warning if when == "before" else None,
+                }
+            )
+    return pl.DataFrame(rows, schema_overrides={"warning": pl.String})
+
+
+def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    labelled = ctx.store.read("teachers/labelled_captions")
+    ratings, lengths = labelled["rating"].to_numpy(), _lengths(ctx, labelled["caption"])
+    rows: list[dict[str, Any]] = []
+
+    def add(signal: str, standardisation: str, values: np.ndarray) -> tuple[float, ...]:
+        found = _agreement_or_none(values, ratings)
+        rows.append({"signal": signal, "standardisation": standardisation, **found})
+        return tuple(float("nan") if found[name] is None else found[name] for name in ("pearson", "spearman"))
+
+    _, length_spearman = add("caption length", "none", lengths.astype(np.float64))
+    for teacher in TEACHERS:
+        add(teacher, "none", _floats(labelled[teacher]))
+    fused = {}
+    for grouping in get_args(Grouping):
+        columns = []
+        for teacher in TEACHERS:
+            statistics = fit_length_statistics(
+                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=_min_group(ctx)
+            )
+            similarities = _floats(labelled[f"{teacher}_open_similarity"])
+            columns.append(standardise(similarities, lengths, statistics, mu_logit=_mu_logit(ctx)))
+            add(teacher, grouping, columns[-1])
+        try:
+            held_out = held_out_fusion(
+                np.stack(columns, axis=1), ratings, np.random.default_rng(0), **fusion_options(ctx)
+            )
+        except ValueError:  # too few ratings for five folds: the row says so with nulls
+            held_out = np.full(len(ratings), np.nan)
+        fused[grouping], _ = add("fused, held out", grouping, held_out)
+    warning = length_evidence(length_spearman, fused["length"], fused["global"], len(ratings), _grouping(ctx))
+    rows[0]["warning"] = warning
+    return pl.DataFrame(rows, schema_overrides={"warning": pl.String}, infer_schema_length=None)
+
+
+def _agreement_or_none(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
+    """Three correlations; null where none exists (a constant side, too few pairs)."""
+    n = int((np.isfinite(values) & np.isfinite(ratings)).sum())
+    try:
+        found = agreement(values, ratings)
+    except ValueError:
+        return {"pearson": None, "spearman": None, "kendall": None, "n": n}
+    return {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall, "n": n}
+
+
+def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    assert shard is not None
+    sample = ctx.store.read("teachers/distillation_sample", shard)
+    scores = sample.select("sample_id", "caption").with_columns(
+        pl.Series("caption_length", _lengths(ctx, sample["caption"]))
+    )
+    for teacher in TEACHERS:
+        values, lengths = _similarities(ctx, teacher, shard)
+        scores = scores.with_columns(pl.Series(teacher, _standardise(ctx, values, lengths, teacher)).fill_nan(None))
+    return scores
+
+
+def _labelled_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    return standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"))
+
+
+def standardised_labels(
+    ctx: PoolContext, labelled: pl.DataFrame, reference: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """caption, rating and both teachers' scores on one scale, of rated captions that the teachers scored.
+
+    The scale is the pool's; with `reference` (a frame like `labelled`) that of its captions.
+    """
+    lengths = _lengths(ctx, labelled["caption"])
+    scores = labelled.select("caption", "rating")
+    for teacher in TEACHERS:
+        if reference is None:
+            statistics = read_statistics(ctx, teacher)
+        else:
+            known = _floats(reference[f"{teacher}_open_similarity"])
+            lengths_known = _lengths(ctx, reference["caption"])
+            statistics = fit_length_statistics(known, lengths_known, grouping=_grouping(ctx))
+        values = _floats(labelled[f"{teacher}_open_similarity"])
+        scaled = standardise(values, lengths, statistics, mu_logit=_mu_logit(ctx))
+        scores = scores.with_columns(pl.Series(teacher, scaled).fill_nan(None))
+    return scores

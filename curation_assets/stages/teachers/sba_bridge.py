@@ -1,0 +1,112 @@
+"""The bridge of the semantic teacher, trained on the pool's own captions (ICC §4.2; METHODS §1.2, §1.4).
+
+Part of the stage teachers. Option `train_sba` of a pool: true for the published recipe, or a mapping of settings of
+`training.bridge.BridgeRecipe` (epochs, batch_size, …), `captions` (a file to train on instead), `save_every` (steps).
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import SBA_BRIDGE
+from curation_assets.flow.table import Table
+from curation_assets.stores.content_hash import file_sha256
+
+FILES = ("bridge.safetensors", "bridge.json", "card.json")
+
+
+def bridge_table(ctx: PoolContext) -> Iterator[Table]:
+    """The table of the bridge; none where the pool uses a bridge that is already there."""
+    if not ctx.trains_sba:
+        return
+    own_captions = "captions" not in _option(ctx)
+    yield Table(
+        name=SBA_BRIDGE,
+        grain="pool",
+        inputs=("raw/samples", "teachers/distillation_sample") if own_captions else (),
+        version="1",
+        compute_folder=_train,
+        config=_config,
+        description=(
+            "The linear layer from CLIP's text feature into the frozen language model: safetensors and a card. Trained "
+            "on the pool's captions outside the distillation sample, which the teacher then scores."
+        ),
+        kinds=("torch", "safetensors"),
+    )
+
+
+def _option(ctx: PoolContext) -> dict[str, Any]:
+    given = ctx.option("train_sba", False)
+    settings = dict(given) if isinstance(given, dict) else {}
+    from curation_assets.training.bridge import BridgeRecipe
+
+    known = {field.name for field in fields(BridgeRecipe)} | {"captions", "save_every"}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise ValueError(f"option train_sba has no settings {unknown}; it has {', '.join(sorted(known))}")
+    return settings
+
+
+def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+    from curation_assets.engines.addresses import local_folder, resolve_address
+    from curation_assets.engines.identities import digest_files, folder_files
+    from curation_assets.training.bridge import frozen_models
+
+    settings = _option(ctx)
+    settings.pop("save_every", None)  # how often it is saved changes no number
+    if "captions" in settings:
+        settings["captions"] = file_sha256(Path(settings["captions"]))
+    digests = {
+        address: digest_files(folder_files(local_folder(resolve_address(address))))
+        for address in frozen_models(ctx.profile)
+    }
+    return {"recipe": settings, "models": digests}
+
+
+def training_captions(ctx: PoolContext) -> list[str]:
+    """Captions of the option's file, else of the pool's kept samples outside the distillation sample, by sample_id.
+
+    A caption that the distillation sample holds under another id is left out as well.
+    """
+    if "captions" in (settings := _option(ctx)):
+        from curation_assets.scoring.files import read_captions
+
+        return read_captions(Path(settings["captions"]))["caption"].drop_nulls().to_list()
+    scored = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id", "caption").collect()
+    rest = kept.join(scored, on="sample_id", how="anti").join(scored, on="caption", how="anti")
+    return rest.unique("sample_id").sort("sample_id")["caption"].drop_nulls().to_list()
+
+
+def _train(ctx: PoolContext, folder: Path) -> None:
+    from curation_assets.engines import resolve_device
+    from curation_assets.training.bridge import BridgeRecipe, frozen_models, steps_of, train_bridge
+
+    settings = _option(ctx)
+    save_every = int(settings.pop("save_every", 200))
+    captions = training_captions(ctx)
+    settings.pop("captions", None)
+    recipe = BridgeRecipe(**settings)
+    language_model, text_encoder = frozen_models(ctx.profile)
+    # the state of a killed training, told apart from that of other captions and settings
+    digest = hashlib.sha256("\0".join([repr(recipe), language_model, text_encoder, *captions]).encode())
+    unfinished = ctx.store.unfinished_path(SBA_BRIDGE) / digest.hexdigest()[:32]
+    with ctx.progress.task("train SBA's bridge", steps_of(captions, recipe)) as advance:
+        train_bridge(
+            captions,
+            unfinished,
+            language_model=language_model,
+            text_encoder=text_encoder,
+            recipe=recipe,
+            device=resolve_device(ctx.profile.device),
+            save_every=save_every,
+            progress=advance,
+        )
+    for name in FILES:
+        shutil.copy2(unfinished / name, folder / name)

@@ -1,0 +1,252 @@
+"""teachers: how well two autoencoders reconstruct the captions of the distillation sample (ICC §3)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.core.settings import Settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import SBA_BRIDGE
+from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.table import Table
+from curation_assets.methods import Method
+from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from curation_assets.scoring.samples import score_samples
+from curation_assets.stages.teachers.sba_bridge import bridge_table
+from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
+from curation_assets.stores.text_tables import read_table
+
+DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
+DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Tables of this stage; none where the pool distils no student of its own."""
+    if not ctx.distils:
+        return
+    yield Table(
+        name="teachers/distillation_fraction",
+        grain="pool",
+        inputs=(),
+        version="1",
+        compute=_distillation_fraction,
+        config=lambda ctx, shard: {"size": _distillation_size(ctx)},
+        is_frozen=True,
+        description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
+    )
+    yield Table(
+        name="teachers/distillation_sample",
+        grain="shard",
+        inputs=("raw/samples", "teachers/distillation_fraction"),
+        version="1",
+        compute=_distillation_sample,
+        description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
+    )
+    yield from bridge_table(ctx)
+    for method in ctx.methods("teachers"):
+        yield _teacher_table(ctx, method)
+    yield _rated_table(
+        ctx,
+        "labelled_captions",
+        read_labels,
+        labels_config,
+        "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
+    )
+    if ctx.option("caption_benchmark", None) is not None:
+        yield _rated_table(
+            ctx,
+            "benchmark_captions",
+            lambda ctx: read_rated(Path(ctx.option("caption_benchmark", ""))),
+            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.option("caption_benchmark", "")))},
+            "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
+        )
+
+
+def _rated_table(
+    ctx: PoolContext,
+    name: str,
+    read: Callable[[PoolContext], pl.DataFrame],
+    config: Callable[[PoolContext], dict[str, Any]],
+    description: str,
+) -> Table:
+    return Table(
+        name=f"teachers/{name}",
+        grain="pool",
+        inputs=_trained_here(ctx, ctx.methods("teachers")),
+        version="2",
+        compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
+        roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
+        config=lambda ctx, shard: {
+            **config(ctx),
+            "methods": {
+                method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
+                for method in ctx.methods("teachers")
+            },
+        },
+        description=description,
+        kinds=("torch", "polars"),
+    )
+
+
+def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
+    """Tables of models that the pool trains and these methods ask."""
+    return (SBA_BRIDGE,) if ctx.trains_sba and any("semantic_decoder" in method.roles for method in methods) else ()
+
+
+def _teacher_table(ctx: PoolContext, method: Method) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        samples = ctx.store.read("teachers/distillation_sample", shard)
+        unfinished = ctx.store.unfinished_path(f"teachers/{method.name}", shard)
+        return _score(ctx, method, samples, f"{method.name} {shard}", unfinished)
+
+    return Table(
+        name=f"teachers/{method.name}",
+        grain="shard",
+        inputs=("teachers/distillation_sample", *_trained_here(ctx, [method])),
+        version=method.version,
+        compute=compute,
+        roles=method.roles,
+        continues="teachers/distillation_sample",
+        description=(
+            f"One row per sample of the distillation sample: {method.summary} Reconstructions are kept. "
+            f"Unit: {method.unit}. Source: {method.source}."
+        ),
+        kinds=("torch", "polars"),
+    )
+
+
+def _score(
+    ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str, unfinished: Path | None = None
+) -> pl.DataFrame:
+    """Values of a teacher. At seconds per caption a shard takes hours: what is done is saved under `unfinished`."""
+    saved = None
+    if unfinished is not None:
+        made_from = {
+            "samples": frame_sha256(samples),
+            "method": [method.name, method.version, ctx.method_config(method.name)],
+            "models": [vars(identity) for identity in ctx.identities(method.roles)],
+            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in method.roles},
+        }
+        every = float(ctx.option("save_every_seconds", DEFAULT_SECONDS))
+        saved = SavedRows(unfinished / config_sha256(made_from)[:32], every)
+    with ctx.progress.task(label, samples.height) as advance:
+        return score_samples(
+            method,
+            samples,
+            ctx.engines(method.roles),
+            load_image=None,  # teachers read captions only
+            batch_size=ctx.batch_size(method.roles),
+            progress=advance,
+            saved=saved,
+        )
+
+
+def _distillation_size(ctx: PoolContext) -> int:
+    return int(ctx.option("distillation_size", DEFAULT_DISTILLATION_SIZE))
+
+
+def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    """The fraction is in (0, 1]. The pool's declaration says how many rows it has."""
+    rows = ctx.pool.expected_rows(ctx.settings)
+    return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, _distillation_size(ctx) / max(1, rows))]})
+
+
+def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    samples = ctx.store.read("raw/samples", shard).filter(pl.col("status") == "kept")
+    fraction = ctx.store.read("teachers/distillation_fraction")["fraction"][0]
+    chosen = [unit_interval_of(sample_id, "distillation") < fraction for sample_id in samples["sample_id"]]
+    return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")
+
+
+def score_in_parts(ctx: PoolContext, labels: pl.DataFrame, table: str | None = None) -> pl.DataFrame:
+    """`score_labelled`, in as many parts as there are workers. `table`: the one that this is for, if any."""
+    parts = min(ctx.settings.workers, labels.height)
+    size = -(-labels.height // parts)
+    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size), table) for start in range(0, labels.height, size)]
+    with ctx.progress.task("teachers on rated captions, parts", len(calls)) as advance:
+        scored = []
+        for part in call_in_workers(ctx.settings, score_labelled, calls):
+            scored.append(part)
+            advance(1)
+    return pl.concat(scored)
+
+
+def score_labelled(
+    settings: Settings, pool_name: str, labels: pl.DataFrame, for_table: str | None = None
+) -> pl.DataFrame:
+    """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
+    ctx = PoolContext.open(settings, pool_name)
+    unfinished = None if for_table is None else ctx.store.unfinished_path(for_table)
+    samples = labels.with_columns(
+        pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
+        pl.lit("kept").alias("status"),
+        pl.lit(None, dtype=pl.String).alias("reason"),
+    )
+    table = labels
+    for method in ctx.methods("teachers"):
+        scored = _score(ctx, method, samples, f"{method.name} on rated captions", unfinished)
+        table = table.with_columns(
+            scored["value"].alias(method.name),
+            scored["best_reconstruction"].alias(f"{method.name}_best"),
+            scored["reconstructions"].alias(f"{method.name}_reconstructions"),
+            scored["open_similarity"].alias(f"{method.name}_open_similarity"),
+            scored["reason"].alias(f"{method.name}_reason"),
+        )
+    return table
+
+
+def labels_config(ctx: PoolContext) -> dict[str, Any]:
+    """What decides `read_labels`: the content of the pool's file, else how many captions are planted, by which seed."""
+    path = ctx.option("labels", None)
+    if path is not None:
+        return {"labels_sha256": file_sha256(Path(path))}
+    seed = ctx.option("labels_seed", None)
+    return {
+        "labels": ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE),
+        **({} if seed is None else {"seed": seed}),
+    }
+
+
+def read_labels(ctx: PoolContext) -> pl.DataFrame:
+    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file, else planted.
+
+    Raises as `read_rated` does.
+    """
+    path = ctx.option("labels", None)
+    if path is None:
+        from curation_assets.world.pool import plant_labelled_captions
+
+        planted = plant_labelled_captions(
+            ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE), seed=ctx.option("labels_seed", 244)
+        )
+        return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
+    return read_rated(Path(path))
+
+
+def read_rated(path: Path) -> pl.DataFrame:
+    """Columns caption, rating of a file (tsv, csv, parquet, jsonl) with a column caption, and rating or concreteness.
+
+    A row without a rating keeps its place (null). Raises ValueError where a column is missing, a caption is blank or a
+    rating is no number; what `ratings.read_table` raises for the file.
+    """
+    frame = read_table(path)
+    rating = next((name for name in ("rating", "concreteness") if name in frame.columns), None)
+    if "caption" not in frame.columns or rating is None:
+        raise ValueError(f"{path}: expected columns caption and rating (0–3), got {frame.columns}")
+    if frame.is_empty():
+        raise ValueError(f"{path} holds no rated caption")
+    given = frame[rating].cast(pl.String).str.strip_chars()
+    numbers = given.cast(pl.Float64, strict=False)
+    for wrong, what in (
+        (frame["caption"].cast(pl.String).fill_null("").str.strip_chars() == "", "no caption"),
+        (numbers.is_null() & (given.fill_null("") != ""), f"a {rating} that is no number"),
+    ):
+        rows = wrong.arg_true().to_list()
+        if rows:
+            raise ValueError(
+                f"{path}: {len(rows)} rows have {what}, the first is row {rows[0] + 1}; correct or remove them"
+            )
+    return pl.DataFrame({"caption": frame["caption"].cast(pl.String), "rating": numbers})

@@ -1,0 +1,1 @@
+"""Pools: declarations and shards."""

@@ -1,0 +1,158 @@
+"""The first tables made from a pool: its shards, registered rows, downloads and samples."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.core.settings import Settings
+from curation_assets.stores import webdataset
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
+from curation_assets.stores.fingerprints import cached_sha256
+from curation_assets.stores.hash_lists import HashList, read_hash_lists
+from curation_assets.stores.pools.declaration import Pool, source_split
+from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
+
+DOWNLOADS_FOLDER = "downloads"
+
+
+def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
+    tars = webdataset.tars_by_shard(pool.name, pool.source_path(settings))
+    if shard not in tars:
+        raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
+    return tars[shard]
+
+
+def discover_shards(pool: Pool, settings: Settings) -> list[str]:
+    """Keys of the shards that the source holds now, sorted. Raises what reading a broken source raises."""
+    if pool.kind == "webdataset":
+        return sorted(webdataset.tars_by_shard(pool.name, pool.source_path(settings)))
+    return sorted(source_split(pool, settings).rows)
+
+
+def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, str]:
+    """What identifies a shard's source: when it changes, the shard is registered again. Cheap while files rest."""
+    if pool.kind == "webdataset":
+        tar = _tar(pool, shard, settings)
+        cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
+        hashes = cached_sha256([tar, *webdataset.siblings(tar)], cache)
+        found = {Path(path).name: sha256 for path, sha256 in hashes.items()}
+        taken_down = takedown_marker(pool, shard, settings)
+        return found | ({"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {})
+    split = source_split(pool, settings)
+    if shard not in split.rows:
+        raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
+    return {"rows": split.content_sha256[shard]}
+
+
+def takedown_marker(pool: Pool, shard: str, settings: Settings) -> Path:
+    """A file that a takedown writes: when it changes, a shard of delivered tars is registered again."""
+    return settings.work(pool.name) / "takedown" / f"{shard}.txt"
+
+
+def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
+    """Table raw/registered_shards of a shard. Grain: one row per input row, in source order (REGISTERED_SCHEMA).
+
+    Rows on the denylist keep their id only.
+    """
+    if pool.kind == "webdataset":
+        tar = _tar(pool, shard, settings)
+        denylist = Denylist.load(settings.home)
+        rows = webdataset.read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        rows = without_denied(rows, denylist).with_columns(tar=pl.lit(str(tar)))
+    else:
+        rows = (
+            source_split(pool, settings)
+            .part(shard)
+            .with_columns(tar=pl.lit(None, pl.String), member=pl.lit(None, pl.String))
+        )
+    return rows.with_columns(shard=pl.lit(shard)).select(REGISTERED_SCHEMA.names()).cast(REGISTERED_SCHEMA)
+
+
+def download(
+    pool: Pool,
+    shard: str,
+    registered: pl.DataFrame,
+    settings: Settings,
+    advance: Callable[[int], None] | None = None,
+) -> pl.DataFrame:
+    """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
+
+    Duplicates and empty captions are not asked for (dropped). Where nothing is to be fetched all rows are kept.
+    `advance` is told how many rows are done since last told.
+    """
+    told = registered.select("sample_id", "source_row")
+    if not pool.must_download:
+        if advance is not None:
+            advance(registered.height)
+        return _as_downloads(told.with_columns(status=pl.lit("kept")))
+    wanted, unwanted = wanted_rows(registered)
+    if advance is not None:
+        advance(unwanted.height)
+    fetched = _fetch(pool, shard, wanted, settings, advance)
+    dropped = _as_downloads(unwanted.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
+    both = pl.concat([fetched, dropped])
+    return told.join(both, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
+        DOWNLOADS_SCHEMA.names()
+    )
+
+
+def wanted_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows whose images are asked for, and the others, each with `reason`."""
+    reasons = [
+        drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
+        for row in registered.iter_rows(named=True)
+    ]
+    marked = registered.with_columns(reason=pl.Series(reasons, dtype=pl.String))
+    return marked.filter(pl.col("reason").is_null()), marked.filter(pl.col("reason").is_not_null())
+
+
+def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in DOWNLOADS_SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(missing).select(DOWNLOADS_SCHEMA.names()).cast(DOWNLOADS_SCHEMA)
+
+
+def _fetch(
+    pool: Pool, shard: str, wanted: pl.DataFrame, settings: Settings, advance: Callable[[int], None] | None
+) -> pl.DataFrame:
+    folder = settings.work(pool.name) / DOWNLOADS_FOLDER
+    denylist = Denylist.load(settings.home)
+    if pool.kind != "world":
+        return download_shard(
+            wanted,
+            folder,
+            shard,
+            settings=pool.download,
+            allow_hosts=pool.allow_hosts,
+            denylist=denylist,
+            advance=advance,
+        )
+    from curation_assets.world import server
+
+    seed = int(pool.options["seed"])
+    samples = server.planted(int(pool.options["size"]), seed)
+    with server.WorldServer(samples, seed) as running:
+        served = replace(pool.download, connect_to=running.connect_to)
+        return download_shard(wanted, folder, shard, settings=served, denylist=denylist, advance=advance)
+
+
+def build_samples(
+    pool: Pool, shard: str, registered: pl.DataFrame, downloads: pl.DataFrame, settings: Settings
+) -> pl.DataFrame:
+    """Table raw/samples of a shard. Grain: one row per registered row, in order (SAMPLES_SCHEMA)."""
+    return build_sample_rows(
+        registered,
+        downloads,
+        work=settings.work(pool.name),
+        download_folder=f"{DOWNLOADS_FOLDER}/{shard}",
+        has_images=pool.has_images,
+        limits=pool.download.limits,
+        hash_list=hash_list_of(pool),
+    )
+
+
+def hash_list_of(pool: Pool) -> HashList:
+    """Hashes of images that must not be used or shown: the files of the pool's option `hash_lists`, as one list."""
+    return read_hash_lists(pool.options.get("hash_lists", []))

@@ -1,0 +1,237 @@
+"""Students that are networks: one training loop with early stopping, three bodies. See `students.train_student`."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from curation_assets.core.roles import SentenceEncoder
+from curation_assets.engines.addresses import WEIGHTS_ROOT, local_folder, resolve_address
+from curation_assets.engines.batches import autocast, quiet_loading
+from curation_assets.engines.student import MeanPooledRegressor, tokenize
+
+HELD_OUT_SHARE = 0.1
+WARM_UP_SHARE = 0.06  # METHODS §1.8
+WEIGHT_DECAY = 0.01
+MLP_WIDTH, MLP_DROPOUT = 128, 0.1
+
+#: (B,) rows of the captions → (B,) outputs with gradient.
+Predict = Callable[[np.ndarray], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How long and how fast."""
+
+    seed: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    patience: int  # epochs without a better held-out loss before the training stops
+    device: str
+
+
+@dataclass(frozen=True)
+class FittedNetwork:
+    """What a fit leaves, beside the weights that it saved."""
+
+    predicted: np.ndarray  # (H,) outputs for the held-out captions, in the unit of the targets
+    held_out: np.ndarray  # (H,) their rows
+    recipe: dict[str, Any]
+
+
+def train_roberta(
+    captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, backbone: str | None
+) -> FittedNetwork:
+    """A RoBERTa sequence classifier with one logit: `backbone` fine-tuned, or a small new one."""
+    with _seeded(captions, settings) as (rng, held_out, training):
+        model, tokenizer = _new_roberta(backbone)
+        model.to(settings.device)
+
+        def predict(rows: np.ndarray) -> torch.Tensor:
+            tokens = tokenize(tokenizer, model.config, [captions[i] for i in rows]).to(settings.device)
+            with autocast(settings.device):
+                return model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).logits[:, 0].float()
+
+        fit = _fit(model, predict, model.classifier.out_proj, goals, rng, held_out, training, settings)
+    model.save_pretrained(out_dir, safe_serialization=True)
+    tokenizer.save_pretrained(out_dir)
+    fit.recipe["backbone"] = backbone or "new: 128 wide, 2 layers"
+    return fit
+
+
+def train_finetuned_minilm(
+    captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, backbone: str
+) -> FittedNetwork:
+    """A sentence encoder (BERT layout) with mean pooling and a linear head, all of it trained."""
+    from safetensors.torch import save_file
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = local_folder(resolve_address(backbone))
+    with _seeded(captions, settings) as (rng, held_out, training):
+        body = AutoModel.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            add_pooling_layer=False,
+            attn_implementation="eager",
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = MeanPooledRegressor(body).to(settings.device)
+
+        def predict(rows: np.ndarray) -> torch.Tensor:
+            tokens = tokenize(tokenizer, body.config, [captions[i] for i in rows]).to(settings.device)
+            with autocast(settings.device):
+                return model(tokens.input_ids, tokens.attention_mask).float()
+
+        fit = _fit(model, predict, model.head, goals, rng, held_out, training, settings)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, out_dir / MODEL_FILE)
+    body.config.save_pretrained(out_dir)
+    tokenizer.save_pretrained(out_dir)
+    fit.recipe["backbone"] = backbone
+    return fit
+
+
+def train_mlp(
+    captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, sentence_encoder: SentenceEncoder
+) -> FittedNetwork:
+    """One hidden layer on frozen sentence embeddings."""
+    from safetensors.torch import save_file
+
+    embedded = torch.from_numpy(np.array(sentence_encoder.embed_sentences(list(captions)), dtype=np.float32))  # (N, D)
+    with _seeded(captions, settings) as (rng, held_out, training):
+        hidden, last = torch.nn.Linear(embedded.shape[1], MLP_WIDTH), torch.nn.Linear(MLP_WIDTH, 1)
+        model = torch.nn.Sequential(hidden, torch.nn.ReLU(), torch.nn.Dropout(MLP_DROPOUT), last).to(settings.device)
+
+        def predict(rows: np.ndarray) -> torch.Tensor:
+            return model(embedded[rows].to(settings.device))[:, 0]
+
+        fit = _fit(model, predict, last, goals, rng, held_out, training, settings)
+    weights = {"hidden.weight": hidden.weight, "hidden.bias": hidden.bias, "out.weight": last.weight[0],
+               "out.bias": last.bias}  # fmt: skip
+    save_file({name: t.detach().cpu().contiguous() for name, t in weights.items()}, out_dir / MLP_FILE)
+    fit.recipe.update(hidden_width=MLP_WIDTH, dropout=MLP_DROPOUT)
+    return fit
+
+
+MODEL_FILE, MLP_FILE = "model.safetensors", "mlp.safetensors"
+
+
+@contextlib.contextmanager
+def _seeded(
+    captions: Sequence[str], settings: FitSettings
+) -> Iterator[tuple[np.random.Generator, np.ndarray, np.ndarray]]:
+    """`with _seeded(…) as (rng, held_out, training)`: rows by seed; the caller's random state stays as it was."""
+    quiet_loading()
+    rng = np.random.default_rng(settings.seed)
+    order = rng.permutation(len(captions))
+    held_out_count = max(2, round(len(captions) * HELD_OUT_SHARE))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        yield rng, order[:held_out_count], order[held_out_count:]
+
+
+def _fit(
+    model: torch.nn.Module,
+    predict: Predict,
+    last: torch.nn.Linear,
+    goals: np.ndarray,
+    rng: np.random.Generator,
+    held_out: np.ndarray,
+    training: np.ndarray,
+    settings: FitSettings,
+) -> FittedNetwork:
+    """AdamW on the mean squared error, warm-up then linear decay, the epoch with the lowest held-out loss is kept.
+
+    Targets are z-scores during the fit (the head starts near 0, which is then the mean); `last`, the linear layer that
+    gives the output, takes mean and sd back in at the end.
+    """
+    mean, sd = float(goals.mean()), float(goals.std())
+    wanted = torch.tensor((goals - mean) / sd, dtype=torch.float32)
+    size = settings.batch_size
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
+    steps = settings.epochs * -(-len(training) // size)
+    warm_up = max(1, round(WARM_UP_SHARE * steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / max(1, steps - warm_up)))
+    )
+
+    @torch.inference_mode()
+    def predict_held_out() -> torch.Tensor:
+        model.eval()
+        return torch.cat([predict(rows) for rows in _batches(held_out, size)]).cpu()
+
+    best_loss, best_state, best_epoch, epoch = float("inf"), {}, 0, 0
+    for epoch in range(1, settings.epochs + 1):
+        model.train()
+        for rows in _batches(rng.permutation(training), size):
+            loss = torch.nn.functional.mse_loss(predict(rows), wanted[rows].to(settings.device))
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+        held_out_loss = float(torch.nn.functional.mse_loss(predict_held_out(), wanted[held_out]))
+        if held_out_loss < best_loss:
+            best_loss, best_epoch = held_out_loss, epoch
+            best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        elif epoch - best_epoch >= settings.patience:
+            break
+    model.load_state_dict(best_state)
+    with torch.no_grad():
+        last.weight.mul_(sd)
+        last.bias.mul_(sd).add_(mean)
+    recipe = {
+        "learning_rate": settings.learning_rate,
+        "batch_size": size,
+        "epochs_allowed": settings.epochs,
+        "epochs_run": epoch,
+        "best_epoch": best_epoch,
+        "patience": settings.patience,
+        "weight_decay": WEIGHT_DECAY,
+        "warm_up_share": WARM_UP_SHARE,
+        "agreement": f"the {len(held_out)} captions held out, which also chose the epoch",
+    }
+    return FittedNetwork(predict_held_out().double().numpy(), held_out, recipe)
+
+
+def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _new_roberta(backbone: str | None) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer, RobertaConfig, RobertaForSequenceClassification
+
+    if backbone is not None:
+        folder = local_folder(resolve_address(backbone))
+        model = RobertaForSequenceClassification.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            num_labels=1,
+            problem_type="regression",
+            attn_implementation="eager",
+        )
+        return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip", local_files_only=True)
+    settings: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 256,
+        "max_position_embeddings": 130,
+        "num_labels": 1,
+        "problem_type": "regression",
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "attn_implementation": "eager",
+    }
+    return RobertaForSequenceClassification(RobertaConfig(**settings)), tokenizer

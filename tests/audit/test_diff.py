@@ -1,0 +1,363 @@
+"""curate diff: the same numbers as counting by hand, shifts, leave-one-signal-out, what-ifs that become policies."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from curation_assets.audit.diff import (
+    FITTED,
+    FROZEN,
+    RECORDED,
+    Comparison,
+    Overlap,
+    compare,
+    compare_ledgers,
+    save_policy,
+    what_if,
+)
+from curation_assets.audit.ledger import LedgerError, ledger_path
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
+from curation_assets.audit.shifts import dimensions_of, host_of, length_group_names, shifts
+from curation_assets.cli import app
+from curation_assets.cli.diff import prefilters_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_folder, policies_of
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.words import word_counts
+from curation_assets.selection.judging import judge
+from curation_assets.selection.leave_one_out import kept_rows, recipe_weights
+from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
+from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.verdicts import apply_policy
+from curation_assets.stores.shard_store import ShardStore
+from tests.audit.test_ledger import drop_repeats, policies, pools, store_pool
+from tests.support.lineage_pools import bring_up_to_date, jpeg, score_by_hand, summarise, webdataset_pool, write_tar
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), shards=5))
+
+
+@given(pool=pools(), left=policies(), right=policies())
+@settings(max_examples=60)
+def test_overlap_equals_counting_by_hand(
+    tmp_path_factory: pytest.TempPathFactory,
+    pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
+    left: Policy,
+    right: Policy,
+) -> None:
+    samples, tables = pool
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    texts = samples.with_columns(
+        pl.format("http://h{}.example/x", pl.col("source_row") % 2).alias("url"),
+        pl.lit("one two three").alias("caption"),
+    )
+    store_pool(store, texts, tables)
+    rows = PoolRows.read(store)
+    marked = drop_repeats(samples)
+    try:
+        slow = [apply_policy(policy, marked, tables).verdicts for policy in (left, right)]
+        found = compare(rows, left, right)
+    except ValueError as error:  # compat on a pool without any value
+        if "no sample has a value" not in str(error):
+            raise
+        return
+    kept = [set(one.filter(pl.col("verdict") == "kept")["sample_id"]) for one in slow]
+    both, either = kept[0] & kept[1], kept[0] | kept[1]
+    overlap = found.overlap
+    assert (overlap.left, overlap.right, overlap.both) == (len(kept[0]), len(kept[1]), len(both))
+    assert (overlap.only_left, overlap.only_right) == (len(kept[0] - kept[1]), len(kept[1] - kept[0]))
+    assert overlap.iou == (len(both) / len(either) if either else None)
+    pairs = [(a, b) for a, b in zip(slow[0]["verdict"], slow[1]["verdict"], strict=True)]
+    told = {(row["left_verdict"], row["right_verdict"]): row["rows"] for row in found.transitions.to_dicts()}
+    assert told == {pair: pairs.count(pair) for pair in set(pairs)}
+    for dimension in ("domain", "caption length"):  # every judged row is in one group
+        part = found.shifts.filter(pl.col("dimension") == dimension)
+        assert part.select(pl.sum("pool", "left", "right")).row(0) == (found.judged, overlap.left, overlap.right)
+    for policy, one in ((left, slow[0]), (right, slow[1])):
+        kept_now = rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list()
+        assert kept_now == sorted(one.filter(pl.col("verdict") == "kept")["sample_id"])
+    urls = {row["sample_id"]: row["url"] for row in texts.to_dicts()}
+    for row in found.nearest.to_dicts():
+        assert row["sample_id"] in urls
+        assert row["margin"] is None or row["margin"] <= 0
+
+
+def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    found = compare(rows, known["icc"], known["sieve_clip"])
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    kept = {
+        name: set(ctx.store.scan(f"filtered/{name}").collect().filter(pl.col("verdict") == "kept")["sample_id"])
+        for name in ("icc", "sieve_clip")
+    }
+    domains = {row["group"]: row for row in found.shifts.filter(pl.col("dimension") == "domain").to_dicts()}
+    for host in ("host0.example", "host1.example", "host2.example"):
+        mine = set(samples.filter(pl.col("url").str.contains(host))["sample_id"])
+        assert domains[host]["pool"] == len(mine)
+        assert (domains[host]["left"], domains[host]["right"]) == (
+            len(mine & kept["icc"]), len(mine & kept["sieve_clip"]),
+        )  # fmt: skip
+    verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("reason") == "below_cut:signals.icc")
+    expected = verdicts.sort("value", "sample_id", descending=[True, False]).head(10)
+    nearest = found.nearest.filter(pl.col("policy") == "icc")
+    assert nearest["sample_id"].to_list() == expected["sample_id"].to_list()
+    assert nearest["margin"].to_list() == expected["margin"].to_list()
+
+
+def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    fused = Policy("f", "fused.sieve_clip", fraction=0.25)
+    assert recipe_weights(rows, "fused.sieve_clip") == pytest.approx({"sieve_score": 0.5, "clip_score": 0.5})
+    found = compare(
+        rows, fused, Policy("g", "signals.icc", fraction=0.25, prefilters=(Prefilter("signals.clip_score", 0.5),))
+    )
+    told = {(row["policy"], row["without"]): row for row in found.leave_one_out.to_dicts()}
+    whole = judge(fused, rows).is_kept
+    # min–max keeps the order, so without clip_score the recipe ranks as signals.sieve does.
+    sieve = judge(Policy("s", "signals.sieve", fraction=0.25), rows).is_kept
+    assert told["f", "clip"]["iou"] == Overlap.of(whole, sieve).iou
+    assert told["f", "clip"]["kept"] == sieve.sum()
+    prefiltered = judge(found.right, rows).is_kept
+    icc = judge(Policy("i", "signals.icc", fraction=0.25), rows).is_kept
+    clip = judge(Policy("c", "signals.clip_score", fraction=0.25), rows).is_kept
+    assert told["g", "signals.clip_score"]["iou"] == Overlap.of(prefiltered, icc).iou
+    assert told["g", "signals.icc"]["iou"] == Overlap.of(prefiltered, clip).iou
+
+
+def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "icc")):
+        found = compare_ledgers(ledger_path(ctx.store, left), ledger_path(ctx.store, right), ctx.store)
+        whole = compare(rows, known[left], known[right]).to_dict()
+        assert found == {name: whole[name] for name in found}
+        assert found["nearest_dropped"]
+    other = bring_up_to_date(webdataset_pool(tmp_path, shards=2))
+    with pytest.raises(LedgerError, match="different rows"):
+        compare_ledgers(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
+    run = CliRunner().invoke(
+        app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
+    )
+    assert json.loads(run.stdout)["iou"] == compare(rows, known["icc"], known["clip"]).overlap.iou
+    run = CliRunner().invoke(app, ["diff", "icc", "clip", "--recorded", "--home", str(ctx.settings.home)])
+    assert "Nearest dropped" in run.output
+    run = CliRunner().invoke(
+        app, ["diff", "icc", "clip", "--recorded", "--fraction", "0.1", "--home", str(ctx.settings.home)]
+    )
+    assert run.exit_code == 1
+
+
+CAPTIONS = st.one_of(st.none(), st.text(st.sampled_from("ab \t\n\v\x1c\x85\xa0é\u2003\u3000漢"), max_size=50))
+URLS = st.one_of(
+    st.none(),
+    st.text(st.sampled_from("aB:/@[]?#.-1"), max_size=12),
+    st.builds(
+        "http://{}{}".format, st.text(st.sampled_from("aB@:[]/?."), max_size=6), st.sampled_from(("", "/x", "?y/"))
+    ),
+)
+
+
+@given(rows=st.lists(st.tuples(URLS, CAPTIONS, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60))
+@settings(max_examples=12)
+def test_shifts_equal_grouping_all_texts(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str | None, str | None, bool, bool, bool]]
+) -> None:
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    n = len(rows)
+    samples = pl.DataFrame(
+        {
+            "sample_id": [f"{(place * 2_654_435_761) % 2**32:08x}" + "f0" * 12 for place in range(n)],
+            "shard": [f"photos-{place % 2:06d}" for place in range(n)],
+            "source_row": [place * 3 for place in range(n)],
+            "url": [row[0] for row in rows],
+            "caption": [row[1] for row in rows],
+            "status": ["kept" if row[2] else "failed" for row in rows],
+            "reason": [None if row[2] else "x" for row in rows],
+        },
+        schema_overrides={"url": pl.String, "caption": pl.String, "reason": pl.String},
+    )
+    for (shard,), part in samples.group_by("shard"):
+        store.write("raw/samples", part.reverse(), str(shard), code_version="1")
+        said = part.select("sample_id", "source_row", value=0.5, language=pl.lit("en"), reason=pl.lit(None, pl.String))
+        store.write("signals/datacomp_basic", said[1:], str(shard), code_version="1")
+    pool = PoolRows.read(store)
+    facts = pool.facts(["url", "caption"]).filter(pool.is_kept)
+    order = pool.facts(["source_row", "shard"]).select("shard", "source_row")
+    chosen = {(f"photos-{place % 2:06d}", place * 3): row for place, row in enumerate(rows)}
+    left, right = (np.array([chosen[key][2] and chosen[key][side] for key in order.rows()]) for side in (3, 4))
+    found = shifts(pool, left, right)
+    for dimension, groups in dimensions_of(pool, facts).items():
+        marked = pl.DataFrame([groups, pl.Series("left", left[pool.is_kept]), pl.Series("right", right[pool.is_kept])])
+        slow = {
+            (group, part.height, part["left"].sum(), part["right"].sum())
+            for (group,), part in marked.group_by("group")
+            if group is not None
+        }
+        told = found.filter(pl.col("dimension") == dimension)
+        assert set(told.select("group", "pool", "left", "right").iter_rows()) == slow
+        assert (
+            told["change"] - (told["right"] / max(right.sum(), 1) - told["left"] / max(left.sum(), 1))
+        ).abs().sum() < 1e-9
+
+
+def test_word_counts_read_by_eye() -> None:
+    texts = ["", "one", " two  words ", "é\tè", "a\u00a0b", "漢 字"]
+    letters = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, letters)])
+    counts, is_sure = word_counts(np.frombuffer(b"".join(letters), dtype=np.uint8), ends)
+    assert counts[is_sure].tolist() == [0, 1, 2, 2, 2]
+    assert is_sure.tolist() == [True, True, True, True, False, True]
+    assert length_group_names() == ["0 words", "1–5 words", "6–10 words", "11–20 words", "21–40 words", "41+ words"]
+
+
+def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> None:
+    rows = PoolRows.read(ctx.store)
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    ledgers = current_ledgers(ctx.store, list(known.values()))
+    assert set(ledgers) == set(known)
+    for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "sieve_clip")):
+        told: list[int] = []
+        both = Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers)
+        assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
+        assert both.whole(told.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
+        assert sum(told) == both.shards == 5
+    narrow = what_if(known["icc_after_clip"], fraction=0.1)
+    half = Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers)
+    assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
+    assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
+    replayed = recorded_rows([ledgers["icc"]], ctx.store)
+    assert (replayed.sample_ids == rows.sample_ids).all()
+    assert (replayed.status == rows.status).all()
+    assert replayed.signal("signals.sieve").values.tolist() == pytest.approx(
+        rows.signal("signals.sieve").values.tolist(), nan_ok=True
+    )
+
+
+def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    known = {policy.name: policy for policy in policies_of(ctx)}
+    pair = [known["icc"], known["clip"]]
+    before = cuts_in_force(ctx.store, pair)
+    rows = [(f"{n:06d}", f"http://late.example/{n}.jpg", f"a late thing {n}", jpeg(n)) for n in range(100, 130)]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    ctx = PoolContext.open(ctx.settings, "photos", run_id="run-8")
+    tables = tables_of(ctx)
+    late = max(ctx.shards())
+    for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+        materialise_table(ctx, tables[table], late, tables=tables)
+    score_by_hand(ctx, late)
+    assert current_ledgers(ctx.store, pair) == {}
+    home = ["--home", str(tmp_path)]
+    early = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    assert early["origin"] == {"left": FROZEN, "right": FROZEN}
+    summarise(ctx)  # the ledgers are written again, by the cuts of before
+    assert cuts_in_force(ctx.store, pair) == before
+    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    assert told["origin"] == {"left": RECORDED, "right": RECORDED}
+    assert {name: told[name] for name in early if name != "origin"} == {
+        name: early[name] for name in early if name != "origin"
+    }
+    for side, name in (("left", "icc"), ("right", "clip")):
+        assert told["kept"][side] == len(np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy"))
+
+
+def test_overlap_read_by_eye() -> None:
+    found = Overlap.of(np.array([1, 1, 0, 0, 0], bool), np.array([0, 1, 1, 0, 0], bool))
+    assert (found.both, found.only_left, found.only_right, found.iou) == (1, 1, 1, 1 / 3)
+    assert found.chance_iou(5) == pytest.approx(0.8 / 3.2)
+    empty = Overlap.of(np.zeros(3, bool), np.zeros(3, bool))
+    assert empty.iou is None
+    assert empty.chance_iou(3) is None
+    with pytest.raises(ValueError, match="same rows"):
+        Overlap.of(np.zeros(3, bool), np.zeros(2, bool))
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://Images.Example:8000/a?b", "images.example"),
+        ("https://user:word@host.example/x", "host.example"),
+        ("http://[::1]:80/x", "[::1]"),
+        ("no url", None),
+        (None, None),
+    ],
+)
+def test_hosts(url: str | None, host: str | None) -> None:
+    assert pl.select(host_of(pl.lit(url, pl.String))).item() == host
+
+
+def test_what_ifs(ctx: PoolContext) -> None:
+    policy = load_policy(Path("curation_assets/selection/policies/icc_after_clip.yaml").absolute())
+    wider = what_if(policy, fraction=0.6)
+    assert (wider.fraction, wider.prefilters[0].fraction, wider.name) == (0.6, 0.6, "icc_after_clip_0_6")
+    cut = what_if(policy, threshold=-0.5)
+    assert (cut.fraction, cut.threshold, cut.name) == (None, -0.5, "icc_after_clip_from_minus_0_5")
+    with pytest.raises(ValueError, match="not both"):
+        what_if(policy, fraction=0.1, threshold=0.1)
+    with pytest.raises(ValueError, match=r"\(0, 1\]"):
+        what_if(policy, fraction=1.5)
+
+
+@given(policy=policies())
+def test_a_saved_policy_is_the_policy(tmp_path_factory: pytest.TempPathFactory, policy: Policy) -> None:
+    folder = tmp_path_factory.mktemp("policies")
+    path = save_policy(folder, policy, "mine")
+    assert load_policy(path).version == type(policy)(**{**vars(policy), "name": "mine"}).version
+    assert set(policy_content(policy)) <= set(vars(policy))
+
+
+def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> None:
+    found = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(found)
+    home = ["--home", str(tmp_path)]
+    run = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.5", "--save", "icc_half", *home])
+    assert run.exit_code == 0, run.output
+    for expected in ("IoU", "By domain", "By caption length", "Nearest dropped", "Saved"):
+        assert expected in run.output, expected
+    ctx = PoolContext.open(found, "photos")
+    assert (policies_folder(ctx) / "icc_half.yaml").is_file()
+    summarise(ctx)
+    kept = ctx.store.scan("filtered/icc_half").collect().filter(pl.col("verdict") == "kept").height
+    judged = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
+    assert kept == round(judged / 2)
+    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)
+    assert told["kept"] == {"left": round(judged / 4), "right": kept, "both": round(judged / 4)}
+    again = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.4", "--save", "icc_half", *home])
+    assert again.exit_code == 1
+    assert "already" in again.output
+    for bad in (
+        ["diff", "icc"],
+        ["diff", "icc", "nothing"],
+        ["diff", "icc", "--fraction", "0.3", "--save", "Bad-Name"],
+    ):
+        assert CliRunner().invoke(app, [*bad, *home]).exit_code == 1
+
+
+def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
+    policy = load_policy(Path("curation_assets/selection/policies/icc_after_clip.yaml").absolute())
+    other = what_if(policy, rank_by="signals.sieve", prefilters=[])
+    assert (other.rank_by, other.prefilters, other.fraction) == ("signals.sieve", (), policy.fraction)
+    assert other.name == "icc_after_clip_by_signals_sieve_after_none"
+    assert prefilters_of(["signals.icc=0.5", "random=0.9"]) == [Prefilter("signals.icc", 0.5), Prefilter("random", 0.9)]
+    assert prefilters_of(["none"]) == []
+    for bad in ("signals.icc", "signals.icc=half", "=0.5"):
+        with pytest.raises(ValueError, match=r"STAGE\.TABLE=SHARE"):
+            prefilters_of([bad])
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    options = ["--rank-by", "signals.sieve", "--prefilter", "signals.icc=0.5", "--save", "mine", "--json"]
+    run = CliRunner().invoke(app, ["diff", "clip", *options, "--home", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+    saved = load_policy(policies_folder(ctx) / "mine.yaml")
+    assert (saved.rank_by, saved.prefilters) == ("signals.sieve", (Prefilter("signals.icc", 0.5),))
+    rows = PoolRows.read(ctx.store)
+    assert json.loads(run.stdout)["kept"]["right"] == judge(saved, rows).is_kept.sum()

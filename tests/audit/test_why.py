@@ -1,0 +1,138 @@
+"""curate why: by id, URL and image hash, over pools, policies and their versions."""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.audit.lookup import LOOKUP, shards_of
+from curation_assets.audit.why import explain, kind_of, sentence
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.pools.declaration import load_pool, save_pool
+from tests.support.lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+
+
+def row_of(ctx: PoolContext, number: int) -> dict[str, object]:
+    samples = ctx.store.scan("raw/samples").filter(pl.col("url").str.ends_with(f"/{number}.jpg")).collect()
+    return samples.to_dicts()[0]
+
+
+def test_three_names_of_one_sample_give_one_answer(ctx: PoolContext) -> None:
+    row = row_of(ctx, 9)
+    image = hashlib.sha256(jpeg(9)).hexdigest()
+    told = [explain(ctx.settings, str(name)) for name in (row["sample_id"], row["url"], image)]
+    assert told[0] == told[1] == told[2]
+    assert [one["policy"] for one in told[0][0]["policies"]] == [
+        "clip", "icc", "icc_after_clip", "random", "sieve", "sieve_clip",
+    ]  # fmt: skip
+    verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("sample_id") == row["sample_id"]).to_dicts()[0]
+    icc = told[0][0]["policies"][1]
+    shared = ("verdict", "reason", "value", "threshold", "margin")
+    assert {name: icc[name] for name in shared} == {name: verdicts[name] for name in shared}
+    made = {one["table"]: one for one in icc["made_by"]}
+    assert made["signals/icc"]["models"][0]["address"] == "embedded:icc"
+    manifest = ctx.store.manifest("signals/icc", str(row["shard"]))
+    assert manifest is not None
+    assert made["signals/icc"]["content_sha256"] == manifest.content_sha256
+
+
+def test_the_lookup_names_one_shard_and_those_written_since(
+    ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(ctx.settings.home, home, symlinks=True)  # keeps times of change
+    here = PoolContext.open(load_settings(home, "embedded"), "photos")
+    tables = tables_of(here)
+    assert shards_of(here.store, "photos", "sample_id", "0" * 32) is None, "none yet"
+    row = row_of(here, 9)
+    scanned = explain(here.settings, str(row["url"]))
+    materialise_table(here, tables[LOOKUP], tables=tables)
+    for kind, name in (("sample_id", "sample_id"), ("url", "url"), ("sha256", "image_sha256")):
+        assert shards_of(here.store, "photos", kind, str(row[name])) == ["photos-000001"]
+    assert shards_of(here.store, "photos", "url", "http://nowhere.example/1.jpg") == []
+    read: list[list[str] | None] = []
+    scan = type(here.store).scan
+    monkeypatch.setattr(
+        type(here.store), "scan", lambda self, asset, shards=None: read.append(shards) or scan(self, asset, shards)
+    )
+    assert explain(here.settings, str(row["url"])) == scanned
+    assert read == [["photos-000001"]]
+    late = here.store.table_path("raw/samples", "photos-000002")
+    os.utime(late.parent)  # written anew: what the lookup says of it may be wrong
+    assert shards_of(here.store, "photos", "url", str(row["url"])) == ["photos-000001", "photos-000002"]
+    assert shards_of(here.store, "photos", "sample_id", "0" * 32) == ["photos-000002"]
+
+
+def test_samples_that_no_policy_saw_and_values_that_are_missing_are_explained(ctx: PoolContext) -> None:
+    broken = explain(ctx.settings, str(row_of(ctx, 2)["url"]))[0]
+    assert broken["raw"] == {"status": "failed", "reason": "image_undecodable"}
+    assert {sentence(one) for one in broken["policies"]} == {"failed before any policy: image_undecodable"}
+    unvalued = explain(ctx.settings, str(row_of(ctx, 5)["url"]))[0]
+    clip = next(one for one in unvalued["policies"] if one["policy"] == "clip")
+    assert sentence(clip) == "failed: signals.clip_score gave no value (no_image)"
+
+
+def test_what_is_nothing_is_refused_with_a_sentence(ctx: PoolContext) -> None:
+    assert kind_of("a" * 32) == "sample_id"
+    with pytest.raises(ValueError, match="sample_id"):
+        kind_of("A" * 32)
+    with pytest.raises(ValueError, match="no sample with url"):
+        explain(ctx.settings, "http://nowhere.example/1.jpg")
+    with pytest.raises(ValueError, match="no sample with sample_id"):
+        explain(ctx.settings, "0" * 32)
+
+
+def test_a_name_on_the_denylist_is_told(ctx: PoolContext, tmp_path: Path) -> None:
+    settings = replace(ctx.settings, home=tmp_path)
+    add_to_denylist(tmp_path, [("url", "http://gone.example/1.jpg"), ("domain", "bad.example")])
+    for url in ("http://gone.example/1.jpg", "https://www.bad.example/2.jpg"):
+        with pytest.raises(ValueError, match="on the denylist"):
+            explain(settings, url)
+    with pytest.raises(ValueError, match=r"\(none declared\)$"):
+        explain(settings, "http://other.example/1.jpg")
+
+
+def test_command_prints_words_or_json(ctx: PoolContext) -> None:
+    row = row_of(ctx, 9)
+    home = ["--home", str(ctx.settings.home)]
+    words = CliRunner().invoke(app, ["why", str(row["sample_id"]), *home])
+    assert words.exit_code == 0, words.output
+    for expected in ("caption", "cut at", "margin", "rank", "signals.icc", "embedded:icc abababab", "run-of-s"):
+        assert expected in words.output, expected
+    as_json = CliRunner().invoke(app, ["why", str(row["url"]), "--json", *home])
+    assert json.loads(as_json.stdout)[0]["sample_id"] == row["sample_id"]
+    refused = CliRunner().invoke(app, ["why", "what", *home])
+    assert refused.exit_code == 1
+
+
+def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    kept = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept").sort("value", descending=True)
+    last = kept["sample_id"][-1]
+    pool = load_pool(settings, "photos")
+    save_pool(settings, type(pool)(pool.name, pool.kind, pool.source, options={**pool.options, "fraction": 0.05}))
+    narrower = PoolContext.open(settings, "photos", run_id="run-8")
+    summarise(narrower)
+    policies = [one for one in explain(settings, last)[0]["policies"] if one["policy"] == "icc"]
+    assert [(one["verdict"], one["in_force"], one["run_id"]) for one in policies] == [
+        ("dropped", True, "run-8"),
+        ("kept", False, "run-7"),
+    ]
+    assert policies[0]["policy_version"] != policies[1]["policy_version"]

@@ -1,0 +1,163 @@
+"""The layers: pure folders stay pure, only the wiring imports Dagster, only settings.py reads the environment."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+ROOT = REPOSITORY
+PACKAGE = ROOT / "curation_assets"
+PURE_FOLDERS = ("methods", "numeric")
+HEAVY = {"dagster", "torch", "transformers", "duckdb", "open_clip", "diffusers", "requests", "sentence_transformers"}
+MACHINE = {"time", "random", "os", "subprocess", "socket", "urllib", "datetime", "tempfile"}
+DRAWING_BY_ARGUMENT = {"Generator", "default_rng", "SeedSequence", "PCG64"}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name → file of every module of the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST, package: str = "") -> set[str]:
+    """Absolute dotted names that a module imports anywhere in its body; `from a import b` gives a and a.b."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join(filter(None, [*package.split(".")[: len(package.split(".")) - node.level + 1], base]))
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def impurities(tree: ast.AST) -> list[str]:
+    """What a pure module must not do, one word each."""
+    roots = {name.split(".")[0] for name in imports(tree)}
+    found = sorted(roots & (HEAVY | MACHINE))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "eval", "exec"):
+            found.append(node.func.id)
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("read_text", "write_text", "read_bytes", "write_bytes"):
+                found.append(node.attr)
+            owner = node.value
+            if isinstance(owner, ast.Attribute) and owner.attr == "random" and node.attr not in DRAWING_BY_ARGUMENT:
+                found.append(f"random.{node.attr}")
+    return found
+
+
+def closure(start: set[str]) -> set[str]:
+    """Modules of the package that `start` import, directly or not, themselves included."""
+    reached: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in MODULES:
+            continue
+        reached.add(name)
+        waiting += imports(ast.parse(MODULES[name].read_text()), package_of(name))
+    return reached
+
+
+def package_of(name: str) -> str:
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+PURE = sorted(closure({name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in PURE_FOLDERS}))
+
+
+def test_the_pure_modules_are_found() -> None:
+    assert {"curation_assets.numeric.fusion", "curation_assets.methods.sieve", "curation_assets.core.roles"} <= set(
+        PURE
+    )
+    assert not {name for name in PURE if ".stores" in name or ".engines" in name or ".flow" in name}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_stay_pure(name: str) -> None:
+    found = impurities(ast.parse(MODULES[name].read_text()))
+    assert found == [], f"{name} is pure by contract (reached from {', '.join(PURE_FOLDERS)}); it uses {found}"
+
+
+def test_the_check_itself_can_fail() -> None:
+    text = "import torch\nfrom time import sleep\nnp.random.rand(3)\nopen('x')\nrng: np.random.Generator"
+    assert set(impurities(ast.parse(text))) == {"torch", "time", "random.rand", "open"}
+    assert imports(ast.parse("from . import a\nfrom ..b import c"), "p.q") == {"p.q", "p.q.a", "p.b", "p.b.c"}
+
+
+def test_only_the_wiring_imports_dagster() -> None:
+    users = {
+        name
+        for name, path in MODULES.items()
+        if any(module.split(".")[0] == "dagster" for module in imports(ast.parse(path.read_text())))
+    }
+    allowed = {name for name in MODULES if name.startswith("curation_assets.defs")} | {"curation_assets.definitions"}
+    assert users - allowed == set()
+
+
+def environment_reads(tree: ast.AST) -> set[str]:
+    """Our variables (CURATION_…) that a module reads; setting one for a child process is no reading."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            arguments = node.args if node.func.attr in ("get", "getenv", "pop") else []
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            arguments = [node.slice]
+        else:
+            continue
+        texts = [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        found |= {text for text in texts if text.startswith("CURATION_")}
+    return found
+
+
+def test_only_settings_reads_our_environment_variables() -> None:
+    readers = {name for name, path in MODULES.items() if environment_reads(ast.parse(path.read_text()))}
+    assert readers == {"curation_assets.core.settings"}
+    assert environment_reads(
+        ast.parse("import os\nos.environ['CURATION_A'] = 'x'\nprint(os.environ['CURATION_B'])")
+    ) == {"CURATION_B"}
+
+
+def unsafe_loads(tree: ast.AST) -> list[str]:
+    """Ways to load a file that can run its code."""
+    found = sorted({name.split(".")[0] for name in imports(tree)} & {"pickle", "joblib", "dill", "cloudpickle"})
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        keywords = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+        called = ast.unparse(node.func)
+        if called == "torch.load" and keywords.get("weights_only") is not True:
+            found.append("torch.load without weights_only=True")
+        if called in ("np.load", "numpy.load") and keywords.get("allow_pickle") is True:
+            found.append("numpy.load with allow_pickle=True")
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_is_loaded_that_can_run_code(name: str) -> None:
+    assert unsafe_loads(ast.parse(MODULES[name].read_text())) == []
+
+
+def test_unsafe_loads_are_seen() -> None:
+    assert len(unsafe_loads(ast.parse("import pickle\ntorch.load(p)\nnp.load(p, allow_pickle=True)"))) == 3
+    assert unsafe_loads(ast.parse("torch.load(p, weights_only=True)")) == []
+
+
+def test_the_command_starts_without_what_takes_a_second_to_load() -> None:
+    slow = ("dagster", "pandas", "scipy.optimize", "scipy.stats", "sklearn", "torch", "transformers")
+    told = f"import sys, curation_assets.cli; print([name for name in {slow} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

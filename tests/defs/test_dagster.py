@@ -1,0 +1,190 @@
+"""Dagster wiring: the graph as a snapshot, the shard sensor, the scheduled backfill, one bad shard among good ones."""
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.definitions import build_definitions
+from curation_assets.defs import assets
+from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.launch import RunFailedError, run_pool
+from curation_assets.flow import parallel
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.table import Table
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.shard_store import CorruptTableError
+from tests.conftest import declare_tiny_pool
+from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
+
+SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return declare_tiny_pool(tmp_path)
+
+
+def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
+    """After a deliberate change: delete the snapshot, run this once (it writes a new one, fails), look at the diff."""
+    graph = build_definitions(settings).resolve_asset_graph()
+    lines = []
+    for key in sorted(graph.get_all_asset_keys(), key=lambda key: key.path):
+        node = graph.get(key)
+        grain = "per shard" if node.partitions_def else "whole pool"
+        parents = ", ".join(sorted("/".join(parent.path) for parent in node.parent_keys)) or "–"
+        lines.append(f"{'/'.join(key.path)} [{node.group_name}, {grain}] ← {parents}")
+    drawn = "\n".join(lines) + "\n"
+    if not SNAPSHOT.exists():
+        SNAPSHOT.parent.mkdir(exist_ok=True)
+        SNAPSHOT.write_text(drawn)
+        pytest.fail(f"wrote {SNAPSHOT}; look at it, then run again")
+    assert drawn == SNAPSHOT.read_text()
+
+
+def test_every_asset_has_code_version_group_and_blocking_check(settings: Settings) -> None:
+    graph = build_definitions(settings).resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.code_version, key
+        assert node.group_name == key.path[1], key
+        checks = [graph.get_check_spec(check) for check in node.check_keys]
+        assert any(check.blocking for check in checks), key
+
+
+def test_sensor_registers_new_shards_once(settings: Settings) -> None:
+    sensor = shard_sensor(settings, "tiny")
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(first, dg.SensorResult)
+        requests = first.dynamic_partitions_requests or []
+        assert [key for request in requests for key in request.partition_keys] == ["tiny-000000", "tiny-000001"]
+        instance.add_dynamic_partitions("tiny", ["tiny-000000", "tiny-000001"])
+        assert isinstance(sensor(dg.build_sensor_context(instance=instance)), dg.SkipReason)
+
+
+def test_scheduled_backfill_asks_for_missing_shards_only_when_the_cron_ticks(settings: Settings) -> None:
+    definitions = build_definitions(settings)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("tiny", ["tiny-000000", "tiny-000001"])
+        start = datetime.datetime(2026, 1, 1, 0, 30, tzinfo=datetime.UTC)
+
+        def tick(minutes: int, cursor: object = None) -> "dg.EvaluateAutomationConditionsResult":
+            return dg.evaluate_automation_conditions(
+                definitions,
+                instance,
+                evaluation_time=start + datetime.timedelta(minutes=minutes),
+                cursor=cursor,  # type: ignore[arg-type]
+            )
+
+        quiet = tick(0)
+        assert quiet.total_requested == 0
+        hourly = tick(31, quiet.cursor)
+        registered = assets.asset_key("tiny", "raw/registered_shards")
+        assert hourly.get_requested_partitions(registered) == {"tiny-000000", "tiny-000001"}
+        assert tick(40, hourly.cursor).total_requested == 0
+
+
+def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sometimes(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+        if table.name == "raw/registered_shards" and shard == "tiny-000001":
+            raise OSError("disk on fire")
+        return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
+    with pytest.raises(
+        RunFailedError, match=r"^raw/registered_shards of shard tiny-000001: disk on fire\nNothing that"
+    ):
+        run_pool(settings, "tiny", tables=["raw/registered_shards"])
+    ctx = PoolContext.open(settings, "tiny")
+    assert ctx.store.partitions("raw/registered_shards") == ["tiny-000000"]
+    monkeypatch.undo()
+    (report,) = run_pool(settings, "tiny", tables=["raw/registered_shards"])
+    assert (report.reused, report.computed) == (1, 1)
+
+
+def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than most tables do."""
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
+    monkeypatch.setattr(assets, "PICTURES_PER_RUN", 2)
+    run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
+    with dg.DagsterInstance.get() as instance:
+        told = instance.fetch_materializations(assets.asset_key("photos", "raw/samples"), limit=9).records
+    metadata = [one.asset_materialization.metadata for one in told if one.asset_materialization is not None]
+    assert [one["dagster/row_count"].value for one in metadata] == [4, 4, 4]
+    assert all("preview" in one for one in metadata)
+    assert sum("picture" in one for one in metadata) == 2
+
+
+def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> None:
+    """One shard of broken pictures beside a good one."""
+    for shard in range(2):
+        rows = [
+            (f"{n:06d}", "http://a.example/1.jpg", f"thing {n}", b"no jpeg" if shard else jpeg(n)) for n in range(4)
+        ]
+        write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "photos", tmp_path / "tars", options={"min_success_rate": 0.25})
+    tables = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/duplicates"]
+    for _ in range(2):  # what is stored is up to date the second time, and still not good
+        with pytest.raises(RunFailedError, match=r"^raw/samples of shard photos-000001: only 0.0% of the"):
+            run_pool(settings, "photos", tables=tables)
+    run_pool(settings, "photos", tables=tables[:3], shards=["photos-000000"])
+    with pytest.raises(RunFailedError, match="photos-000001"):
+        run_pool(settings, "photos", tables=tables)
+    store = PoolContext.open(settings, "photos").store
+    assert list(store.blocked("raw/samples")) == ["photos-000001"]
+    assert store.manifest("filtered/duplicates") is None
+    declaration = settings.pools_root / "photos.yaml"
+    declaration.write_text(declaration.read_text().replace("min_success_rate: 0.25", "min_success_rate: 0.0"))
+    reports = {report.table: report for report in run_pool(settings, "photos", tables=tables)}
+    assert (reports["raw/samples"].reused, reports["filtered/duplicates"].computed) == (2, 1)
+    assert store.blocked("raw/samples") == {}
+    assert {report.computed for report in run_pool(settings, "photos", tables=tables)} == {0}
+
+
+def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(error: Exception) -> Callable[..., object]:
+        def materialise(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+            raise error
+
+        return materialise
+
+    call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
+    monkeypatch.setattr(parallel, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
+    told = CliRunner().invoke(app, call)
+    assert told.exit_code == 1
+    assert isinstance(told.exception, SystemExit)
+    assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in told.stderr
+    assert "Traceback" not in told.stderr
+    monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
+    told = CliRunner().invoke(app, call)
+    assert isinstance(told.exception, dg.Failure)
+    assert isinstance(told.exception.__cause__, ZeroDivisionError)
+
+
+def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
+    run_pool(settings, "photos", tables=["raw/registered_shards"])
+
+    def sometimes(ctx: PoolContext, table: Table, shard: str | None = None, **facts: object) -> object:
+        if table.name == "raw/downloads" and shard == "photos-000000":
+            raise OSError("disk on fire")
+        return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
+    with pytest.raises(RunFailedError, match=r"^raw/downloads of shard photos-000000: disk on fire"):
+        run_pool(settings, "photos", tables=["raw/downloads"], shards=["photos-000000", "photos-000002"])
+    assert PoolContext.open(settings, "photos").store.partitions("raw/downloads") == ["photos-000002"]

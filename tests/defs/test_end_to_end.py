@@ -1,0 +1,111 @@
+"""A tiny pool through real Dagster, real img2dataset, real models: what comes out, and what a second run does."""
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from curation_assets.defs import assets
+from curation_assets.defs.launch import prepare_instance, run_pool
+from curation_assets.flow.conservation import violations
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.identity import unpack_uids
+from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.stores.catalog import rebuild_catalog
+from tests.conftest import FinishedPool
+
+
+def test_every_table_is_there_and_computed(finished_pool: FinishedPool) -> None:
+    declared = tables_of(finished_pool.ctx)
+    assert {report.table for report in finished_pool.reports} == set(declared)
+    assert all(report.computed and not report.reused for report in finished_pool.reports)
+
+
+def test_rows_are_conserved_in_every_table_and_shard(finished_pool: FinishedPool) -> None:
+    ctx = finished_pool.ctx
+    assert ctx.store.scan("raw/samples").collect().height == 120
+    for table in tables_of(ctx).values():
+        for shard in ctx.shards() if table.grain == "shard" else [None]:
+            assert violations(ctx, table, shard) == [], (table.name, shard)
+
+
+def test_planted_trouble_ends_with_a_reason(finished_pool: FinishedPool) -> None:
+    samples = finished_pool.ctx.store.scan("raw/samples").collect()
+    counts = dict(samples["status"].value_counts().iter_rows())
+    assert counts["kept"] > 90
+    assert counts.get("failed", 0) > 0, "the scene server plants failures in every pool"
+    assert samples.filter((pl.col("status") != "kept") & pl.col("reason").is_null()).is_empty()
+
+
+def test_signals_have_values_for_kept_samples_and_reasons_for_others(finished_pool: FinishedPool) -> None:
+    store = finished_pool.ctx.store
+    kept = set(store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["sample_id"])
+    for name in ("icc", "clip_score", "sieve"):
+        frame = store.scan(f"signals/{name}").collect()
+        valued = set(frame.filter(pl.col("value").is_not_null())["sample_id"])
+        assert valued == kept, name
+        assert frame.filter(pl.col("value").is_null())["reason"].str.starts_with("upstream_").all(), name
+
+
+def test_policies_keep_exactly_their_share_and_npy_replays_the_verdicts(finished_pool: FinishedPool) -> None:
+    ctx = finished_pool.ctx
+    sizes = set()
+    for policy in policies_of(ctx):
+        kept = kept_ids(ctx, policy.name)
+        sizes.add(len(kept))
+        packed = np.load(ctx.store.folder_path("filtered/subsets") / f"{policy.name}.npy", allow_pickle=False)
+        assert unpack_uids(packed) == kept, policy.name
+    assert len(sizes) == 1, "subsets of one pool must be equally large to be comparable"
+
+
+def test_downstream_has_every_policy_and_metric(finished_pool: FinishedPool) -> None:
+    ctx = finished_pool.ctx
+    for name, metric in (("captioning", "cider"), ("retrieval", "text_to_image_recall@1")):
+        results = ctx.store.read(f"downstream/{name}").filter(pl.col("metric") == metric)
+        assert sorted(results["policy"]) == sorted(policy.name for policy in policies_of(ctx))
+        assert results["value"].is_finite().all()
+
+
+def test_report_is_one_self_contained_page(finished_pool: FinishedPool) -> None:
+    page = (finished_pool.ctx.store.folder_path("downstream/report") / "report.html").read_text()
+    assert page.count("<img") > 20
+    assert 'src="http' not in page
+    for heading in (
+        "Every row accounted for", "Policies", "Teachers and their fusion", "What each subset was made from", "Costs",
+    ):  # fmt: skip
+        assert heading in page
+    compare = (finished_pool.ctx.store.folder_path("downstream/report") / "compare.html").read_text()
+    assert '"n": ' in compare
+    assert 'src="http' not in compare
+
+
+def test_any_table_opens_in_plain_duckdb(finished_pool: FinishedPool) -> None:
+    catalog = rebuild_catalog(finished_pool.settings.home)
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        rows = connection.sql("select count(*), count(distinct shard) from tiny.signals_icc").fetchall()
+    assert rows == [(120, 2)]
+
+
+def test_dagster_recorded_every_partition_and_its_checks(finished_pool: FinishedPool) -> None:
+    import dagster as dg
+
+    instance = prepare_instance(finished_pool.settings)
+    for table in tables_of(finished_pool.ctx).values():
+        key = assets.asset_key("tiny", table.name)
+        if table.grain == "shard":
+            assert instance.get_materialized_partitions(key) == {"tiny-000000", "tiny-000001"}, table.name
+        event = instance.get_latest_materialization_event(key)
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert "dagster/row_count" in event.asset_materialization.metadata
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(assets.asset_key("tiny", "raw/samples"), "rows_conserved"), limit=1
+    )
+    assert records
+    assert records[0].status.value == "SUCCEEDED"
+
+
+def test_second_run_does_no_work(finished_pool: FinishedPool) -> None:
+    reports = run_pool(finished_pool.settings, "tiny")
+    assert {report.table for report in reports if report.computed} == set()
+    assert sum(report.reused for report in reports) >= len(finished_pool.reports)

@@ -1,0 +1,164 @@
+"""The shipped weights: as the manifest says, small, and the same model in every library."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.engines.clip_conversion import to_open_clip_state_dict
+from curation_assets.world.scene import draw_spec, model_view, render_scene
+
+WEIGHTS = WEIGHTS_ROOT
+MANIFEST = json.loads((WEIGHTS / "manifest.json").read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def clip():
+    from transformers import CLIPModel
+
+    return CLIPModel.from_pretrained(WEIGHTS / "clip", dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(WEIGHTS / "clip")
+
+
+@pytest.mark.parametrize("model", sorted(MANIFEST["models"]))
+def test_files_match_the_manifest(model):
+    listed = MANIFEST["models"][model]["files"]
+    present = {
+        str(p.relative_to(WEIGHTS / model)) for p in (WEIGHTS / model).rglob("*") if p.is_file() and p.name[0] != "."
+    }
+    assert present == set(listed)
+    for name, facts in listed.items():
+        data = (WEIGHTS / model / name).read_bytes()
+        assert len(data) == facts["bytes"], name
+        assert hashlib.sha256(data).hexdigest() == facts["sha256"], name
+
+
+def test_all_weights_fit_in_30_mb():
+    assert sum(p.stat().st_size for p in WEIGHTS.rglob("*") if p.is_file()) <= 30e6
+
+
+def test_open_clip_and_transformers_agree(clip, tokenizer):
+    import open_clip
+
+    settings = json.loads((WEIGHTS / "clip/open_clip_config.json").read_text())
+    twin = open_clip.model.CLIP(**settings["model_cfg"]).eval()
+    twin.load_state_dict(to_open_clip_state_dict(clip.state_dict()), strict=True)
+    pixels = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    texts = ["a red mug", "THREE BLUE BOATS IN THE SEA", "hope and trust", "ça, 中文 🎈", ""]
+    ids = tokenizer(texts, padding="max_length", truncation=True, return_tensors="pt")["input_ids"]
+    assert ids.max(dim=1).values.tolist() == [clip.config.text_config.eos_token_id] * 5
+    with torch.no_grad():
+        image = clip.visual_projection(clip.vision_model(pixels).pooler_output)
+        text = clip.text_projection(clip.text_model(input_ids=ids).pooler_output)
+        assert (image - twin.encode_image(pixels)).abs().max() < 1e-4 * image.abs().max()
+        assert (text - twin.encode_text(ids)).abs().max() < 1e-4 * text.abs().max()
+        unit = torch.nn.functional.normalize
+        assert (unit(image) - unit(twin.encode_image(pixels))).abs().max() < 1e-5
+        assert (unit(text) - unit(twin.encode_text(ids))).abs().max() < 1e-5
+
+
+def test_both_preprocessings_agree_to_a_grey_level():
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+    from transformers import CLIPImageProcessor
+
+    settings = json.loads((WEIGHTS / "clip/open_clip_config.json").read_text())
+    transform = image_transform_v2(PreprocessCfg(**settings["preprocess_cfg"]), is_train=False)
+    processor = CLIPImageProcessor.from_pretrained(WEIGHTS / "clip")
+    noise = np.random.default_rng(0).integers(0, 256, (90, 200, 3), dtype=np.uint8)
+    for image in (render_scene(draw_spec(np.random.default_rng(1))), Image.fromarray(noise)):
+        by_transformers = processor([image], return_tensors="pt")["pixel_values"][0]
+        by_open_clip = transform(image)
+        by_us = torch.from_numpy(model_view(image).copy()).permute(2, 0, 1).float() / 127.5 - 1
+        assert (by_transformers - by_open_clip).abs().mean() < 0.5 / 127.5
+        assert (by_us - by_open_clip).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("text", ["a red mug", "A  RED\tMUG!\n", "ÀÉÎ çß", "中文 한국어 🎈👩‍🚀", "\u0000 \u200b", ""])
+def test_tokenizer_gives_any_text_back(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    assert ids[0] == tokenizer.bos_token_id
+    assert ids[-1] == tokenizer.eos_token_id == len(tokenizer) - 1
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_stable_diffusion_pipeline_runs_and_seeds_are_per_sample(tokenizer):
+    from diffusers import DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+    from transformers import CLIPTextModel
+
+    from curation_assets.engines.patch_codec import PatchCodec
+
+    folder = WEIGHTS / "text_to_image"
+    pipeline = StableDiffusionPipeline(
+        vae=PatchCodec.from_pretrained(folder / "vae", torch_dtype=torch.float32),
+        text_encoder=CLIPTextModel.from_pretrained(WEIGHTS / "clip", dtype=torch.float32),
+        tokenizer=tokenizer,
+        unet=UNet2DConditionModel.from_pretrained(folder / "unet", torch_dtype=torch.float32),
+        scheduler=DDIMScheduler.from_pretrained(folder / "scheduler"),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.set_progress_bar_config(disable=True)
+
+    def draw(prompts: list[str], seeds: list[int]) -> list[Image.Image]:
+        generators = [torch.Generator().manual_seed(s) for s in seeds]
+        return pipeline(
+            prompts,
+            num_inference_steps=2,
+            guidance_scale=4,
+            height=64,
+            width=64,
+            generator=generators,
+            output_type="pil",
+        ).images
+
+    pair = draw(["a red mug", "a blue boat in the sea"], [1, 2])
+    alone = draw(["a blue boat in the sea"], [2])
+    assert pair[0].size == (64, 64)
+    difference = np.abs(np.asarray(pair[1]).astype(int) - np.asarray(alone[0]).astype(int))
+    assert difference.max() <= 1  # batches of another size may round otherwise
+
+
+def test_captioner_beams_and_samples(tokenizer):
+    from transformers import CLIPImageProcessor, VisionEncoderDecoderModel
+
+    model = VisionEncoderDecoderModel.from_pretrained(WEIGHTS / "captioner", dtype=torch.float32).eval()
+    processor = CLIPImageProcessor.from_pretrained(WEIGHTS / "captioner")
+    images = [render_scene(draw_spec(np.random.default_rng(s))) for s in range(3)]
+    pixels = processor(images, return_tensors="pt")["pixel_values"]
+    beams = model.generate(pixel_values=pixels, num_beams=3, num_return_sequences=3, max_length=20)
+    samples = model.generate(
+        pixel_values=pixels, do_sample=True, top_p=0.9, top_k=50, repetition_penalty=1.1, max_length=20, min_length=5,
+        num_return_sequences=4,
+    )  # fmt: skip
+    assert beams.shape[0] == 9
+    assert samples.shape[0] == 12
+    assert all(len(tokenizer.decode(ids, skip_special_tokens=True)) > 3 for ids in beams)
+
+
+def test_bridge_fits_clip_and_language_model(clip):
+    from safetensors.torch import load_file
+
+    facts = json.loads((WEIGHTS / "semantic_decoder/bridge.json").read_text())
+    bridge = load_file(WEIGHTS / "semantic_decoder/bridge.safetensors")
+    assert set(bridge) == {"weight", "bias"}
+    assert bridge["weight"].shape == (facts["prefix_length"] * facts["hidden_size"], facts["input_dim"])
+    assert facts["input_dim"] == clip.config.projection_dim

@@ -1,0 +1,239 @@
+"""The flow: declarations are complete, ordered and forward; phases take turns."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.audit.ledger import ledger_path
+from curation_assets.cli import app
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.stages import BackwardsReadError, check_reads_forward
+from curation_assets.defs.launch import phases, run_pool
+from curation_assets.flow.conservation import min_success_rate, success_rate, success_violations, violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import _sorted_by_inputs, tables_of
+from curation_assets.flow.table import Table
+from curation_assets.operations.removed_shards import gone_shards, remove_shards
+from curation_assets.stores.pools.declaration import add_world_pool
+from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
+
+
+def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Table:
+    return Table(
+        name=name,
+        grain=grain,  # type: ignore[arg-type]
+        inputs=inputs,
+        version="1",
+        description="",
+        compute=lambda ctx, shard: pl.DataFrame({"x": [1]}),
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:  # type: ignore[no-untyped-def]
+    return load_settings(tmp_path, "embedded")
+
+
+@pytest.fixture
+def ctx(settings: Settings) -> PoolContext:
+    add_world_pool(settings, "tiny", size=20, seed=1, shard_size=10)
+    return PoolContext.open(settings, "tiny")
+
+
+def test_reading_against_the_flow_is_refused() -> None:
+    check_reads_forward("signals/icc", "distilled/icc_student")
+    with pytest.raises(BackwardsReadError, match="against the flow"):
+        check_reads_forward("raw/samples", "signals/icc")
+    with pytest.raises(BackwardsReadError):
+        _table("teachers/early", "filtered/random")
+
+
+def test_every_table_comes_after_its_inputs(ctx: PoolContext) -> None:
+    seen: set[str] = set()
+    for name, table in tables_of(ctx).items():
+        assert seen.issuperset(table.inputs), name
+        seen.add(name)
+    assert {"raw/samples", "signals/icc", "fused/sieve_clip", "filtered/icc", "downstream/report"} <= seen
+
+
+def test_missing_input_and_circle_are_named() -> None:
+    with pytest.raises(ValueError, match="no stage of this pool provides"):
+        _sorted_by_inputs({"raw/a": _table("raw/a", "raw/nothing")})
+    with pytest.raises(ValueError, match="circle"):
+        _sorted_by_inputs({"raw/a": _table("raw/a", "raw/b"), "raw/b": _table("raw/b", "raw/a")})
+
+
+def test_phases_take_turns_and_respect_inputs() -> None:
+    tables = [
+        _table("raw/a", grain="shard"),
+        _table("raw/b", "raw/a", grain="shard"),
+        _table("standardised/c", "raw/b"),
+        _table("signals/d", "standardised/c", grain="shard"),
+        _table("fused/e", "signals/d"),
+    ]
+    named = [[table.name for table in phase] for phase in phases(tables)]
+    assert named == [["raw/a", "raw/b"], ["standardised/c"], ["signals/d"], ["fused/e"]]
+    assert [[t.name for t in p] for p in phases(tables, only=["signals/d"])] == [["signals/d"]]
+
+
+def test_lost_and_repeated_rows_are_found(ctx: PoolContext) -> None:
+    def samples(ids: list[str], reasons: list[str | None]) -> pl.DataFrame:
+        status = ["kept" if reason is None else "failed" for reason in reasons]
+        return pl.DataFrame(
+            {"sample_id": ids, "source_row": range(len(ids)), "status": status, "reason": reasons},
+            schema_overrides={"reason": pl.String},
+        )
+
+    upstream = _table("raw/registered_shards", grain="shard")
+    table = _table("raw/samples", "raw/registered_shards", grain="shard", continues="raw/registered_shards")
+    tables = {upstream.name: upstream, table.name: table}
+    ctx.store.write("raw/registered_shards", samples(["a", "b"], [None, None]), "tiny-000000", code_version="1")
+    cases = {
+        (): samples(["a", "b"], [None, "http_404"]),
+        ("1 rows, but raw/registered_shards has 2",): samples(["a"], [None]),
+        ("1 rows are dropped or failed without a reason",): samples(["a", "b"], [None, "x"]).with_columns(
+            reason=pl.lit(None, dtype=pl.String)
+        ),
+    }
+    for expected, frame in cases.items():
+        ctx.store.write("raw/samples", frame, "tiny-000000", code_version="1")
+        assert tuple(violations(ctx, tables["raw/samples"], "tiny-000000")) == expected
+
+
+def test_unchanged_table_is_reused_and_a_new_version_is_not(ctx: PoolContext) -> None:
+    calls = []
+
+    def declared(version: str) -> Table:
+        def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+            calls.append(version)
+            return pl.DataFrame({"x": [1.0]})
+
+        return Table("fused/t", "pool", (), version, "", compute=compute)
+
+    for version in ("1", "1", "2"):
+        materialise_table(ctx, declared(version), tables={})
+    assert calls == ["1", "2"]
+
+
+def test_grain_and_shard_must_agree(ctx: PoolContext) -> None:
+    with pytest.raises(ValueError, match="grain"):
+        materialise_table(ctx, _table("raw/a", grain="shard"), None, tables={})
+
+
+def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
+    """No method, teacher, student or recipe may see what was planted."""
+    import curation_assets
+
+    package = Path(curation_assets.__file__).parent
+    readers = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if "planted.parquet" in path.read_text() or "read_truth(" in path.read_text()
+    }
+    assert readers == {"stages/downstream/tables.py", "stores/pools/declaration.py"}  # the declaration writes it
+
+
+def test_too_few_successes_are_a_violation_and_rows_not_at_stake_do_not_count(ctx: PoolContext) -> None:
+    def signal(values: list[float | None], reasons: list[str | None]) -> pl.DataFrame:
+        schema = {"value": pl.Float64, "reason": pl.String}
+        return pl.DataFrame({"value": values, "reason": reasons}, schema=schema)
+
+    upstream = "upstream_failed:download_http_404"
+    assert success_rate(signal([1.0, None, None, None], [None, upstream, "no_image", "image_truncated"])) == 0.5
+    assert success_rate(signal([None], [upstream])) is None
+    assert success_rate(pl.DataFrame({"x": [1]})) is None
+    downloads = pl.DataFrame({"status": ["kept", "failed", "dropped", "failed"], "reason": [None, "a", "b", "c"]})
+    assert success_rate(downloads) == pytest.approx(1 / 3)
+
+    table = _table("signals/icc", "raw/samples", grain="shard")
+    ctx.store.write("signals/icc", signal([0.5] + [None] * 19, [None] + ["x"] * 19), "tiny-000000", code_version="1")
+    (sentence,) = success_violations(ctx, table, "tiny-000000")
+    assert "5.0%" in sentence
+    assert "10.0%" in sentence
+    ctx.store.write(
+        "signals/icc", signal([0.5] * 2 + [None] * 18, [None] * 2 + ["x"] * 18), "tiny-000000", code_version="1"
+    )
+    assert success_violations(ctx, table, "tiny-000000") == []
+
+
+def test_the_floor_is_the_pools_own(settings: Settings) -> None:
+    for name, floor in (("low", 0), ("high", 0.9)):
+        add_world_pool(settings, name, size=20, seed=1, shard_size=10, options={"min_success_rate": floor})
+        assert min_success_rate(PoolContext.open(settings, name)) == floor
+    add_world_pool(settings, "odd", size=20, seed=1, shard_size=10, options={"min_success_rate": 90})
+    with pytest.raises(ValueError, match=r"share in \[0, 1\]"):
+        min_success_rate(PoolContext.open(settings, "odd"))
+
+
+def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
+    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    ledger = tables_of(ready)["filtered/ledger"]
+    assert violations(ready, ledger, None) == []
+    path = ledger_path(ready.store, "icc")
+    footer = pl.read_parquet_metadata(path)["curation_ledger"]
+    pl.read_parquet(path)[1:].write_parquet(path, metadata={"curation_ledger": footer})
+    assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")
+
+
+def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_same_tables(tmp_path: Path) -> None:
+    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    tables = tables_of(ready)
+    ledger, subsets = tables["filtered/ledger"], tables["filtered/subsets"]
+    assert violations(ready, subsets, None) == []
+    npy = ready.store.folder_path("filtered/subsets") / "icc.npy"
+    np.save(npy, np.repeat(np.load(npy), 2))
+    for table in (ledger, subsets):
+        assert violations(ready, table, None) == ["ledger of icc keeps 6 rows, its npy 12"]
+    # With fewer samples the ledger may be made before the subsets: those are then still of the tables before.
+    for table in tables.values():
+        if table.grain == "shard":
+            ready.store.remove(table.name, "photos-000001")
+    for name in ("filtered/duplicates", "filtered/ledger"):
+        materialise_table(ready, tables[name], tables=tables)
+    assert violations(ready, ledger, None) == []
+    materialise_table(ready, subsets, tables=tables)
+    assert violations(ready, subsets, None) == []
+
+
+def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path, shards=3, per_shard=6)
+    declaration = settings.pools_root / "photos.yaml"
+    declaration.write_text(declaration.read_text().replace("options:\n", "options:\n  policies: [random]\n"))
+    raw = ["raw/registered_shards", "raw/downloads", "raw/samples"]
+    verdicts = ["filtered/duplicates", "filtered/random_cut", "filtered/random"]
+    tables = [*raw, *verdicts, "filtered/ledger", "filtered/overlaps", "filtered/subsets"]
+    run_pool(settings, "photos", tables=tables)
+    ctx = PoolContext.open(settings, "photos")
+    before = ctx.store.scan("filtered/random").collect()
+    assert gone_shards(ctx) == []
+    (tmp_path / "tars" / "000001.tar").unlink()
+    run_pool(settings, "photos", tables=tables)
+    assert gone_shards(ctx) == ["photos-000001"]
+    assert ctx.store.scan("filtered/random").collect().equals(before)
+
+    # It is judged by a new cut as the others are, and is in nobody's way when a shard comes.
+    declaration.write_text(declaration.read_text().replace("fraction: 0.25", "fraction: 0.5"))
+    rows = [(f"{n:06d}", f"http://a.example/{n}.jpg", f"late thing {n}", jpeg(n)) for n in range(100, 106)]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    run_pool(settings, "photos", tables=tables)
+    halved = ctx.store.scan("filtered/random").collect()
+    kept = halved.filter(pl.col("verdict") == "kept").group_by("shard").len().sort("shard")
+    assert kept["shard"].to_list() == [f"photos-{number:06d}" for number in range(4)]
+    assert kept["len"].sum() == 11  # of 22 that raw kept
+
+    with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000001\."):
+        remove_shards(ctx, ["photos-000000", "photos-000001"])
+    told = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000001", "--home", str(settings.home)])
+    assert told.exit_code == 0, told.output
+    assert "4 tables of 1 shards removed" in told.stdout
+    assert not list(settings.work("photos").rglob("*000001*"))
+    reports = run_pool(settings, "photos", tables=tables)
+    assert {report.table for report in reports if report.computed}.isdisjoint({*raw, *verdicts[1:]})
+    assert ctx.store.scan("filtered/random").collect().equals(halved.filter(pl.col("shard") != "photos-000001"))
+    subset = np.load(ctx.store.folder_path("filtered/subsets") / "random.npy")
+    assert len(subset) == kept.filter(pl.col("shard") != "photos-000001")["len"].sum()

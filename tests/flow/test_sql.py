@@ -1,0 +1,318 @@
+"""SQL models: rules of the files, order, version, lineage, tests of the header, and numbers against a numpy twin."""
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation_assets.core.settings import load_settings
+from curation_assets.core.stages import BackwardsReadError
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import config_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.sql import (
+    SqlModel,
+    SqlModelError,
+    check_tests,
+    load_models,
+    output_schema,
+    parse_model,
+    run_model,
+    with_defaults,
+)
+from curation_assets.numeric.fusion import weighted_fusion
+from curation_assets.stores.pools.declaration import add_world_pool
+
+MODELS = load_models()
+SAMPLES = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "status": "VARCHAR", "reason": "VARCHAR"}
+SIGNAL = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "value": "DOUBLE", "reason": "VARCHAR"}
+NAMES = ("clip_score", "icc", "sieve")
+SCHEMAS = {
+    "raw.samples": SAMPLES,
+    **{f"signals.{name}": SIGNAL for name in NAMES},
+    **{f"fused.{name}_range": {"low": "DOUBLE", "high": "DOUBLE"} for name in NAMES},
+}
+
+CC = "conceptual_captions"
+SCHEMAS |= {f"signals.{name}": SIGNAL for name in (CC, f"{CC}_image", f"{CC}_overlap")}
+SCHEMAS[f"signals.{CC}_transform"] = {**SIGNAL, "text": "VARCHAR", "concepts": "VARCHAR[]"}
+
+TEXT = """-- Grain: one row per sample.
+-- test: unique sample_id
+-- test: not_null quality
+-- test: range quality 0 1
+-- test: accepted_values verdict kept dropped
+with scores as (select sample_id, value from signals.icc),
+final as (select sample_id, value as quality, 'kept' as verdict from scores)
+select * from final
+"""
+
+
+def model_of(text: str = TEXT, stage: str = "fused", name: str = "m") -> SqlModel:
+    return parse_model(text, stage=stage, name=name)
+
+
+def connection_of(tables: dict[str, pl.DataFrame]) -> duckdb.DuckDBPyConnection:
+    """The tables, and the range of every signal among them."""
+    connection = duckdb.connect()
+    ranges = {
+        f"fused.{key.removeprefix('signals.')}_range": frame.select(
+            low=pl.col("value").cast(pl.Float64).min(), high=pl.col("value").cast(pl.Float64).max()
+        )
+        for key, frame in tables.items()
+        if key.startswith("signals.")
+    }
+    for key, frame in (ranges | tables).items():
+        connection.execute(f"create schema if not exists {key.split('.')[0]}")
+        connection.register("frame", frame)
+        connection.execute(f"create table {key} as select * from frame")
+    return connection
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.key)
+def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
+    schema = output_schema(model, SCHEMAS)
+    assert tuple(schema) == model.columns
+    assert schema["quality"] == "DOUBLE"
+    assert schema["reason"] == "VARCHAR"
+    empty = {key: pl.DataFrame(schema=dict.fromkeys(columns, pl.String)) for key, columns in SCHEMAS.items()}
+    with connection_of(empty) as connection:
+        for key, columns in SCHEMAS.items():
+            casts = ", ".join(f"{column}::{kind} as {column}" for column, kind in columns.items())
+            connection.execute(f"create or replace table {key} as select {casts} from {key}")
+        frame = run_model(model, connection)
+    assert frame.height == 0
+    assert all(result.passed for result in check_tests(model, frame))
+
+
+def signal(values: list[float | None], reasons: list[str | None] | None = None) -> pl.DataFrame:
+    n = len(values)
+    return pl.DataFrame(
+        {
+            "shard": ["scenes-000000"] * n,
+            "source_row": list(range(n)),
+            "sample_id": [f"{i:032x}" for i in range(n)],
+            "value": values,
+            "reason": reasons or [None] * n,
+        },
+        schema_overrides={"value": pl.Float64, "reason": pl.String},
+    )
+
+
+def samples(status: list[str], reasons: list[str | None]) -> pl.DataFrame:
+    n = len(status)
+    return signal([0.0] * n, reasons).drop("value").with_columns(pl.Series("status", status))
+
+
+def test_sieve_clip_worked_example() -> None:
+    """METHODS §13.7."""
+    tables = {
+        "raw.samples": samples(["kept"] * 4, [None] * 4),
+        "signals.sieve": signal([-0.1, 0.2, 0.7, 0.4]),
+        "signals.clip_score": signal([0.10, 0.35, 0.20, 0.30]),
+    }
+    with connection_of(tables) as connection:
+        frame = run_model(MODELS["fused.sieve_clip"], connection)
+    assert frame["quality"].to_list() == pytest.approx([0, 0.6875, 0.7, 0.7125])
+    assert frame["reason"].null_count() == 4
+
+
+def test_alpha_weighs_clip_in_the_fusion(tmp_path: Path) -> None:
+    """SIEVE §3.3: (1 − α) · SIEVE + α · CLIP on the signals of METHODS §13.7."""
+    model = MODELS["fused.sieve_clip"]
+    tables = {
+        "raw.samples": samples(["kept"] * 4, [None] * 4),
+        "signals.sieve": signal([-0.1, 0.2, 0.7, 0.4]),
+        "signals.clip_score": signal([0.10, 0.35, 0.20, 0.30]),
+    }
+    expected = {0.0: [0, 0.375, 1, 0.625], 1.0: [0, 1, 0.4, 0.8], 0.25: [0, 0.53125, 0.85, 0.66875]}
+    for alpha, quality in expected.items():
+        with connection_of(tables) as connection:
+            frame = run_model(model, connection, {"alpha": alpha})
+        assert frame["quality"].to_list() == pytest.approx(quality)
+    for wrong, message in (({"beta": 1}, r"has no parameters \['beta'\]"), ({"alpha": "x"}, "must be a number")):
+        with pytest.raises(SqlModelError, match=message):
+            with_defaults(model, wrong)  # type: ignore[arg-type]
+    settings = load_settings(tmp_path, "embedded")
+    add_world_pool(settings, "tiny", size=10, seed=0, options={"recipes": {"sieve_clip": {"alpha": 0.25}}})
+    ctx = PoolContext.open(settings, "tiny")
+    assert config_of(ctx, tables_of(ctx)["fused/sieve_clip"], None)["table"] == {"alpha": 0.25}
+    add_world_pool(settings, "wrong", size=10, seed=0, options={"recipes": {"sieve": {"alpha": 0.25}}})
+    with pytest.raises(ValueError, match=r"option recipes names \['sieve'\]"):
+        tables_of(PoolContext.open(settings, "wrong"))
+
+
+def test_parameters_stand_in_header_and_statement() -> None:
+    text = "-- Grain: x\n{}with final as (select a.b + $p as c from raw.a as a)\nselect * from final"
+    assert parse_model(text.format("-- parameter: p -.5\n"), stage="fused", name="m").parameters == {"p": -0.5}
+    for header, message in (("", "in the header"), ("-- parameter: p much\n", "NAME NUMBER")):
+        with pytest.raises(SqlModelError, match=message):
+            parse_model(text.format(header), stage="fused", name="m")
+
+
+@pytest.mark.parametrize(
+    ("name", "signals", "weights"),
+    [
+        ("sieve_clip", ("sieve", "clip_score"), (0.5, 0.5)),
+        ("icc_clip", ("icc", "clip_score"), (0.5, 0.5)),
+        ("icc_sieve_clip", ("icc", "sieve", "clip_score"), (1 / 3, 1 / 3, 1 / 3)),
+    ],
+)
+def test_recipes_equal_their_numpy_twin(name: str, signals: tuple[str, ...], weights: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(0)
+    columns = {key: rng.normal(size=50) for key in signals}
+    columns[signals[0]][3] = np.nan
+    columns[signals[1]][:] = np.where(np.arange(50) == 7, np.nan, 0.25)  # a constant signal with a gap
+    tables = {"raw.samples": samples(["kept"] * 50, [None] * 50)}
+    for key, values in columns.items():
+        listed = [None if np.isnan(v) else float(v) for v in values]
+        tables[f"signals.{key}"] = signal(listed, ["not_a_number" if v is None else None for v in listed])
+    model = MODELS[f"fused.{name}"]
+    with connection_of({key: frame.sample(fraction=1, shuffle=True, seed=1) for key, frame in tables.items()}) as con:
+        frame = run_model(model, con)
+    expected = weighted_fusion(columns.values(), weights)
+    np.testing.assert_allclose(frame["quality"].fill_null(np.nan).to_numpy(), expected, atol=1e-12)
+    assert frame["reason"][3] == f"{signals[0]}:not_a_number"
+    assert frame["reason"][7] == f"{signals[1]}:not_a_number"
+    assert frame["reason"].null_count() == 48
+    assert frame["source_row"].to_list() == list(range(50))
+    assert all(result.passed for result in check_tests(model, frame))
+
+
+def test_rows_are_conserved_with_their_reasons() -> None:
+    """A row that raw dropped, a duplicate id, and a signal without the row: all stay, none multiplies."""
+    raw = samples(["kept", "dropped", "failed", "kept"], [None, "duplicate_sample_id", "download_http_404", None])
+    raw = raw.with_columns(pl.Series("sample_id", ["a" * 32, "a" * 32, "b" * 32, "c" * 32]))
+    upstream = [None, "upstream_dropped:duplicate_sample_id", "upstream_failed:download_http_404", None]
+    values = [0.1, None, None, 0.9]
+    tables = {
+        "raw.samples": raw,
+        "signals.sieve": signal(values, upstream).with_columns(raw["sample_id"]),
+        "signals.clip_score": signal(values, upstream).with_columns(raw["sample_id"])[:3],
+    }
+    with connection_of(tables) as connection:
+        frame = run_model(MODELS["fused.sieve_clip"], connection)
+    assert frame["sample_id"].to_list() == raw["sample_id"].to_list()
+    assert frame["quality"].is_null().to_list() == [False, True, True, True]
+    assert frame["reason"].to_list() == [*[None, *upstream[1:3]], "clip_score:no_row"]
+
+
+def test_lineage_reaches_the_sources() -> None:
+    lineage = MODELS["fused.sieve_clip"].column_lineage
+    ranges = [("fused/sieve_range", "high"), ("fused/sieve_range", "low")]
+    assert lineage["sieve_score"] == [*ranges, ("signals/sieve", "value")]
+    assert {table for table, _ in lineage["quality"]} >= {"signals/clip_score", "signals/sieve"}
+    assert lineage["sample_id"] == [("raw/samples", "sample_id")]
+    assert ("raw/samples", "reason") in lineage["reason"]
+
+
+def test_references_columns_grain_and_tests_are_read() -> None:
+    model = model_of()
+    assert model.references == ("signals.icc",)
+    assert model.columns == ("sample_id", "quality", "verdict")
+    assert model.grain == "one row per sample."
+    assert [str(test) for test in model.tests] == [
+        "unique sample_id",
+        "not_null quality",
+        "range quality 0 1",
+        "accepted_values verdict kept dropped",
+    ]
+    assert model.column_lineage["verdict"] == []
+
+
+def test_a_recipe_applied_per_shard_says_so() -> None:
+    assert not model_of().is_per_shard
+    assert model_of(TEXT.replace("-- test: unique", "-- applied: per shard\n-- test: unique", 1)).is_per_shard
+    with pytest.raises(SqlModelError, match="applied: per shard"):
+        model_of(TEXT.replace("-- test: unique", "-- applied: daily\n-- test: unique", 1))
+
+
+def test_version_ignores_comments_and_white_space_only() -> None:
+    version = model_of().code_version
+    spaced = TEXT.replace("with scores", "-- why\nWITH\n  scores").replace("value as", "value  /* unit */ as")
+    assert model_of(spaced).code_version == version
+    assert model_of(TEXT.replace("'kept' as", "'keep' as")).code_version != version
+    assert model_of(TEXT.replace("value as quality", "value + 0 as quality")).code_version != version
+
+
+PAIRS = """-- Grain: one row per row of the table.
+-- test: unique shard source_row
+with final as (select shard, source_row from signals.icc)
+select * from final
+"""
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 4) | st.none()), max_size=6), st.booleans())
+def test_rows_are_sorted_and_repeats_found_in_any_order(
+    rows: list[tuple[str | None, int | None]], is_sorted: bool
+) -> None:
+    model = model_of(PAIRS)
+    there = pl.DataFrame(rows, schema={"shard": pl.String, "source_row": pl.Int64}, orient="row")
+    there = there.sort(there.columns) if is_sorted else there
+    repeats = sum(rows.count(row) > 1 for row in rows)
+    assert [result.failures for result in check_tests(model, there)] == [repeats]
+    found = run_model(model, connection_of({"signals.icc": there.with_columns(value=pl.lit(0.5))}))
+    assert found.equals(there.sort(there.columns))
+
+
+def test_header_tests_find_the_rows_that_break_them() -> None:
+    good = pl.DataFrame({"sample_id": ["a", "b"], "quality": [0.0, 1.0], "verdict": ["kept", None]})
+    assert [result.passed for result in check_tests(model_of(), good)] == [True] * 4
+    bad = pl.DataFrame(
+        {"sample_id": ["a", "a", "b"], "quality": [float("nan"), None, 1.5], "verdict": ["kept", "odd", ""]}
+    )
+    results = check_tests(model_of(), bad)
+    assert [result.failures for result in results] == [2, 1, 2, 2]
+    assert "range quality 0 1 is broken by 2 rows" in results[2].message
+    with pytest.raises(SqlModelError, match=r"names \['verdict'\]"):
+        check_tests(model_of(), good.drop("verdict"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-- Grain: one row per sample.\n", "", "first comment must say the grain"),
+        ("-- test: unique sample_id", "-- test: uniqe sample_id", "no test 'uniqe'"),
+        ("-- test: unique sample_id", "-- test: unique nothing", "which is no output column"),
+        ("range quality 0 1", "range quality 0", "takes 3 to 3 words"),
+        ("range quality 0 1", "range quality 0 one", "two numbers"),
+        ("select * from final", "select sample_id from final", "must end with 'select \\* from final'"),
+        ("signals.icc", "icc", "named stage.name"),
+        ("signals.icc", "read_parquet('x')", "named stage.name"),
+        ("select * from final", "select * from final; drop table t", "expected one select"),
+        ("with scores", "wth scores", "not a DuckDB statement|expected one select"),
+        ("sample_id, value from signals.icc", "* from signals.icc", "hides its columns|cannot be traced"),
+        ("signals.icc", "fused.m", "reads itself"),
+    ],
+)
+def test_broken_files_are_refused(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(SqlModelError, match=message):
+        model_of(TEXT.replace(old, new, 1) if old != "select * from final" else TEXT.replace(old, new))
+
+
+def test_reading_against_the_flow_is_refused() -> None:
+    with pytest.raises(BackwardsReadError, match="signals/m reads filtered/icc"):
+        model_of(TEXT.replace("signals.icc", "filtered.icc"), stage="signals")
+    with pytest.raises(SqlModelError, match="must be a stage"):
+        model_of(stage="marts")
+
+
+def write_models(root: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        path = root / "fused" / f"{name}.sql"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def test_models_come_after_what_they_read(tmp_path: Path) -> None:
+    reading = {"a": "fused.b", "b": "fused.c", "c": "signals.icc"}
+    write_models(tmp_path, {name: TEXT.replace("signals.icc", source) for name, source in reading.items()})
+    assert list(load_models(tmp_path)) == ["fused.c", "fused.b", "fused.a"]
+    write_models(tmp_path, {"c": TEXT.replace("signals.icc", "fused.a")})
+    with pytest.raises(SqlModelError, match="circle"):
+        load_models(tmp_path)

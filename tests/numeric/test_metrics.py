@@ -1,0 +1,169 @@
+"""Metrics against hand-checkable numbers and the reference implementation (METHODS §10, §11, §13.13–15)."""
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+
+from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, captioning_metrics, tokenise_caption
+from curation_assets.numeric.metrics.concreteness import concreteness_report
+from curation_assets.numeric.metrics.mismatch import mismatch_auc
+from curation_assets.numeric.metrics.retrieval import recall_at_k
+
+REFERENCES = [
+    [
+        "A red kite flies over the wet beach.",
+        "Someone's kite is flying above a sandy beach",
+        "the kite, bright red, hangs over the sea",
+    ],
+    ["Two mechanics repair a rusty tractor in a barn.", "A pair of mechanics is working on an old tractor"],
+    [
+        "A bowl of noodle soup (with an egg) on a table.",
+        "Noodle soup with egg in a white bowl",
+        "Hot soup - and chopsticks - on the table!",
+    ],
+    [
+        "A tabby kitten sleeps inside a cardboard box.",
+        "kitten curled up in a box",
+        "A small kitten isn't awake yet; it's in a box.",
+    ],
+]
+CANDIDATES = [
+    "A red kite flying over a beach.",
+    "two men fix a tractor",
+    "A bowl of noodle soup with an egg on the table",
+    "A cat sleeping in a cardboard box",
+]
+
+
+def test_golden_set() -> None:
+    metrics = captioning_metrics(REFERENCES, CANDIDATES)
+    expected = {
+        "bleu_1": 0.6822756275,
+        "bleu_2": 0.5484383612,
+        "bleu_3": 0.4473917996,
+        "bleu_4": 0.3004281775,
+        "rouge_l": 0.6035783714,
+        "cider": 1.6293662156,
+    }
+    assert metrics == pytest.approx(expected, abs=1e-9)
+
+
+def test_cider_depends_on_the_whole_set() -> None:
+    assert captioning_metrics(REFERENCES[:2], CANDIDATES[:2])["cider"] == pytest.approx(1.1211078752, abs=1e-9)
+    assert captioning_metrics(REFERENCES[:1], CANDIDATES[:1])["cider"] == 0.0
+
+
+def test_bleu_from_counts() -> None:
+    """METHODS §13.15: the COCO demo."""
+    found = bleu_from_counts([5732, 2510, 1043, 423], [9893, 8893, 7893, 6893], 9893, 9855)
+    assert [round(score, 3) for score in found] == [0.579, 0.404, 0.279, 0.191]
+
+
+def test_bleu_equals_the_reference_on_random_texts() -> None:
+    rng = np.random.default_rng(0)
+
+    def text() -> str:
+        return " ".join(rng.choice(list("abcde"), size=rng.integers(1, 9)))
+
+    references = [[text() for _ in range(rng.integers(1, 4))] for _ in range(30)]
+    candidates = [text() for _ in range(30)]
+    scorer = BleuScorer(n=4)
+    for texts, candidate in zip(references, candidates, strict=True):
+        scorer += (candidate, texts)
+    np.testing.assert_allclose(bleu(references, candidates), scorer.compute_score(option="closest")[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("A man's dog, isn't it?", "a man 's dog is n't it"),
+        ("Two 3/4-inch pipes (metal) cost $5.00 & more...", "two 3/4-inch pipes -lrb- metal -rrb- cost $ 5.00 & more"),
+        ('He said "hi" - then left; ok!', "he said hi then left ok"),
+        ("U.S. flag   flying   high.", "u.s. flag flying high"),
+        ("can't won't cannot gonna", "ca n't wo n't can not gon na"),
+        ("naïve café – em—dash", "naïve café em dash"),
+        ("#hashtag @user http://a.com/b", "#hashtag @user http://a.com/b"),
+        ("The 1990's T-shirt", "the 1990 's t-shirt"),
+        ("dog/cat and/or e.g. Mr. Smith", "dog/cat and/or e.g. mr. smith"),
+        ("5'10\" tall", "5 10 tall"),
+        ("A “quoted” thing…", "a quoted thing"),
+        ("new-york-based 10:30am", "new-york-based 10:30 am"),
+        ("Someone's kite is flying above a sandy beach", "someone 's kite is flying above a sandy beach"),
+        ("A bowl of noodle soup (with an egg).", "a bowl of noodle soup -lrb- with an egg -rrb-"),
+        ("Hot soup - and chopsticks - on the table!", "hot soup and chopsticks on the table"),
+        ("A small kitten isn't awake yet; it's in a box.", "a small kitten is n't awake yet it 's in a box"),
+        ("two\nlines", "two lines"),
+        ("", ""),
+    ],
+)
+def test_tokens_equal_the_treebank_tokeniser(text: str, tokens: str) -> None:
+    assert tokenise_caption(text) == tokens
+
+
+def test_an_empty_candidate_scores_nothing() -> None:
+    metrics = captioning_metrics(REFERENCES[:2], ["", ""])
+    assert metrics == pytest.approx(dict.fromkeys(metrics, 0.0), abs=1e-6)
+
+
+def test_captioning_refuses_uneven_input() -> None:
+    with pytest.raises(ValueError, match="one candidate per list"):
+        captioning_metrics(REFERENCES, CANDIDATES[:3])
+    with pytest.raises(ValueError, match="image 1 has no reference"):
+        captioning_metrics([["a"], []], ["a", "b"])
+
+
+SCORES = np.array([[0.9, 0.1, 0.2], [0.3, 0.5, 0.4], [0.2, 0.6, 0.7], [0.1, 0.2, 0.8], [0.65, 0.3, 0.6]])
+IMAGES = [0, 0, 1, 2, 2]
+
+
+def test_retrieval_toy() -> None:
+    """METHODS §13.13."""
+    first, second = recall_at_k(SCORES, IMAGES, 1), recall_at_k(SCORES, IMAGES, 2)
+    assert first["text_to_image_recall@1"] == pytest.approx(0.4)
+    assert second["text_to_image_recall@2"] == pytest.approx(0.8)
+    assert first["image_to_text_recall@1"] == 1.0
+    assert first["mean_recall@1"] == pytest.approx(0.7)
+
+
+def test_perfect_retrieval() -> None:
+    assert set(recall_at_k(np.eye(3), range(3), 1).values()) == {1.0}
+
+
+def test_ties_count_against_the_model() -> None:
+    found = recall_at_k(np.zeros((10, 5)), np.repeat(range(5), 2), 1)
+    assert found == {"text_to_image_recall@1": 0.0, "image_to_text_recall@1": 0.0, "mean_recall@1": 0.0}
+    assert recall_at_k(np.zeros((5, 5)), range(5), 5)["text_to_image_recall@5"] == 1.0
+
+
+def test_two_equal_captions_of_one_image_are_no_rivals() -> None:
+    scores = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    assert recall_at_k(scores, [0, 0, 1], 1)["image_to_text_recall@1"] == 1.0
+
+
+def test_retrieval_equals_sorting_where_nothing_ties() -> None:
+    rng = np.random.default_rng(3)
+    scores, images = rng.normal(size=(40, 10)), np.tile(np.arange(10), 4)
+    for k in (1, 3):
+        t2i = np.mean([images[t] in np.argsort(-scores[t])[:k] for t in range(40)])
+        i2t = np.mean([i in images[np.argsort(-scores[:, i])[:k]] for i in range(10)])
+        found = recall_at_k(scores, images, k)
+        assert found[f"text_to_image_recall@{k}"] == pytest.approx(t2i)
+        assert found[f"image_to_text_recall@{k}"] == pytest.approx(i2t)
+
+
+def test_retrieval_refuses_gaps() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        recall_at_k(np.full((2, 2), np.nan), [0, 1], 1)
+    with pytest.raises(ValueError, match="needs a caption"):
+        recall_at_k(np.zeros((2, 3)), [0, 1], 1)
+
+
+def test_mismatch_auc() -> None:
+    assert mismatch_auc(np.array([0.3, 0.2, 0.25, np.nan]), [True, False, True, True]) == 1.0
+
+
+def test_concreteness_report() -> None:
+    report = concreteness_report(np.array([0.1, 0.3, 0.5, 0.9, np.nan]), np.array([0, 1, 1, 3, 3]))
+    assert [(g.rating, g.mean_value, g.n) for g in report.by_rating] == [(0, 0.1, 1), (1, 0.4, 2), (3, 0.9, 1)]
+    assert report.agreement.n_incomplete == 1
+    assert report.agreement.pearson > 0.9

@@ -1,0 +1,180 @@
+"""Frozen cuts: shards that come late or go change no other verdict until a recut, which reports every flip."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.cli.run import frozen_notes
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.parallel import materialise_shards
+from curation_assets.operations.refit import begin_recut, finish_recut, flips, frozen_behind, unfinished
+from curation_assets.selection.cut import cut_frame, cut_of_frame
+from curation_assets.selection.verdicts import ROW_KEY
+from curation_assets.stages.filtered.tables import cut_of
+from curation_assets.stores.shard_store import ShardStore
+from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, summarise, webdataset_pool, write_tar
+
+
+def verdicts(ctx: PoolContext) -> pl.DataFrame:
+    """All verdicts of all policies, with what decided them."""
+    parts = [
+        ctx.store.scan(f"filtered/{policy.name}").collect().select(pl.lit(policy.name).alias("policy"), pl.all())
+        for policy in policies_of(ctx)
+    ]
+    return pl.concat(parts).sort("policy", *ROW_KEY)
+
+
+def content(ctx: PoolContext, shard: str) -> dict[str, str]:
+    """Data version per table of a shard."""
+    tables = [table for table in tables_of(ctx).values() if table.grain == "shard"]
+    found = {table.name: ctx.store.manifest(table.name, shard) for table in tables}
+    return {name: manifest.content_sha256 for name, manifest in found.items() if manifest is not None}
+
+
+def late_tar(home: Path, name: str, numbers: range, *, repeat_of: int | None = None) -> None:
+    rows = [(f"{n:06d}", f"http://late.example/{n}.jpg", f"a late photo of thing {n}", jpeg(n)) for n in numbers]
+    if repeat_of is not None:
+        url = f"http://host{repeat_of % 3}.example/{repeat_of}.jpg"
+        rows.append(("999999", url, caption_of(repeat_of), jpeg(repeat_of)))
+    write_tar(home / "tars" / name, rows)
+
+
+def test_a_late_shard_changes_no_other_verdict_until_recut(tmp_path: Path) -> None:
+    found = webdataset_pool(tmp_path, first=1)
+    ctx = bring_up_to_date(found)
+    before, versions = verdicts(ctx), {shard: content(ctx, shard) for shard in ctx.shards()}
+    cuts = {policy.name: cut_of(ctx, policy.name) for policy in policies_of(ctx)}
+    # It repeats a sample of the first shard. Its key sorts first: that gives it no right over those that were there.
+    late_tar(tmp_path, "000000.tar", range(100, 130), repeat_of=9)
+    ctx = bring_up_to_date(ctx.settings)
+    assert ctx.shards() == ["photos-000000", *versions]
+    after = verdicts(ctx)
+    old = after.filter(pl.col("shard") != "photos-000000")
+    assert old.equals(before)
+    assert {shard: content(ctx, shard) for shard in versions} == versions
+    late = after.filter(pl.col("shard") == "photos-000000")
+    assert late.filter(pl.col("reason") == "duplicate_across_shards").height == len(cuts)
+    assert set(late["verdict"]) == {"kept", "dropped"}
+    for name, cut in cuts.items():
+        assert cut_of(ctx, name) == cut
+        mine = late.filter((pl.col("policy") == name) & (pl.col("verdict") == "kept"))
+        assert (mine["value"] >= cut.threshold).all()
+        replay(ledger_path(ctx.store, name), ctx.store)
+        counts = read_ledger(ledger_path(ctx.store, name)).counts
+        assert counts[0][0] == cut.pool_size + 30
+
+    assert len(frozen_notes(ctx)) == len(cuts)
+    tables = tables_of(ctx)
+    begun = begin_recut(ctx, tables)
+    assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]
+    summarise(ctx)
+    report = finish_recut(ctx, begun)
+    assert unfinished(ctx) is None
+    assert frozen_notes(ctx) == []
+    flipped = pl.read_parquet(begun.folder / "flips.parquet")
+    again = verdicts(ctx)
+    slow = {
+        (one["policy"], one["shard"], one["source_row"])
+        for one, other in zip(after.to_dicts(), again.to_dicts(), strict=True)
+        if one["verdict"] != other["verdict"]
+    }
+    assert slow
+    assert set(flipped.select("policy", *ROW_KEY).iter_rows()) == slow
+    for one in report["policies"]:
+        assert one["cut_after"]["pool_size"] == one["cut_before"]["pool_size"] + 30
+        assert one["kept_after"] == round(one["cut_after"]["pool_size"] / 4)
+
+
+def test_a_removed_shard_changes_no_other_verdict(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    before = verdicts(ctx)
+    (tmp_path / "tars" / "000001.tar").unlink()
+    for table in tables_of(ctx).values():
+        if table.grain == "shard":
+            ctx.store.remove(table.name, "photos-000001")
+    ctx = PoolContext.open(ctx.settings, "photos")
+    summarise(ctx)
+    assert verdicts(ctx).equals(before.filter(pl.col("shard") != "photos-000001"))
+
+
+def test_other_code_behind_a_cut_fits_it_anew(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    first = cut_of(ctx, "icc")
+    for shard in ctx.shards():  # the same tables by other code, with other values
+        frame = ctx.store.read("signals/icc", shard)
+        ctx.store.write("signals/icc", frame.with_columns(pl.col("value") / 2), shard, code_version="8")
+    summarise(ctx)
+    assert cut_of(ctx, "icc").threshold == first.threshold / 2
+    for shard in ctx.shards():  # other values by the same code: rows changed, the fit stays
+        frame = ctx.store.read("signals/icc", shard)
+        ctx.store.write("signals/icc", frame.with_columns(pl.col("value") / 2), shard, code_version="8")
+    summarise(ctx)
+    assert cut_of(ctx, "icc").threshold == first.threshold / 2
+
+
+def test_recut_asks_for_known_policies_and_only_unfreezes_what_they_rest_on(tmp_path: Path) -> None:
+    ctx = PoolContext.open(webdataset_pool(tmp_path), "photos")
+    tables = tables_of(ctx)
+    with pytest.raises(ValueError, match="no policies"):
+        begin_recut(ctx, tables, ["nothing"])
+    with pytest.raises(FileNotFoundError, match="no verdicts yet"):
+        begin_recut(ctx, tables, ["icc"])
+    assert frozen_behind(tables, ["filtered/icc"], with_fits=True) == ["filtered/icc_cut"]
+    assert frozen_behind(tables, ["filtered/sieve_clip"], with_fits=False) == [
+        "filtered/sieve_clip_cut", "fused/clip_score_range", "fused/sieve_range",
+    ]  # fmt: skip
+
+
+STATES = st.sampled_from(("kept", "dropped", "failed"))
+
+
+@given(st.lists(st.tuples(STATES, STATES, st.sampled_from(("both", "before", "after"))), max_size=12))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> None:
+    def frame(side: int, name: str) -> pl.DataFrame:
+        told = [
+            {"sample_id": f"{i:032x}", "shard": "p-000000", "source_row": i, "verdict": row[side], "reason": None}
+            for i, row in enumerate(rows)
+            if row[2] in ("both", name)
+        ]
+        schema = dict.fromkeys(("sample_id", "shard", "source_row", "verdict", "reason"), pl.String)
+        schema["source_row"] = pl.Int64
+        return pl.DataFrame(told, schema=schema)
+
+    found = flips(frame(0, "before"), frame(1, "after"))
+    expected = {i for i, (one, other, where) in enumerate(rows) if where != "both" or one != other}
+    assert set(found["source_row"]) == expected
+
+
+def test_a_cut_survives_its_table(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    for policy in policies_of(ctx):
+        cut = cut_of(ctx, policy.name)
+        assert cut_of_frame(cut_frame(cut)) == cut
+    assert isinstance(ctx.store, ShardStore)
+
+
+def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harms_no_other(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
+    tables, shards = tables_of(ctx), ctx.store.partitions("raw/samples")
+    recipe = tables["fused/sieve_clip"]
+    assert recipe.compute_shards is not None
+    alone = {shard: ctx.store.read(recipe.name, shard) for shard in shards}  # made one by one
+    together = recipe.compute_shards(ctx, shards)
+    assert {shard: frame.equals(alone[shard]) for shard, frame in together.items()} == dict.fromkeys(shards, True)
+    for shard in shards:
+        ctx.store.remove(recipe.name, shard)
+    sieve = ctx.store.table_path("signals/sieve", shards[2])
+    manifest = pl.read_parquet_metadata(sieve)
+    pl.read_parquet(sieve).drop("value").write_parquet(sieve, metadata=manifest)  # says it is fresh, lacks a column
+    outcomes = dict(materialise_shards(ctx, recipe, shards, tables=tables))
+    assert isinstance(outcomes[shards[2]], Exception)
+    assert ctx.store.partitions(recipe.name) == [shard for shard in shards if shard != shards[2]]
+    for shard in ctx.store.partitions(recipe.name):
+        assert ctx.store.read(recipe.name, shard).equals(alone[shard])

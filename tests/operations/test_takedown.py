@@ -1,0 +1,340 @@
+"""Takedown: a canary leaves every byte, the other shards stay as they are, and nothing brings it back."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import tarfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from curation_assets.audit.why import explain
+from curation_assets.cli import app
+from curation_assets.cli.takedown import take_down
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.scrubbing import GONE
+from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
+from curation_assets.outputs.registry import record_export
+from curation_assets.outputs.report.report import thumbnail
+from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
+from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
+from curation_assets.stores.download import DownloadSettings, download_shard, take_down_downloads
+from curation_assets.stores.images import decode_image, tar_index
+from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.saved_rows import SavedRows
+from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
+from tests.conftest import FinishedPool
+from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Every file, and what compressed files hold: values of Parquet files, members of tars, rows of DuckDB views."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        found[str(path)] = path.read_bytes()
+        if path.suffix == ".parquet":
+            rows = duckdb.sql(f"select * from read_parquet('{path}', hive_partitioning = false)").fetchall()
+            found[f"{path}!"] = repr(rows).encode()
+        elif path.suffix == ".tar":
+            with tarfile.open(path) as tar:
+                for member in tar:
+                    found[f"{path}!{member.name}"] = tar.extractfile(member).read()  # type: ignore[union-attr]
+    return found
+
+
+def holders(folder: Path, *needles: bytes) -> list[str]:
+    return [name for name, data in everything(folder).items() if any(needle in data for needle in needles)]
+
+
+def shard_files(ctx: PoolContext, shard: str) -> dict[str, tuple[str, int]]:
+    """Content and time of change of every table of a shard."""
+    found = {}
+    for table in tables_of(ctx).values():
+        if table.grain == "shard":
+            manifest = ctx.store.manifest(table.name, shard)
+            assert manifest is not None, table.name
+            found[table.name] = (manifest.content_sha256, ctx.store.table_path(table.name, shard).stat().st_mtime_ns)
+    return found
+
+
+def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(finished_pool.settings.home, home, symlinks=True)
+    settings = load_settings(home, "embedded")
+    ctx = PoolContext.open(settings, "tiny")
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    is_canary = (pl.col("shard") == "tiny-000001") & pl.col("caption").is_unique()
+    canary = samples.filter(is_canary).sort(pl.col("caption").str.len_chars()).to_dicts()[-1]
+    image = tar_index(ctx.store.root / canary["tar"]).read(canary["member"])
+    small = thumbnail(decode_image(image, ctx.pool.download.limits)).encode()
+    needles = (canary["caption"].encode(), canary["url"].encode(), image, small)
+    assert holders(home / "work", *needles)
+    before = shard_files(ctx, "tiny-000000")
+    others = {
+        name: data for name, data in everything(ctx.store.root / "downloads" / "tiny-000001").items() if "!" in name
+    }
+
+    added = CliRunner().invoke(app, ["takedown", "add", "--url", canary["url"], "--home", str(home)])
+    assert "1 added" in added.output, added.output
+    certificate = take_down(settings, "tiny")
+    assert certificate is not None
+    assert [one["sample_id"] for one in certificate["samples"]] == [canary["sample_id"]]
+
+    assert holders(home, *needles) == []
+    report = (ctx.store.folder_path("downstream/report") / "report.html").read_text()
+    pictures = [base64.b64decode(data) for data in re.findall(r"data:image/jpeg;base64,([^\"')]+)", report)]
+    assert len(pictures) > 20
+    assert certificate["left"] == []
+    assert shard_files(ctx, "tiny-000000") == before
+    kept = {
+        name: data for name, data in everything(ctx.store.root / "downloads" / "tiny-000001").items() if "!" in name
+    }
+    stem = canary["member"].partition(".")[0]
+    same = {name for name in others if name.partition("!")[2] and stem not in name}
+    assert {name: kept[name] for name in same} == {name: others[name] for name in same}
+    assert certificate["fits_kept"]
+    changed = {Path(one["path"]).name for one in certificate["artefacts"]}
+    assert {"000001.tar", "000001.parquet", "urls.parquet", "report.html", "data.parquet"} <= changed
+    assert all(one["sha256_before"] != one["sha256_after"] for one in certificate["artefacts"])
+
+    told = explain(settings, canary["sample_id"])[0]
+    assert told["raw"] == {"status": "dropped", "reason": "takedown"}
+    assert told["caption"] is None
+    assert {one["verdict"] for one in told["policies"]} == {"dropped"}
+    # Again, from the server: the download is gone, the table too.
+    shutil.rmtree(ctx.store.root / "downloads" / "tiny-000001")
+    ctx.store.remove("raw/downloads", "tiny-000001")
+    run_pool(settings, "tiny", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
+    assert len(everything(ctx.store.root / "downloads" / "tiny-000001")) > 100
+    assert holders(home, *needles) == []
+    assert take_down(settings, "tiny") is None
+
+
+@pytest.mark.parametrize("kind", ["url", "uid", "sha256", "domain"])
+def test_delivered_tars_by_every_kind_of_name(tmp_path: Path, kind: str) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    row = ctx.store.scan("raw/samples").filter(pl.col("url").str.ends_with("/9.jpg")).collect().to_dicts()[0]
+    names = {
+        "url": row["url"].replace("http://", "HTTP://") + "#part",
+        "uid": row["sample_id"],
+        "sha256": hashlib.sha256(jpeg(9)).hexdigest(),
+        "domain": "host0.example",
+    }
+    hit = {9} if kind != "domain" else {n for n in range(24) if n % 3 == 0}
+    before = everything(tmp_path / "tars")
+    add_to_denylist(tmp_path, [(kind, names[kind])])  # type: ignore[list-item]
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    assert begun.samples.height == len(hit)
+    bring_up_to_date(settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["left"] == []
+    assert everything(tmp_path / "tars") == before, "the owner's tars are the owner's"
+    assert {Path(source).name for source in certificate["sources_not_ours"]} == {f"{n // 8:06d}.tar" for n in hit}
+    needles = [f"{n}.jpg" for n in hit] + [caption_of(n) for n in hit]
+    gone = holders(ctx.store.root, *(json.dumps(needle)[1:-1].encode() for needle in needles if len(needle) > 6))
+    assert gone == [], gone
+    samples = ctx.store.scan("raw/samples").collect()
+    assert samples.filter(pl.col("reason") == "takedown").height == len(hit)
+    assert samples.height == 24
+
+
+def test_sources_are_rewritten_on_request_and_rows_keep_their_places(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    before = ctx.store.scan("raw/samples").collect()
+    add_to_denylist(tmp_path, [("url", "http://host0.example/9.jpg")])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables, with_sources=True)
+    assert begun is not None
+    bring_up_to_date(settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["sources_not_ours"] == []
+    assert holders(tmp_path / "tars", jpeg(9), caption_of(9).encode(), b"/9.jpg") == []
+    after = ctx.store.scan("raw/samples").collect()
+    place = ["sample_id", "shard", "source_row"]
+    assert after.select(place).equals(before.select(place))
+    same = pl.col("source_row") != 1
+    assert after.filter(same | (pl.col("shard") != "photos-000001")).equals(
+        before.filter(same | (pl.col("shard") != "photos-000001"))
+    )
+
+
+def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    npy = ctx.store.folder_path("filtered/subsets") / "icc.npy"
+    kept = read_subset_npy(npy)
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    shutil.copy(npy, exported / "subset.npy")
+    record_export(tmp_path, "photos", exported, exported / "subset.npy")
+    contents = np.load(exported / "subset.npy")
+    add_to_denylist(tmp_path, [("uid", kept[0])])
+    bring_up_to_date(settings)
+    assert read_subset_npy(npy) == kept[1:]
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(settings)
+    certificate, path = finish_takedown(ctx, tables, begun)
+    assert certificate["exports_flagged"] == [{"folder": str(exported), "samples": 1}]
+    assert json.loads((exported / EXPORT_FLAG).read_text())["sample_ids"] == [kept[0]]
+    assert (np.load(exported / "subset.npy") == contents).all()
+    assert json.loads(path.read_text()) == certificate
+
+
+def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
+    """Saved rows of unfinished tables, the canary, Dagster's databases and logs, label files."""
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    store = ctx.store
+    frozen = freeze_canary(store, tmp_path / "canary.parquet", 22)
+    before, ids = frozen.sha256, frozen.rows["sample_id"].to_list()
+    scores = [
+        dict.fromkeys(CANARY_SCORES_SCHEMA) | {"method": "icc", "build": build, "canary_sha256": before,
+         "canary_sample_id": one, "value": 0.5}
+        for build in ("old", "new") for one in ids
+    ]  # fmt: skip
+    store.write("signals/canary", pl.DataFrame(scores, schema=CANARY_SCORES_SCHEMA), code_version="1")
+    pool = load_pool(settings, "photos")
+    save_pool(settings, replace(pool, options={**pool.options, "canary": "canary.parquet"}))
+    ctx = PoolContext.open(settings, "photos", run_id="run-8")
+    hit, other = (store.scan("raw/samples").filter(pl.col("url").str.ends_with(f"/{n}.jpg")).collect() for n in (9, 17))
+    hit_shard, other_shard = "photos-000001", "photos-000002"
+    for shard, rows in ((hit_shard, hit), (other_shard, other)):
+        SavedRows(store.unfinished_path("teachers/vba", shard) / "abc").add(rows.select("sample_id", "caption"))
+    quote = 'it says "small" – ' + caption_of(9)
+    events = tmp_path / "dagster" / "history" / "runs" / "r.db"
+    events.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(events)) as connection:
+        connection.execute("create table event_logs (id integer primary key, event text)")
+        for text in (caption_of(9), caption_of(17), quote):
+            event = json.dumps({"message": json.dumps(text)})
+            connection.execute("insert into event_logs (event) values (?)", (event,))
+        connection.execute("insert into event_logs (event) values (?)", ("http://host0.example/9.jpg",))
+        connection.execute("delete from event_logs where id = 4")  # its bytes stay in a free page
+        connection.commit()
+    (tmp_path / "dagster" / "run.out").write_text(f"fine\ncannot parse {caption_of(9)}\nfine\n")
+    longer = caption_of(9) + ", and another"  # another sample's
+    labels = f"caption\trating\n{caption_of(9)}\t1\n{longer}\t2\n"
+    (tmp_path / "labels.tsv").write_text(labels)
+    (tmp_path / "labels.csv").write_text(f'caption,rating\n"{caption_of(9)}",1\n"one, two",2\n')
+    records = [{"text": {"caption": [caption_of(9)]}}, {"text": caption_of(17)}]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    needles = (caption_of(9).encode(), jpeg(9), b"host0.example/9.jpg")
+    held = [name for name in holders(tmp_path, *needles) if not {"tars", "work"} & set(Path(name).parts)]
+    assert len(held) >= 5, held
+
+    add_to_denylist(tmp_path, [("uid", hit["sample_id"][0])])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["left"] == []
+    assert (tmp_path / "labels.tsv").read_text() == f"caption\trating\n{longer}\t2\n"
+    assert (tmp_path / "labels.csv").read_text() == 'caption,rating\n"one, two",2\n'
+    assert (tmp_path / "labels.jsonl").read_text() == json.dumps(records[1]) + "\n"
+    (tmp_path / "labels.tsv").unlink()
+    assert [name for name in holders(tmp_path, *needles) if "/tars/" not in name] == []
+    assert SavedRows(store.unfinished_path("teachers/vba", hit_shard) / "abc").read() is None
+    saved = SavedRows(store.unfinished_path("teachers/vba", other_shard) / "abc").read()
+    assert saved is not None, "another shard's work is not lost"
+    with closing(sqlite3.connect(events)) as connection:
+        told = [json.loads(json.loads(row[0])["message"]) for row in connection.execute("select event from event_logs")]
+    assert told == [GONE, caption_of(17), 'it says "small" – ' + GONE]
+    assert (tmp_path / "dagster" / "run.out").read_text() == f"fine\ncannot parse {GONE}\nfine\n"
+    left = Canary.read(tmp_path / "canary.parquet")
+    assert left.rows["sample_id"].to_list() == [one for one in ids if one != hit["sample_id"][0]]
+    kept = store.read("signals/canary")
+    assert kept["canary_sha256"].unique().to_list() == [left.sha256]
+    assert kept.group_by("build").len()["len"].to_list() == [len(ids) - 1] * 2
+
+
+def test_a_late_tar_does_not_bring_it_in(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(77)).hexdigest()), ("domain", "bad.example")])
+    rows = [("1", "http://a.example/1.jpg", "a caption of it", jpeg(77)), ("2", "http://x.bad.example/", "b", jpeg(2))]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    ctx = bring_up_to_date(settings)
+    late = ctx.store.read("raw/samples", "photos-000003")
+    assert late["reason"].to_list() == ["takedown", "takedown"]
+    assert late["caption"].null_count() == 2
+
+
+def test_downloads_obey_the_list_and_a_purged_one_is_not_fetched_again(tmp_path: Path) -> None:
+    samples = planted(6, 1)
+    write_world_urls(tmp_path / "urls.parquet", samples, 1)
+    urls = pl.read_parquet(tmp_path / "urls.parquet").rename({"uid": "sample_id"}).with_row_index("source_row")
+    image = hashlib.sha256(encode(samples[2])).hexdigest()
+    add_to_denylist(tmp_path, [("url", world_url(0)), ("sha256", image)])
+    out, key = tmp_path / "out", "toy-000000"
+    with WorldServer(samples, 1, has_trouble=False) as server:
+        served = DownloadSettings(retries=0, connect_to=server.connect_to)
+        told = download_shard(urls, out, key, settings=served, denylist=Denylist.load(tmp_path))
+        assert told["reason"].to_list() == ["takedown", None, "takedown", None, None, None]
+        assert told["status"].to_list() == ["dropped", "kept", "dropped", "kept", "kept", "kept"]
+        assert server.requests.total() == 5, "what is listed by its URL is not even asked for"
+        assert holders(out, encode(samples[2]), samples[2].caption.encode()) == []
+        before = everything(out)
+        gone, after = told["sample_id"][4], urls.filter(pl.col("source_row") != 4)
+        take_down_downloads(out, key, [gone], before=urls, after=after, settings=served)
+        assert holders(out, encode(samples[4]), world_url(4).encode()) == []
+        again = download_shard(after, out, key, settings=served, denylist=Denylist.load(tmp_path))
+        assert server.requests.total() == 5, "the others are not fetched again"
+    assert again.equals(told.filter(pl.col("source_row") != 4))
+    members = {name: data for name, data in everything(out).items() if ".tar!" in name}
+    stem = told["member"][4].partition(".")[0]
+    assert members == {name: data for name, data in before.items() if ".tar!" in name and stem not in name}
+
+
+def test_the_list_tells_nothing_and_knows_its_own(tmp_path: Path) -> None:
+    url = "https://Some.Example/a.jpg?x=1#top"
+    assert add_to_denylist(tmp_path, [("url", url), ("domain", "bad.example"), ("url", url)]) == 2
+    assert add_to_denylist(tmp_path, [("url", "https://some.example/a.jpg?x=1")]) == 0
+    text = (tmp_path / "takedown" / "denylist.json").read_text()
+    assert "example" not in text
+    listed = Denylist.load(tmp_path)
+    plain = hashlib.sha256(b"https://some.example/a.jpg?x=1").hexdigest()
+    assert plain not in text, "salted"
+    assert listed.has("url", "HTTPS://some.example/a.jpg?x=1")
+    assert not listed.has("url", "https://some.example/a.jpg")
+    assert listed.has_domain_of("http://a.b.bad.example:80/x")
+    assert not listed.has_domain_of("http://notbad.example/x")
+    assert not Denylist.load(tmp_path / "nowhere")
+    for kind, bad in (("uid", "abc"), ("sha256", "a" * 63), ("url", "no url"), ("domain", "a/b")):
+        with pytest.raises(ValueError, match="expected"):
+            normalised(kind, bad)  # type: ignore[arg-type]
+
+
+IDS = st.integers(0, 40).map(lambda number: f"{number:032x}")
+
+
+@given(st.lists(IDS, max_size=20), st.sets(IDS, max_size=8))
+def test_denied_rows_are_exactly_those_listed(
+    tmp_path_factory: pytest.TempPathFactory, ids: list[str], bad: set[str]
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    add_to_denylist(home, [("uid", one) for one in sorted(bad)])
+    frame = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
+    assert Denylist.load(home).denied(frame).to_list() == [one in bad for one in ids]

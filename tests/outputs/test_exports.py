@@ -1,0 +1,342 @@
+"""curate export: real files in four formats, read back with the libraries that trainers use."""
+
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import mlcroissant as mlc
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import webdataset as wds
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from curation_assets.audit.ledger import ledger_path, replay
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
+from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
+from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
+from curation_assets.outputs.exports.lists import AllowList, export_keys, export_npy, member_key
+from curation_assets.outputs.exports.manifest import list_exports
+from curation_assets.outputs.exports.subset import find_subset, split_subset
+from curation_assets.outputs.exports.webdataset import export_webdataset
+from curation_assets.outputs.registry import recorded_exports
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+
+
+def kept_ids(ctx: PoolContext, policy: str) -> list[str]:
+    verdicts = ctx.store.scan(f"filtered/{policy}").collect().filter(pl.col("verdict") == "kept")
+    return sorted(verdicts["sample_id"])
+
+
+def manifest_of(folder: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / "manifest.json").read_text())
+    for one in content["files"]:  # type: ignore[attr-defined]
+        data = (folder / one["path"]).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (one["sha256"], one["bytes"])
+    listed = {one["path"] for one in content["files"]} | {"manifest.json"}  # type: ignore[attr-defined]
+    assert listed == {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return content
+
+
+def read_missing(folder: Path) -> pl.DataFrame:
+    return pl.read_csv(folder / "missing.tsv", separator="\t", schema_overrides={"sample_id": pl.String})
+
+
+def weighted(ctx: PoolContext, path: Path) -> dict[str, int]:
+    """A `.npy` in which the first sample counts three times, the second twice, a third is unknown to the pool."""
+    first, second, *_ = kept_ids(ctx, "icc")
+    write_subset_npy(path, [first] * 3 + [second] * 2 + ["0" * 31 + "1"])
+    return {first: 3, second: 2}
+
+
+def test_npy_is_the_subset_and_what_the_ledger_replays(ctx: PoolContext, tmp_path: Path) -> None:
+    path = export_npy(find_subset(ctx, "sieve_clip"), tmp_path / "out")
+    assert path.read_bytes() == (ctx.store.folder_path("filtered/subsets") / "sieve_clip.npy").read_bytes()
+    assert np.array_equal(np.load(path), replay(ledger_path(ctx.store, "sieve_clip"), ctx.store))
+    content = manifest_of(tmp_path / "out")
+    assert content["counts"]["asked"] == content["counts"]["written"] == len(kept_ids(ctx, "sieve_clip"))
+    assert content["subset"]["chosen_by"]["policy"]["name"] == "sieve_clip"
+    models = {one["address"] for one in content["subset"]["models"]}
+    assert models == {"embedded:clip_score", "embedded:sieve"}
+
+
+def test_webdataset_has_stable_keys_multiplicities_and_the_scored_bytes(ctx: PoolContext, tmp_path: Path) -> None:
+    counts = weighted(ctx, tmp_path / "weighted.npy")
+    subset = find_subset(ctx, str(tmp_path / "weighted.npy"))
+    out = export_webdataset(subset, tmp_path / "out", max_samples=2)
+    content = manifest_of(out)
+    assert content["counts"] == {"asked": 3, "written": 2, "missing": 1, "entries": 5}
+    missing = read_missing(out).to_dicts()
+    assert missing == [{"sample_id": "0" * 31 + "1", "multiplicity": 1, "reason": "not_in_pool"}]
+    tars = sorted(out.glob("*.tar"))
+    assert json.loads((out / "sizes.json").read_text()) == {
+        path.name: n for path, n in zip(tars, (2, 2, 1), strict=True)
+    }
+    samples = list(wds.WebDataset([str(tar) for tar in tars], shardshuffle=False))
+    assert [one["__key__"] for one in samples] == [
+        f"{row['sample_id']}-{i}" for row in subset.rows.to_dicts() for i in range(row["multiplicity"])
+    ]
+    stored = {row["sample_id"]: row for row in subset.rows.to_dicts()}
+    for one in samples:
+        told = json.loads(one["json"])
+        assert "." not in one["__key__"]
+        assert one["txt"].decode() == told["caption"] == stored[told["uid"]]["caption"]
+        assert hashlib.sha256(one["jpg"]).hexdigest() == told["sha256"] == stored[told["uid"]]["image_sha256"]
+    assert read_subset_npy(out / "sample_ids.npy") == sorted(i for i, n in counts.items() for _ in range(n))
+    again = export_webdataset(subset, tmp_path / "again", max_samples=2)
+    for tar in tars:
+        assert tar.read_bytes() == (again / tar.name).read_bytes()
+
+
+def test_an_exported_webdataset_is_a_pool_of_the_same_samples(ctx: PoolContext, tmp_path: Path) -> None:
+    subset = find_subset(ctx, "icc")
+    out = export_webdataset(subset, tmp_path / "out", max_bytes=5000)
+    assert len(list(out.glob("*.tar"))) > 1
+    settings = ctx.settings
+    add_pool(settings, "back", out, options={"distil": False, "downstream": False})
+    back = PoolContext.open(settings, "back")
+    tables = tables_of(back)
+    for shard in back.shards():
+        for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+            materialise_table(back, tables[table], shard, tables=tables)
+    columns = ["sample_id", "url", "caption", "image_sha256", "status"]
+    told = back.store.scan("raw/samples").select(columns).sort("sample_id").collect()
+    expected = subset.rows.with_columns(pl.lit("kept").alias("status")).select(columns).sort("sample_id")
+    assert told.equals(expected)
+
+
+def test_allow_list_gives_training_the_same_samples_without_resharding(ctx: PoolContext, tmp_path: Path) -> None:
+    counts = weighted(ctx, tmp_path / "weighted.npy")
+    listed = export_keys(find_subset(ctx, str(tmp_path / "weighted.npy")), tmp_path / "out")
+    manifest_of(tmp_path / "out")
+    moved = tmp_path / "moved" / "tars"  # the tars went elsewhere: the end of the path still tells them apart
+    shutil.copytree(ctx.settings.home / "tars", moved)
+    urls = [str(path) for path in sorted(moved.glob("*.tar"))]
+    seen = list(wds.WebDataset(urls, shardshuffle=False).compose(AllowList.read(listed).samples))
+    by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
+    ids = [by_url[json.loads(one["json"])["url"]] for one in seen]
+    assert {i: ids.count(i) for i in ids} == counts
+
+
+def test_the_flow_lists_keys_with_their_folder_up_to_the_first_dot(tmp_path: Path) -> None:
+    for shard in range(2):
+        numbers = range(8 * shard, 8 * shard + 8)
+        rows = [(f"a.b/{n:06d}", f"http://a.example/{n}", caption_of(n), jpeg(n)) for n in numbers]
+        write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "dotted", tmp_path / "tars", options=OPTIONS)
+    ctx = bring_up_to_date(settings, "dotted")
+    subsets = ctx.store.folder_path("filtered/subsets")
+    allowed = AllowList.read(subsets / "icc.keys.tsv")
+    tars = [str(tar) for tar in sorted((tmp_path / "tars").glob("*.tar"))]
+    seen = wds.WebDataset(tars, shardshuffle=False).compose(allowed.samples)
+    by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
+    kept = read_subset_npy(subsets / "icc.npy")
+    assert sorted(by_url[json.loads(one["json"])["url"]] for one in seen) == kept
+    assert len(kept) == 4
+    assert all(key.startswith("a.b/0000") for keys in allowed.multiplicity.values() for key in keys)
+
+
+def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home"))
+    home = ctx.settings.home
+    whole = export_webdataset(find_subset(ctx, "icc"), tmp_path / "whole")
+    first, second, *others = kept_ids(ctx, "icc")
+    url = find_subset(ctx, "icc").rows.filter(sample_id=second)["url"][0]
+    add_to_denylist(home, [("uid", first), ("url", url)])  # not applied yet
+    for name, export in (("tar", export_webdataset), ("hf", export_huggingface), ("npy", export_npy)):
+        export(find_subset(ctx, "icc"), tmp_path / name)  # type: ignore[operator]
+        assert read_subset_npy(tmp_path / name / "sample_ids.npy") == others
+        missing = read_missing(tmp_path / name)
+        assert dict(missing.select("sample_id", "reason").iter_rows()) == dict.fromkeys(
+            (first, second), "dropped:takedown"
+        )
+    ids = tmp_path / "ids.npy"
+    write_subset_npy(ids, [first, *others])
+    assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
+    assert [Path(one["folder"]).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(ctx.settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["exports_flagged"] == [{"folder": str(whole), "samples": 2}]
+    assert sorted(json.loads((whole / EXPORT_FLAG).read_text())["sample_ids"]) == [first, second]
+
+
+def test_allow_lists_refuse_what_they_cannot_tell_apart(tmp_path: Path) -> None:
+    assert member_key("a.b/c.d.jpg") == "a.b/c"
+    (tmp_path / "keys.tsv").write_text("x/a/0.tar\t1\nx/b/0.tar\t2\n")
+    allowed = AllowList.read(tmp_path / "keys.tsv")
+    assert (allowed.count("y/a/0.tar", "1"), allowed.count("y/b/0.tar", "1"), allowed.count("z.tar", "1")) == (1, 0, 0)
+    with pytest.raises(ValueError, match="give more of its path"):
+        allowed.count("0.tar", "1")
+    (tmp_path / "keys.tsv").write_text("no tab\n")
+    with pytest.raises(ValueError, match="line 1"):
+        AllowList.read(tmp_path / "keys.tsv")
+
+
+def test_hugging_face_folder_reads_back_through_its_croissant(ctx: PoolContext, tmp_path: Path) -> None:
+    subset = find_subset(ctx, "sieve_clip")
+    out = export_huggingface(subset, tmp_path / "out", license_name="cc-by-4.0", max_shard_bytes=6000)
+    manifest_of(out)
+    files = sorted((out / "data").glob("*.parquet"))
+    assert [path.name for path in files] == [f"train-{i:05d}-of-{len(files):05d}.parquet" for i in range(len(files))]
+    assert len(files) > 1
+    features = json.loads(pq.read_schema(files[0]).metadata[b"huggingface"])["info"]["features"]
+    assert features["image"] == {"_type": "Image"}
+    assert features["signals_sieve"] == {"dtype": "float64", "_type": "Value"}
+    rows = pl.concat([pl.read_parquet(path) for path in files])
+    assert rows["sample_id"].to_list() == subset.rows["sample_id"].to_list()
+    for row in rows.to_dicts():
+        assert hashlib.sha256(row["image"]["bytes"]).hexdigest() == row["image_sha256"]
+        assert Image.open(io.BytesIO(row["image"]["bytes"])).size == (row["width"], row["height"])
+    records = list(mlc.Dataset(out / "croissant.json").records("samples"))
+    assert [one["samples/sample_id"].decode() for one in records] == rows["sample_id"].to_list()
+    assert records[0]["samples/image"].size == (rows["width"][0], rows["height"][0])
+    assert records[0]["samples/signals_sieve"] == pytest.approx(rows["signals_sieve"][0])
+
+
+def test_card_says_what_the_ledger_says(ctx: PoolContext, tmp_path: Path) -> None:
+    out = export_huggingface(find_subset(ctx, "icc_after_clip"), tmp_path / "out", license_name="cc-by-4.0")
+    card = (out / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert (front["license"], front["size_categories"]) == ("cc-by-4.0", ["n<1K"])
+    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*.parquet"}]
+    verdicts = ctx.store.scan("filtered/icc_after_clip").collect()
+    for (verdict, reason), rows in verdicts.group_by("verdict", "reason"):
+        assert f"| {verdict} | {reason or '–'} | {rows.height} |" in card
+    assert "prefilter:signals.clip_score" in card
+    assert "`embedded:icc` | shipped | `abab" in card
+    content = json.loads((out / "croissant.json").read_text())
+    for name in ("dataCollection", "dataManipulationProtocol", "personalSensitiveInformation"):
+        assert content[f"rai:{name}"] in card, name
+    assert [size_category(n) for n in (999, 1000, 12_800_000)] == ["n<1K", "1K<n<10K", "10M<n<100M"]
+
+
+def test_croissant_has_provenance_and_is_refused_when_wrong(ctx: PoolContext, tmp_path: Path) -> None:
+    out = export_webdataset(find_subset(ctx, "icc"), tmp_path / "out")
+    content = json.loads((out / "croissant.json").read_text())
+    assert content["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
+    manifest = ctx.store.manifest("raw/samples", "photos-000000")
+    assert manifest is not None
+    assert f"urn:sha256:{manifest.content_sha256}" in {one["@id"] for one in content["prov:wasDerivedFrom"]}
+    activity = content["prov:wasGeneratedBy"]
+    policy = find_subset(ctx, "icc").ledger
+    assert policy is not None
+    assert activity["@id"] == f"urn:sha256:{policy.policy.version}"
+    assert any("embedded:icc" in one["prov:label"] for one in activity["prov:used"])
+    records = list(mlc.Dataset(out / "croissant.json").records("samples"))
+    assert sorted(one["samples/uid"].decode() for one in records) == kept_ids(ctx, "icc")
+    content["recordSet"][0]["field"][0]["source"]["fileSet"]["@id"] = "nowhere"
+    with pytest.raises(InvalidCroissantError, match="nowhere"):
+        check_croissant(content)
+
+
+def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home", shards=2))
+    subset = find_subset(ctx, "icc")
+    shards = subset.rows["shard"].unique().sort().to_list()
+    assert len(shards) == 2
+    gone = Path(subset.rows.filter(pl.col("shard") == shards[0])["tar"][0])
+    changed = Path(subset.rows.filter(pl.col("shard") == shards[1])["tar"][0])
+    gone.unlink()
+    with tarfile.open(changed) as tar:
+        offset = tar.getmember(subset.rows.filter(pl.col("shard") == shards[1])["member"][0]).offset_data
+    with changed.open("r+b") as file:
+        file.seek(offset + 200)
+        file.write(b"\0" * 8)
+    out = tmp_path / "out"
+    export_webdataset(subset, out)
+    missing = read_missing(out)
+    expected = {row["sample_id"]: "image_gone" for row in subset.rows.filter(pl.col("shard") == shards[0]).to_dicts()}
+    expected[subset.rows.filter(pl.col("shard") == shards[1])["sample_id"][0]] = "image_changed"
+    assert dict(missing.select("sample_id", "reason").iter_rows()) == expected
+    counts = manifest_of(out)["counts"]
+    assert counts["written"] == subset.rows.height - len(expected) == counts["asked"] - counts["missing"]
+    hf = export_huggingface(subset, tmp_path / "hf", max_shard_bytes=1)  # a file per image; those without one go
+    assert len(list((hf / "data").glob("*.parquet"))) == counts["written"]
+    assert manifest_of(hf)["counts"] == counts
+    changed.unlink()
+    with pytest.raises(ValueError, match="none of the"):
+        export_webdataset(subset, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_split_takes_exactly_so_many_and_keeps_images_whole(ctx: PoolContext) -> None:
+    """Rao et al.: of the best 2.015 M, 2 M to train on and 15 K to validate with."""
+    found = find_subset(ctx, "icc")
+    train, validation = split_subset(found, 2)
+    assert (validation.rows.height, train.rows.height) == (2, found.rows.height - 2)
+    assert sorted(train.sample_ids + validation.sample_ids) == found.sample_ids
+    backwards = split_subset(replace(found, rows=found.rows.reverse()), 2)[1]
+    assert backwards.sample_ids == validation.sample_ids  # the order of rows decides nothing
+    draws = {tuple(split_subset(found, 2, seed)[1].sample_ids) for seed in range(20)}
+    assert len(draws) > 5
+    captions_of_three = found.rows.with_columns(pl.lit("ab" * 32).alias("image_sha256"))[:3]
+    whole = replace(found, rows=pl.concat([captions_of_three, found.rows[3:]]))
+    for seed in range(20):
+        for part in split_subset(whole, 1, seed):
+            assert (part.rows["image_sha256"] == "ab" * 32).sum() in (0, 3)
+    with pytest.raises(ValueError, match="at least 1 and below the 6 samples of 'icc', got 6"):
+        split_subset(found, found.rows.height)
+    with pytest.raises(ValueError, match="nearest to 2 samples that whole images of 'icc' give are 0"):
+        split_subset(replace(found, rows=captions_of_three), 2)
+
+
+def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_path: Path) -> None:
+    for kind in ("npy", "hf"):
+        arguments = ["export", kind, "icc", "--out", str(tmp_path / kind), "--validation", "2"]
+        arguments += ["--home", str(ctx.settings.home), "--pool", "photos"]
+        run = CliRunner().invoke(app, arguments)
+        assert run.exit_code == 0, run.output
+        parts = {name: read_subset_npy(tmp_path / kind / name / "sample_ids.npy") for name in ("train", "validation")}
+        assert sorted(parts["train"] + parts["validation"]) == kept_ids(ctx, "icc")
+        assert len(parts["validation"]) == 2
+        content = manifest_of(tmp_path / kind / "validation")
+        assert content["subset"]["part"] == "validation"  # type: ignore[index]
+        assert CliRunner().invoke(app, arguments).exit_code == 1  # never overwritten
+    card = (tmp_path / "hf" / "validation" / "README.md").read_text()
+    config = yaml.safe_load(card.split("---")[1])["configs"][0]["data_files"]
+    assert config == [{"split": "validation", "path": "data/validation-*.parquet"}]
+    assert "This is the part to validate with" in card
+    rows = pq.read_table(tmp_path / "hf" / "validation" / "data").column("sample_id").to_pylist()
+    assert sorted(rows) == parts["validation"]
+
+
+def test_command(ctx: PoolContext, tmp_path: Path) -> None:
+    home = ["--home", str(ctx.settings.home), "--pool", "photos"]
+    for kind in ("npy", "keys", "webdataset", "hf"):
+        run = CliRunner().invoke(app, ["export", kind, "icc", "--out", str(tmp_path / kind), *home])
+        assert run.exit_code == 0, run.output
+        manifest_of(tmp_path / kind)
+    noted = {(one["format"], one["path"]) for one in list_exports(ctx.store)}
+    assert {(kind, str(tmp_path / kind)) for kind in ("npy", "keys", "webdataset", "hf")} <= noted
+    for bad, said in (
+        (["npy", "icc", "--out", str(tmp_path / "npy")], "not empty"),
+        (["npy", "nothing", "--out", str(tmp_path / "new")], "no ledger of policy"),
+        (["webdataset", "icc", "--out", str(tmp_path / "new"), "--max-samples", "0"], "at least 1"),
+    ):
+        run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
+        assert run.exit_code == 1
+        assert said in run.output

@@ -1,0 +1,130 @@
+"""Distillation by both orders of the paper, with every kind of student, through the flow's own tables."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import expit
+
+from curation_assets.annotation.drawing import draw_for_rating
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import read_weights
+from curation_assets.flow.freshness import is_up_to_date, materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import Table
+from curation_assets.numeric.fusion import fit_logistic_fusion
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.shard_store import ShardStore
+from tests.training.test_students import ABSTRACT, CONCRETE
+
+SHARD = "mine-000000"
+CAPTIONS = [*CONCRETE, *ABSTRACT]
+
+
+def with_teacher_scores(home: Path, **options: Any) -> tuple[PoolContext, dict[str, Table]]:
+    """A pool of captions whose teachers are planted (VBA knows concreteness, SBA also likes short captions)."""
+    home.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame({"caption": CAPTIONS}).write_csv(home / "captions.csv")
+    rng = np.random.default_rng(0)
+    is_concrete = np.array([text in CONCRETE for text in CAPTIONS])
+    rating = np.where(is_concrete, rng.integers(2, 4, len(CAPTIONS)), rng.integers(0, 2, len(CAPTIONS)))
+    pl.DataFrame({"caption": CAPTIONS[::2], "rating": rating[::2].astype(float)}).write_csv(
+        home / "labels.tsv", separator="\t"
+    )
+    settings = load_settings(home, "embedded")
+    declared = {"distil": True, "labels": str(home / "labels.tsv"), **options}
+    add_pool(settings, "mine", home / "captions.csv", options=declared)
+    ctx = PoolContext.open(settings, "mine")
+    tables = tables_of(ctx)
+    lengths = np.array([len(text.split()) for text in CAPTIONS])
+    scores = {
+        "vba": expit(2.0 * is_concrete - 1 + rng.normal(size=len(CAPTIONS)) * 0.5),
+        "sba": expit(0.5 * is_concrete - 0.3 * (lengths - 4) + rng.normal(size=len(CAPTIONS)) * 0.5),
+    }
+    frame = pl.DataFrame(
+        {"sample_id": [f"{i:032x}" for i in range(len(CAPTIONS))], "caption": CAPTIONS, "caption_length": lengths}
+    ).with_columns(pl.Series(name, values) for name, values in scores.items())
+    plant(ctx.store, "standardised/teacher_scores", frame, SHARD)
+    return ctx, tables
+
+
+def plant(store: ShardStore, name: str, frame: pl.DataFrame, shard: str | None) -> None:
+    store.materialise(
+        name, lambda: frame, partition=shard, run_id="", code_version="1", inputs=[], models=[], config={}
+    )
+
+
+def make(ctx: PoolContext, tables: dict[str, Table], *names: str) -> None:
+    for name in names:
+        table = tables[f"distilled/{name}"]
+        materialise_table(ctx, table, SHARD if table.grain == "shard" else None, tables=tables)
+
+
+IN_TWO_STEPS = ("student_vba", "student_sba", "student_scores", "labelled_student_scores", "fusion_weights", "targets")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fit"),
+    [
+        ("minilm_ridge", {}),
+        ("minilm_mlp", {"epochs": 60, "patience": 10}),
+        ("minilm_finetuned", {"epochs": 1, "learning_rate": 2e-4, "batch_size": 16}),
+        ("roberta", {"epochs": 2, "batch_size": 16}),
+    ],
+)
+def test_in_two_steps_with_every_kind_of_student(tmp_path: Path, kind: str, fit: dict[str, Any]) -> None:
+    ctx, tables = with_teacher_scores(tmp_path, fuse_on="student", student_kind=kind, student_fit=fit)
+    make(ctx, tables, *IN_TWO_STEPS, "icc_student")
+    scores = ctx.store.read("distilled/student_scores", SHARD)
+    assert scores.columns == ["sample_id", "caption", "vba", "sba"]
+    teachers = ctx.store.read("standardised/teacher_scores", SHARD)
+    assert not np.allclose(scores["vba"], teachers["vba"])
+    labelled = ctx.store.read("distilled/labelled_student_scores")
+    assert labelled["caption"].to_list() == CAPTIONS[::2]
+    fitted = fit_logistic_fusion(labelled.select("vba", "sba").to_numpy(), labelled["rating"].to_numpy())
+    weights = read_weights(ctx)
+    np.testing.assert_allclose(weights.weights, fitted.weights, rtol=1e-6)
+    targets = ctx.store.read("distilled/targets", SHARD)["value"]
+    expected = expit(scores.select("vba", "sba").to_numpy() @ np.array(weights.weights) + weights.intercept)
+    np.testing.assert_allclose(targets, expected, atol=1e-9)
+    icc = ctx.engines(["student"])["student"].score_captions(["a red kite on a table", "the future of justice"])
+    assert np.isfinite(icc).all()
+    if kind != "roberta":  # two epochs from nothing on 64 captions promise no order
+        assert icc[0] > icc[1]
+    drawn = draw_for_rating(ctx, count=10, cells=3)
+    assert set(drawn["vba"]) <= set(scores["vba"]), "captions to rate are drawn on the students' scores (appendix A.2)"
+
+
+def test_in_one_step_nothing_of_the_two_step_order_exists(tmp_path: Path) -> None:
+    _, tables = with_teacher_scores(tmp_path)
+    assert not {f"distilled/{name}" for name in IN_TWO_STEPS[:4]} & set(tables)
+    assert tables["distilled/fusion_weights"].inputs == ("standardised/labelled_scores",)
+    assert tables["distilled/targets"].inputs[0] == "standardised/teacher_scores"
+
+
+def test_new_labels_make_new_weights(tmp_path: Path) -> None:
+    ctx, tables = with_teacher_scores(tmp_path, fuse_on="student")
+    make(ctx, tables, *IN_TWO_STEPS)
+    table = tables["distilled/labelled_student_scores"]
+    assert is_up_to_date(ctx, table, tables=tables)
+    labels = tmp_path / "labels.tsv"
+    labels.write_text(labels.read_text().replace("\t0.0\n", "\t3.0\n"))
+    assert not is_up_to_date(ctx, table, tables=tables)
+    assert not is_up_to_date(ctx, tables["teachers/labelled_captions"], tables=tables)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fuse_on": "both"}, "fuse_on must be one of teacher, student, got 'both'"),
+        ({"student_fit": {"lr": 1}}, r"no settings \['lr'\]; it has backbone, epochs"),
+        ({"student_kind": "mlp"}, "student kind must be one of minilm_ridge"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):  # noqa: PT012
+        ctx, tables = with_teacher_scores(tmp_path, **{"fuse_on": "student", **options})
+        make(ctx, tables, "student_vba")

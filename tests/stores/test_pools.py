@@ -1,0 +1,245 @@
+"""Pool declarations: detection, mistakes and their messages, identity of table rows, changed sources."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.pools.declaration import (
+    WORLD_TRUTH,
+    Pool,
+    add_pool,
+    add_world_pool,
+    list_pools,
+    load_pool,
+    save_pool,
+)
+from curation_assets.stores.pools.shards import (
+    build_samples,
+    discover_shards,
+    download,
+    register_shard,
+    source_fingerprint,
+)
+from tests.support.paths import SHARED_DATA
+
+CAPTIONS = SHARED_DATA / "captions"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(tmp_path / "home", "embedded")
+
+
+def write(path: Path, **columns: list) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pl.DataFrame(columns, strict=False)
+    if path.suffix == ".parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
+@pytest.mark.parametrize(("url", "caption"), [("url", "caption"), ("URL", "TEXT"), ("image_url", "Alt_Text")])
+def test_columns_are_found_under_their_usual_names(
+    tmp_path: Path, settings: Settings, suffix: str, url: str, caption: str
+) -> None:
+    source = write(tmp_path / f"list.{suffix}", **{url: ["http://x.example/1"], caption: ["007"], "other": [3]})
+    pool = add_pool(settings, "listed", source)
+    assert (pool.kind, pool.columns["url"], pool.columns["caption"], pool.has_images) == (
+        "url_table",
+        url,
+        caption,
+        True,
+    )
+    rows = register_shard(pool, "listed-000000", settings)
+    assert rows["caption"].to_list() == ["007"]  # digits stay text
+    assert rows["sample_id"].to_list() == [sample_id_of("http://x.example/1", "007")]
+    assert load_pool(settings, "listed") == pool
+
+
+def test_captions_alone_make_a_pool_without_images(tmp_path: Path, settings: Settings) -> None:
+    source = tmp_path / "t.tsv"
+    source.write_text('caption\tn\nsay "hi"\t1\n"open quote\t2\n  \t3\n')  # TSV knows no quoting
+    pool = add_pool(settings, "texts", source)
+    assert not pool.has_images
+    assert pool.download_config() == {}
+    registered = register_shard(pool, "texts-000000", settings)
+    downloads = download(pool, "texts-000000", registered, settings)
+    samples = build_samples(pool, "texts-000000", registered, downloads, settings)
+    assert samples["caption"].to_list() == ['say "hi"', '"open quote', "  "]
+    assert samples["status"].to_list() == ["kept", "kept", "dropped"]
+    assert samples["reason"].to_list() == [None, None, "empty_caption"]
+    assert samples["has_image"].to_list() == [False] * 3
+    assert samples["tar"].null_count() == samples["member"].null_count() == 3
+
+
+def test_mistakes_are_answered_with_what_to_do(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(ValueError, match="no such file"):
+        add_pool(settings, "x", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"expected .parquet, .csv, .tsv files, got none"):
+        add_pool(settings, "x", tmp_path / "empty")
+    odd = write(tmp_path / "odd.parquet", words=["a"], n=[1])
+    with pytest.raises(ValueError, match=r"no caption column; .*\['words', 'n'\].*columns=\{'caption': NAME\}"):
+        add_pool(settings, "x", odd)
+    with pytest.raises(ValueError, match="has no column 'wrods'"):
+        add_pool(settings, "x", odd, columns={"caption": "wrods"})
+    with pytest.raises(ValueError, match="must hold strings, got Int64"):
+        add_pool(settings, "x", odd, columns={"caption": "n"})
+    with pytest.raises(ValueError, match="columns may name"):
+        add_pool(settings, "x", odd, columns={"text": "words"})
+    assert list_pools(settings) == []  # nothing was declared on the way
+    add_pool(settings, "x", odd, columns={"caption": "words"})
+    add_pool(settings, "x", odd, columns={"caption": "words"})  # the same again is fine
+    with pytest.raises(ValueError, match="declared already, differently"):
+        add_pool(settings, "x", odd, columns={"caption": "words"}, shard_size=7)
+    with pytest.raises(ValueError, match=r"no pool 'y' .* declared: x"):
+        load_pool(settings, "y")
+    with pytest.raises(ValueError, match="no shard"):
+        register_shard(load_pool(settings, "x"), "x-000009", settings)
+    write(tmp_path / "mixed" / "a.csv", caption=["a"])
+    write(tmp_path / "mixed" / "b.parquet", caption=["a"])
+    with pytest.raises(ValueError, match="files of one format"):
+        add_pool(settings, "z", tmp_path / "mixed")
+    (tmp_path / "ragged.csv").write_text("url,caption\nu,c\nu,c,d,e\n")
+    with pytest.raises(ValueError, match=r"cannot be read as csv: .*; repair it"):
+        add_pool(settings, "ragged", tmp_path / "ragged.csv")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"name": "Bad Name"}, "pool name must match"),
+        ({"kind": "tars"}, "kind must be one of"),
+        ({"shard_size": 0}, "shard_size must be in"),
+        ({"allow_hosts": "127.0.0.1"}, "must be a list"),
+        ({"allow_hosts": ["http://127.0.0.1"]}, "entries read host or host:port"),
+        ({"roles": {"oracle": "embedded:x"}}, "unknown roles"),
+    ],
+)
+def test_declarations_are_checked(declared: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pool(**{"name": "p", "kind": "url_table", "source": "s", **declared})
+
+
+def test_yaml_round_trip_and_its_typing_errors(settings: Settings) -> None:
+    pool = Pool(
+        "p", "url_table", "/data/x.parquet", shard_size=9, columns={"caption": "c", "url": None, "uid": None},
+        allow_hosts=("127.0.0.1:80", "[::1]"),
+        download=DownloadSettings(threads=2, disallowed_header_directives=("noml",)),
+        roles={"student": "embedded:icc_student"}, options={"fractions": [0.1, 0.3]},
+    )  # fmt: skip
+    path = save_pool(settings, pool)
+    assert load_pool(settings, "p") == pool
+    text = path.read_text()
+    assert "timeout" not in text  # defaults are not spelled out
+    path.write_text(text + "shardsize: 3\n")
+    with pytest.raises(ValueError, match=r"unknown keys \['shardsize'\]"):
+        load_pool(settings, "p")
+    path.write_text(text.replace("threads: 2", "treads: 2"))
+    with pytest.raises(ValueError, match=r"unknown keys \['treads'\]"):
+        load_pool(settings, "p")
+    path.write_text(text.replace("name: p", "name: q"))
+    with pytest.raises(ValueError, match="expected name: p"):
+        load_pool(settings, "p")
+
+
+def test_duplicates_are_seen_over_all_files_and_shards(tmp_path: Path, settings: Settings) -> None:
+    own = "c" * 32
+    write(tmp_path / "s" / "a.parquet", url=["u1", "u2", "u1"], caption=["x", "x", "x"], uid=[None, own, "short"])
+    write(tmp_path / "s" / "b.parquet", url=["u9", "u3"], caption=["y", None], uid=[own, None])
+    pool = add_pool(settings, "dup", tmp_path / "s", shard_size=2)
+    shards = discover_shards(pool, settings)
+    rows = pl.concat([register_shard(pool, shard, settings) for shard in shards])
+    assert rows["shard"].to_list() == ["dup-000000"] * 2 + ["dup-000001"] * 2 + ["dup-000002"]
+    assert rows["source_row"].to_list() == [0, 1, 2, 3, 4]
+    assert rows["is_duplicate"].to_list() == [False, False, True, True, False]
+    assert rows["sample_id"][1] == own
+    registered = register_shard(pool, shards[1], settings)
+    downloads = download(pool, shards[1], registered, settings)  # both duplicates: nothing is asked for
+    samples = build_samples(pool, shards[1], registered, downloads, settings)
+    assert samples["reason"].to_list() == ["duplicate_sample_id"] * 2
+    with pytest.raises(ValueError, match="row by row"):
+        build_samples(pool, shards[1], registered, downloads[::-1], settings)
+
+
+def test_an_unusable_first_copy_does_not_cost_the_sound_second_one(tmp_path: Path, settings: Settings) -> None:
+    own = "c" * 32
+    source = write(tmp_path / "s.parquet", caption=[" ", "sound", "sound", None, None], uid=[own] * 3 + [None] * 2)
+    pool = add_pool(settings, "texts", source)
+    registered = register_shard(pool, "texts-000000", settings)
+    downloads = download(pool, "texts-000000", registered, settings)
+    samples = build_samples(pool, "texts-000000", registered, downloads, settings)
+    assert samples["reason"].to_list() == [
+        "empty_caption",
+        None,
+        "duplicate_sample_id",
+        "empty_caption",
+        "empty_caption",
+    ]
+
+
+def test_a_changed_source_is_a_new_version_of_the_shards_it_changes(tmp_path: Path, settings: Settings) -> None:
+    source = write(tmp_path / "s.csv", caption=["a", "b", "c", "d"])
+    pool = add_pool(settings, "texts", source, shard_size=2)
+    before = [source_fingerprint(pool, shard, settings) for shard in discover_shards(pool, settings)]
+    write(source, caption=["a", "b", "c", "changed"])
+    after = [source_fingerprint(pool, shard, settings) for shard in discover_shards(pool, settings)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+    assert register_shard(pool, "texts-000001", settings)["caption"].to_list() == ["c", "changed"]
+    source.unlink()
+    with pytest.raises(FileNotFoundError, match="is gone; put it back"):
+        discover_shards(pool, settings)
+
+
+def test_a_changed_tar_has_another_fingerprint(tmp_path: Path, settings: Settings) -> None:
+    import tarfile
+
+    (tmp_path / "tars").mkdir()
+    tar = tmp_path / "tars" / "shard_b.tar"
+    for text in ("one", "other"):
+        note = tmp_path / "0.txt"
+        note.write_text(text)
+        with tarfile.open(tar, "w") as archive:
+            archive.add(note, "0.txt")
+        pool = add_pool(settings, "tars", tmp_path / "tars")
+        assert discover_shards(pool, settings) == ["tars-000000"]  # no number in the name: counted
+        seen = source_fingerprint(pool, "tars-000000", settings)
+        if text == "one":
+            first = seen
+    assert set(first) == set(seen) == {"shard_b.tar"}
+    assert first != seen
+
+
+def test_a_world_is_planted_again_from_its_declaration(settings: Settings) -> None:
+    import shutil
+
+    pool = add_world_pool(settings, "scenes", size=20, seed=3, shard_size=10)
+    rows = register_shard(pool, "scenes-000001", settings)
+    shutil.rmtree(settings.work("scenes"))
+    assert register_shard(load_pool(settings, "scenes"), "scenes-000001", settings).equals(rows)
+    truth = pl.read_parquet(settings.work("scenes") / WORLD_TRUTH)
+    assert truth.height == 20
+    assert set(rows["sample_id"]) <= set(truth["sample_id"])
+    assert not {"kind", "concreteness", "trouble"} & set(rows.columns)
+
+
+@pytest.mark.skipif(
+    not (CAPTIONS / "flickr8k_captions.parquet").is_file(), reason="../shared/data/captions is not here"
+)
+def test_real_captions(settings: Settings) -> None:
+    flickr = add_pool(settings, "flickr", CAPTIONS / "flickr8k_captions.parquet", shard_size=10_000)
+    assert not flickr.has_images
+    assert flickr.expected_rows(settings) == 40_455
+    assert len(discover_shards(flickr, settings)) == 5
+    alt_texts = add_pool(settings, "alt_texts", CAPTIONS / "alt_texts.parquet", shard_size=10_000)
+    assert (alt_texts.columns["caption"], alt_texts.columns["url"]) == ("text", "url")
+    rows = register_shard(alt_texts, "alt_texts-000002", settings)
+    assert rows.height == 5_740

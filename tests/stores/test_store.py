@@ -1,0 +1,479 @@
+"""Identity, stored tables, manifests, model folders, subsets and the catalogue."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curation_assets.core.errors import StoreError
+from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.stages import BackwardsReadError
+from curation_assets.numeric.identity import (
+    pack_uids,
+    sample_id_of,
+    seed_of,
+    to_u64_pair,
+    unit_interval_of,
+    unpack_uids,
+)
+from curation_assets.stores.atomic import remove_stale
+from curation_assets.stores.catalog import open_pool, rebuild_catalog
+from curation_assets.stores.columns import coded_column, hex_column
+from curation_assets.stores.content_hash import frame_sha256
+from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
+from curation_assets.stores.subsets import (
+    read_subset_npy,
+    read_subset_parquet,
+    write_key_list,
+    write_subset_npy,
+    write_subset_parquet,
+)
+
+SHARD_0, SHARD_1 = "toy-000000", "toy-000001"
+IDS = [f"{number:032x}" for number in range(4)]
+
+
+def values(*numbers: float) -> pl.DataFrame:
+    return pl.DataFrame({"sample_id": IDS[: len(numbers)], "value": list(numbers)})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ShardStore:
+    return ShardStore(tmp_path / "work" / "toy")
+
+
+class Counted:
+    """A computation that counts how often it ran."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame, self.runs = frame, 0
+
+    def __call__(self) -> pl.DataFrame:
+        self.runs += 1
+        return self.frame
+
+
+# -- identity -----------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_uid_is_kept_and_everything_else_is_hashed() -> None:
+    assert sample_id_of("u", "c", "0" * 32) == "0" * 32
+    # shell: printf 'u\0c' | sha256sum | cut -c1-32
+    assert sample_id_of("u", "c") == "1bdd3f562c63fab24ddebdae26e4a7d9"
+    for bad in ("0" * 31, "0" * 33, "G" * 32, "A" * 32, " " * 32, "0" * 32 + "\n", ""):
+        assert sample_id_of("u", "c", bad) == sample_id_of("u", "c")
+    assert sample_id_of("ab", "c") != sample_id_of("a", "bc")
+    assert sample_id_of(None, "c") == sample_id_of("", "c")
+    assert sample_id_of("u", "lone surrogate \ud800") != sample_id_of("u", "lone surrogate ")
+
+
+def test_pairs_follow_the_worked_example_of_datacomp() -> None:
+    # METHODS §3.3
+    assert to_u64_pair("139e4a9b22a614771f06c700a8ebe150") == (1413649363202610295, 2235693070683988304)
+    assert to_u64_pair("6e356964a967af455c8016b75d691203") == (7941369398997528389, 6665352425310327299)
+
+
+def test_packing_sorts_as_unsigned_pairs() -> None:
+    low, middle, high = "0" * 32, "0" * 16 + "f" * 16, "f" * 16 + "0" * 15 + "1"
+    packed = pack_uids([high, middle, low, middle])
+    assert packed.dtype == np.dtype("u8,u8")
+    assert unpack_uids(packed) == [low, middle, middle, high]
+    assert len(pack_uids([])) == 0
+    with pytest.raises(ValueError, match="32 lower-case hex"):
+        pack_uids(["0" * 31])
+
+
+def test_npy_has_the_bytes_of_the_published_procedure(tmp_path: Path) -> None:
+    """DataComp: halves of the uid read as numbers, dtype u8,u8, numpy's own sort and save (METHODS §3.3)."""
+    rng = np.random.default_rng(0)
+    uids = [rng.bytes(16).hex() for _ in range(200)] + ["f" * 32, "0" * 32, "f" * 16 + "0" * 16, "f" * 32]
+    pairs = np.array([(int(uid[:16], 16), int(uid[16:], 16)) for uid in uids], np.dtype("u8,u8"))
+    pairs.sort()
+    np.save(tmp_path / "theirs.npy", pairs)
+    write_subset_npy(tmp_path / "ours.npy", uids)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+
+
+def test_numbers_drawn_from_an_id_are_stable_and_in_range() -> None:
+    assert seed_of(IDS[0], "vba") == seed_of(IDS[0], "vba")
+    assert seed_of(IDS[0], "vba") != seed_of(IDS[0], "sba") != seed_of(IDS[1], "sba")
+    drawn = np.array([unit_interval_of(f"{i:032x}", "p") for i in range(4000)])
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    assert abs(drawn.mean() - 0.5) < 0.03  # sd of the mean: 0.29 / sqrt(4000) = 0.005
+    assert 0 <= seed_of(IDS[2], "x") < 2**63
+
+
+# -- content hash -------------------------------------------------------------------------------------------------
+
+
+def test_hash_sees_content_and_not_layout() -> None:
+    whole = pl.DataFrame({"a": [1.0, None, math.nan], "b": [["x"], [], None], "c": [{"d": 1}, None, {"d": None}]})
+    chunked = pl.concat([whole[:1], whole[1:]], rechunk=False)
+    assert chunked.n_chunks() == 2
+    assert frame_sha256(whole) == frame_sha256(chunked)
+    for changed in (
+        whole[::-1],
+        whole.rename({"a": "z"}),
+        whole.with_columns(a=pl.col("a").fill_null(0.0)),
+        whole.with_columns(a=pl.col("a").fill_nan(None)),
+        whole.with_columns(b=pl.Series([["x"], None, None], dtype=pl.List(pl.String))),
+        whole.with_columns(b=pl.Series([["x"], [""], None], dtype=pl.List(pl.String))),
+        whole.with_columns(pl.col("a").cast(pl.Float32)),
+        whole.select("b", "a", "c"),
+    ):
+        assert frame_sha256(changed) != frame_sha256(whole)
+    # string boundaries count, and so does which row is null
+    assert frame_sha256(pl.DataFrame({"s": ["ab", "c"]})) != frame_sha256(pl.DataFrame({"s": ["a", "bc"]}))
+    assert frame_sha256(pl.DataFrame({"s": ["", None]})) != frame_sha256(pl.DataFrame({"s": [None, ""]}))
+    with pytest.raises(TypeError, match="which no table"):
+        frame_sha256(pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}))
+
+
+_CELLS = {
+    "f": (pl.Float64, st.none() | st.floats(allow_nan=True, allow_infinity=True)),
+    "i": (pl.Int32, st.none() | st.integers(-(2**31), 2**31 - 1)),
+    "t": (pl.String, st.none() | st.text(max_size=5)),
+    "b": (pl.Boolean, st.none() | st.booleans()),
+    "l": (pl.List(pl.String), st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3)),
+    "s": (pl.Struct({"x": pl.Int8}), st.none() | st.fixed_dictionaries({"x": st.none() | st.integers(-9, 9)})),
+    "y": (pl.Binary, st.none() | st.binary(max_size=3)),
+}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.fixed_dictionaries({name: cells for name, (_, cells) in _CELLS.items()}), max_size=5))
+def test_what_is_read_is_what_was_written(tmp_path_factory: pytest.TempPathFactory, rows: list[dict]) -> None:
+    frame = pl.DataFrame(rows, schema={name: dtype for name, (dtype, _) in _CELLS.items()}, orient="row")
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    store.write("signals/x", frame, SHARD_0, code_version="1")
+    assert store.read("signals/x", SHARD_0).equals(frame)  # read() also compares the content hash
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_layout_manifest_and_scan(store: ShardStore) -> None:
+    identity = ModelIdentity("embedded:clip", "shipped", "ab" * 32)
+    manifest = store.write(
+        "signals/clip_score", values(0.1, 0.2), SHARD_0, code_version="3", models=[identity], run_id="r", seconds=1.5
+    )
+    store.write("signals/clip_score", values(0.3), SHARD_1, code_version="3")
+    assert store.table_path("signals/clip_score", SHARD_0) == (
+        store.root / "signals" / "clip_score" / f"shard={SHARD_0}" / "data.parquet"
+    )
+    assert store.manifest("signals/clip_score", SHARD_0) == manifest
+    sidecar = store.table_path("signals/clip_score", SHARD_0).with_name("manifest.json")
+    assert Manifest.from_json(sidecar.read_text()) == manifest
+    assert (manifest.row_count, manifest.seconds) == (2, 1.5)
+    assert manifest.models[0]["weights_sha256"] == "ab" * 32
+    assert store.partitions("signals/clip_score") == [SHARD_0, SHARD_1]
+    scanned = store.scan("signals/clip_score").collect()
+    assert scanned["shard"].to_list() == [SHARD_0, SHARD_0, SHARD_1]
+    assert store.scan("signals/clip_score", [SHARD_1]).collect()["value"].to_list() == [0.3]
+    assert store.read("signals/clip_score", SHARD_0, columns=["value"]).columns == ["value"]
+    assert store.manifest("signals/clip_score", "toy-000009") is None
+    with pytest.raises(StoreError, match="lacks a column"):
+        store.read("signals/clip_score", SHARD_0, columns=["nope"])
+
+
+def test_a_table_that_is_not_there_says_what_to_materialise(store: ShardStore) -> None:
+    with pytest.raises(MissingTableError, match="materialise signals/icc first"):
+        store.read("signals/icc", SHARD_0)
+    with pytest.raises(MissingTableError, match="materialise signals/icc first"):
+        store.scan("signals/icc")
+    store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+    with pytest.raises(MissingTableError, match=SHARD_1):
+        store.scan("signals/icc", [SHARD_0, SHARD_1])
+
+
+@pytest.mark.parametrize("asset", ["signal/icc", "signals/ICC", "signals", "signals/a/b", "signals/../raw"])
+def test_names_off_the_grid_are_refused(store: ShardStore, asset: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        store.write(asset, values(1.0), code_version="1")
+
+
+def test_shard_keys_and_columns_must_agree(store: ShardStore) -> None:
+    with pytest.raises(ValueError, match="shard key must match"):
+        store.write("signals/icc", values(1.0), "../evil", code_version="1")
+    with pytest.raises(ValueError, match="must say 'toy-000000'"):
+        store.write("signals/icc", values(1.0).with_columns(shard=pl.lit(SHARD_1)), SHARD_0, code_version="1")
+
+
+def test_materialise_works_once_per_version_of_anything_it_depends_on(store: ShardStore) -> None:
+    store.write("raw/samples", values(1.0), SHARD_0, code_version="1")
+    compute = Counted(values(0.5))
+
+    def bring_up(**changes: object) -> bool:
+        given_ = {"code_version": "1", "inputs": [("raw/samples", SHARD_0)], "config": {"a": 1, "b": 2}, **changes}
+        return store.materialise("signals/icc", compute, partition=SHARD_0, **given_).is_reused  # type: ignore[arg-type]
+
+    assert [bring_up(), bring_up(), bring_up(config={"b": 2, "a": 1})] == [False, True, True]
+    assert compute.runs == 1
+    assert not bring_up(code_version="2")
+    assert not bring_up()
+    assert not bring_up(config={"a": 2})
+    assert not bring_up(models=[ModelIdentity("embedded:a", "r", "0")])
+    assert not bring_up()
+    store.write("raw/samples", values(2.0), SHARD_0, code_version="1")
+    assert not bring_up()
+    # the input is made again with the same content: nothing to do
+    store.write("raw/samples", values(2.0), SHARD_0, code_version="9")
+    assert bring_up()
+    assert store.manifest("signals/icc", SHARD_0).seconds >= 0  # type: ignore[union-attr]
+
+
+def test_a_global_table_depends_on_every_shard_of_its_input(store: ShardStore) -> None:
+    compute = Counted(values(1.0))
+    for key in (SHARD_0, SHARD_1):
+        store.write("teachers/vba", values(1.0), key, code_version="1")
+    inputs = [("teachers/vba", None)]
+    first = store.materialise("standardised/length_statistics", compute, code_version="1", inputs=inputs)
+    assert [one.partition for one in first.manifest.inputs] == [SHARD_0, SHARD_1]
+    assert store.is_fresh("standardised/length_statistics", code_version="1", inputs=inputs)
+    store.write("teachers/vba", values(3.0), SHARD_1, code_version="1")
+    assert not store.is_fresh("standardised/length_statistics", code_version="1", inputs=inputs)
+
+
+def test_missing_and_backward_inputs_are_refused(store: ShardStore) -> None:
+    compute = Counted(values(1.0))
+    with pytest.raises(
+        MissingInputError, match=r"signals/icc reads raw/samples of shard .*materialise raw/samples first"
+    ):
+        store.materialise(
+            "signals/icc", compute, partition=SHARD_0, code_version="1", inputs=[("raw/samples", SHARD_0)]
+        )
+    with pytest.raises(MissingInputError, match="materialise raw/samples first"):
+        store.materialise("signals/icc", compute, code_version="1", inputs=[("raw/samples", None)])
+    store.write("fused/sieve_clip", values(1.0), code_version="1")
+    with pytest.raises(BackwardsReadError, match="against the flow"):
+        store.materialise("signals/icc", compute, code_version="1", inputs=[("fused/sieve_clip", None)])
+    assert compute.runs == 0
+
+
+def test_damage_is_noticed_when_read_and_repaired_by_materialising(store: ShardStore) -> None:
+    compute = Counted(values(*np.linspace(0, 1, 4)))
+    store.materialise("signals/icc", compute, partition=SHARD_0, code_version="1")
+    path = store.table_path("signals/icc", SHARD_0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CorruptTableError, match=r"Delete .* and materialise signals/icc again"):
+        store.read("signals/icc", SHARD_0)
+    assert not store.materialise("signals/icc", compute, partition=SHARD_0, code_version="1").is_reused
+    # a foreign Parquet in its place
+    pl.DataFrame({"sample_id": IDS}).write_parquet(path)
+    with pytest.raises(CorruptTableError, match="another program wrote it"):
+        store.read("signals/icc", SHARD_0)
+    # other content under our manifest
+    manifest = store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+    values(2.0).write_parquet(path, metadata={"curation_manifest": manifest.to_json()})
+    with pytest.raises(CorruptTableError, match="content hash"):
+        store.read("signals/icc", SHARD_0)
+
+
+def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+
+    def explode() -> pl.DataFrame:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        store.materialise("signals/icc", explode, partition=SHARD_0, code_version="2")
+    folder = store.table_path("signals/icc", SHARD_0).parent
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            store.write("signals/icc", values(2.0), SHARD_0, code_version="2")
+    assert store.manifest("signals/icc", SHARD_0) == old
+    assert store.read("signals/icc", SHARD_0)["value"].to_list() == [1.0]
+    assert sorted(path.name for path in folder.iterdir()) == ["data.parquet", "manifest.json"]
+
+    import curation_assets.stores.atomic as atomic
+
+    dead = folder / f".data.parquet.tmp-{atomic._host()}-999999999-0123abcd.parquet"
+    alive = folder / f".data.parquet.tmp-{atomic._host()}-{os.getpid()}-0123abcd.parquet"
+    foreign = folder / ".data.parquet.tmp-elsewhere-1-0123abcd.parquet"
+    for path in (dead, alive, foreign):
+        path.write_bytes(b"half")
+    store.write("signals/icc", values(3.0), SHARD_0, code_version="2")
+    assert not dead.exists()
+    assert alive.exists()
+    assert foreign.exists()
+    os.utime(foreign, (0, 0))
+    assert remove_stale(folder / "data.parquet") == [foreign]
+    assert store.partitions("signals/icc") == [SHARD_0]
+
+
+def test_the_footer_decides_when_only_the_table_was_replaced(store: ShardStore) -> None:
+    """Killed between table and sidecar: the table's own manifest is the one in force."""
+    store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+    sidecar = store.table_path("signals/icc", SHARD_0).with_name("manifest.json")
+    stale = sidecar.read_text()
+    new = store.write("signals/icc", values(2.0), SHARD_0, code_version="2")
+    sidecar.write_text(stale)
+    assert store.manifest("signals/icc", SHARD_0) == new
+    assert store.is_fresh("signals/icc", SHARD_0, code_version="2")
+
+
+# -- folders ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_folder_is_swapped_whole(store: ShardStore) -> None:
+    store.write("teachers/vba", values(1.0), SHARD_0, code_version="1")
+    inputs = [("teachers/vba", None)]
+
+    def write_model(text: str, runs: list[str]):
+        def compute(folder: Path) -> None:
+            (folder / "sub").mkdir()
+            (folder / "sub" / "model.txt").write_text(text)
+            (folder / "config.json").write_text("{}")
+            runs.append(text)
+
+        return compute
+
+    runs: list[str] = []
+    first = store.materialise_folder("distilled/student", write_model("one", runs), code_version="1", inputs=inputs)
+    assert first.manifest.row_count == 2
+    assert store.materialise_folder(
+        "distilled/student", write_model("x", runs), code_version="1", inputs=inputs
+    ).is_reused
+    folder = store.folder_path("distilled/student")
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "sub"]  # no manifest among the weights
+    opened = folder.resolve()
+    second = store.materialise_folder("distilled/student", write_model("two", runs), code_version="2", inputs=inputs)
+    assert (folder / "sub" / "model.txt").read_text() == "two"
+    assert (opened / "sub" / "model.txt").read_text() == "one"  # a reader of the version before goes on
+    assert first.manifest.content_sha256 != second.manifest.content_sha256
+    assert store.manifest("distilled/student") == second.manifest
+    assert runs == ["one", "two"]
+
+    def explode(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        store.materialise_folder("distilled/student", explode, code_version="3", inputs=inputs)
+    with pytest.raises(ValueError, match="wrote no file"):
+        store.materialise_folder("distilled/student", lambda folder: None, code_version="3", inputs=inputs)
+    assert (folder / "sub" / "model.txt").read_text() == "two"
+    assert not list(folder.parent.glob(".student.tmp-*"))
+    store.materialise_folder("distilled/student", write_model("three", runs), code_version="3", inputs=inputs)
+    assert not opened.exists()
+    # a folder is an input like any table
+    used = store.materialise(
+        "signals/icc", Counted(values(1.0)), code_version="1", inputs=[("distilled/student", None)]
+    )
+    assert used.manifest.inputs[0].content_sha256 == store.manifest("distilled/student").content_sha256  # type: ignore[union-attr]
+
+
+# -- catalogue ----------------------------------------------------------------------------------------------------
+
+
+def test_catalogue_is_swapped_under_a_connected_reader(tmp_path: Path, store: ShardStore) -> None:
+    store.write("signals/clip_score", values(0.1, 0.2), SHARD_0, code_version="1")
+    store.write("raw/samples", values(1.0).with_columns(shard=pl.lit(SHARD_0)), SHARD_0, code_version="1")
+    catalog = rebuild_catalog(tmp_path)
+    with duckdb.connect(str(catalog), read_only=True) as reader:
+        assert reader.sql("select count(*) from toy.signals_clip_score").fetchall() == [(2,)]
+        store.write("fused/sieve_clip", values(0.5), code_version="1")
+        store.write("signals/clip_score", values(0.3), SHARD_1, code_version="1")
+        rebuild_catalog(tmp_path)
+        # the old connection reads on, and sees the new shard of the old view
+        assert reader.sql("select shard, value from toy.signals_clip_score order by all").fetchall() == [
+            (SHARD_0, 0.1),
+            (SHARD_0, 0.2),
+            (SHARD_1, 0.3),
+        ]
+    with duckdb.connect(str(catalog), read_only=True) as reader:
+        assert reader.sql("select value from toy.fused_sieve_clip").fetchall() == [(0.5,)]
+        assert reader.sql("select shard from toy.raw_samples").fetchall() == [(SHARD_0,)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["catalog.duckdb", "work"]
+
+
+def test_open_pool_names_views_by_stage(store: ShardStore) -> None:
+    store.write("signals/clip_score", values(0.1), SHARD_0, code_version="1")
+    with open_pool(store, ["signals/clip_score"], threads=1) as connection:
+        assert connection.sql("select value, shard from signals.clip_score").fetchall() == [(0.1, SHARD_0)]
+    with pytest.raises(MissingTableError, match="materialise signals/icc first"):
+        open_pool(store, ["signals/icc"])
+
+
+# -- subsets ------------------------------------------------------------------------------------------------------
+
+
+def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -> None:
+    wanted = ["f" * 32, IDS[1], IDS[1], IDS[0]]
+    assert write_subset_npy(tmp_path / "kept.npy", wanted) == 4
+    assert read_subset_npy(tmp_path / "kept.npy") == sorted(wanted)
+    # as the resharder does: find each sample of a shard by bisection, write it as often as it is listed
+    listed = np.load(tmp_path / "kept.npy")
+    for sample_id, copies in {IDS[1]: 2, "f" * 32: 1, IDS[2]: 0}.items():
+        one = np.array([to_u64_pair(sample_id)], dtype="u8,u8")
+        left, right = (int(np.searchsorted(listed, one, side=side)[0]) for side in ("left", "right"))
+        assert right - left == copies
+    assert write_subset_parquet(tmp_path / "kept.parquet", wanted) == 3
+    assert read_subset_parquet(tmp_path / "kept.parquet") == sorted(wanted)
+    assert write_key_list(tmp_path / "keys.txt", {"000001.tar": ["b", "a"], "000000.tar": ["c"]}) == 3
+    assert (tmp_path / "keys.txt").read_text() == "000000.tar\tc\n000001.tar\ta\n000001.tar\tb\n"
+    np.save(tmp_path / "unsorted.npy", listed[::-1])
+    with pytest.raises(ValueError, match="sorted"):
+        read_subset_npy(tmp_path / "unsorted.npy")
+    np.save(tmp_path / "signed.npy", np.zeros(2, dtype="i8"))
+    with pytest.raises(ValueError, match="u8,u8"):
+        read_subset_npy(tmp_path / "signed.npy")
+
+
+def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New content between looking at the manifest and reading the rows is a new look, not a damaged file."""
+    store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
+    read_parquet, replaced = pl.read_parquet, []
+
+    def replace_then_read(*args: Any, **options: Any) -> pl.DataFrame:
+        if not replaced:
+            replaced.append(store.write("signals/icc", values(2.0), SHARD_0, code_version="2"))
+        return read_parquet(*args, **options)
+
+    monkeypatch.setattr(pl, "read_parquet", replace_then_read)
+    assert store.read("signals/icc", SHARD_0)["value"].to_list() == [2.0]
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=8))
+def test_columns_of_hex_digits_are_numbers(ids: list[bytes]) -> None:
+    told = hex_column(pa.chunked_array([pa.array([None, *(one.hex() for one in ids)], pa.string())]))
+    expected = [[int.from_bytes(one[:8], "big"), int.from_bytes(one[8:], "big")] for one in ids]
+    assert told.tolist() == expected
+
+
+@pytest.mark.parametrize("bad", [["0" * 15], ["g" * 16], ["A" * 16], ["0" * 16, "0" * 32]])
+def test_columns_of_other_letters_are_refused(bad: list[str]) -> None:
+    with pytest.raises(ValueError, match="hex digits"):
+        hex_column(pa.chunked_array([pa.array(bad)]))
+
+
+def test_columns_of_few_texts_are_codes() -> None:
+    codes, words = coded_column(pa.chunked_array([pa.array(["b", None, "a", "b"])]))
+    assert [None if code < 0 else words[code] for code in codes] == ["b", None, "a", "b"]
+    assert coded_column(pa.chunked_array([], pa.string()))[1] == []
+
+
+def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    for number in range(20):  # faster than a clock may tick
+        store.write("signals/icc", pl.DataFrame({"x": [number]}), "pool-000000", code_version=str(number % 10))
+        manifest = store.manifest("signals/icc", "pool-000000")
+        assert manifest is not None
+        assert manifest.code_version == str(number % 10)
+        assert store.read("signals/icc", "pool-000000")["x"].to_list() == [number]

@@ -1,0 +1,13 @@
+"""Where tests find the repository's own files, and optional data from outside it."""
+
+import os
+from pathlib import Path
+
+from curation_assets.core.settings import PROFILES_ROOT
+from curation_assets.engines.addresses import WEIGHTS_ROOT
+
+REPOSITORY = Path(__file__).parents[2]
+PROFILES = PROFILES_ROOT
+WEIGHTS = WEIGHTS_ROOT
+#: Real photographs, captions and judgements, which may not enter the project. Tests that read them skip without them.
+SHARED_DATA = Path(os.environ.get("CURATION_TEST_DATA", REPOSITORY.parent / "shared" / "data"))

@@ -1,0 +1,149 @@
+"""Downstream: tiny trainings on features that say what the caption says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.training.downstream import (
+    MAX_TOKENS,
+    encode_captions,
+    epoch_batches,
+    pad_captions,
+    train_captioner,
+    train_dual_encoder,
+    vision_features,
+)
+
+torch.set_num_threads(1)
+
+pytestmark = pytest.mark.skipif(
+    not (WEIGHTS_ROOT / "clip" / "model.safetensors").is_file(),
+    reason="no shipped CLIP in curation_assets/embedded/weights",
+)
+
+COLOURS = ["red", "green", "blue", "white"]
+THINGS = ["kite", "boat", "house", "tree"]
+WORLD = [f"a {colour} {thing}" for colour in COLOURS for thing in THINGS]  # 16 captions
+
+
+def planted_features(captions: list[str], seed: int = 0) -> np.ndarray:
+    """(N, 4, 16) float16: patch 0 spells the colour, patch 1 the thing, the others are noise."""
+    rng = np.random.default_rng(seed)
+    features = 0.1 * rng.normal(size=(len(captions), 4, 16))
+    for row, caption in enumerate(captions):
+        _, colour, thing = caption.split()
+        features[row, 0, COLOURS.index(colour)] += 3
+        features[row, 1, 8 + THINGS.index(thing)] += 3
+    return features.astype(np.float16)
+
+
+TRAINING = WORLD * 4
+
+
+def test_vision_features_are_half_precision_and_blind_to_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)) for _ in range(5)]
+    seen: list[int] = []
+    together = vision_features(images, batch_size=2, progress=seen.append)
+    assert together.shape == (5, 65, 128)
+    assert together.dtype == np.float16
+    assert seen == [2, 4, 5]
+    # fp16 keeps 11 bits
+    np.testing.assert_allclose(together[3:4], vision_features(images[3:4]), rtol=2e-3, atol=2e-3)
+    with pytest.raises(ValueError, match="at least one image"):
+        vision_features([])
+
+
+def test_a_captioner_learns_what_the_features_say() -> None:
+    done: list[int] = []
+    model = train_captioner(planted_features(TRAINING), TRAINING, seed=1, steps=60, batch_size=32, progress=done.append)
+    assert done == list(range(1, 61))
+    assert len(model.losses) == 60
+    assert model.losses[-1] < 0.3 < model.losses[0]
+    unseen = planted_features(WORLD, seed=9)
+    captions = model.generate(unseen, batch_size=5)
+    assert np.mean([got == wanted for got, wanted in zip(captions, WORLD, strict=True)]) > 0.8
+    assert model.generate(unseen[3:4]) == captions[3:4]
+    beams = model.generate(unseen[:4], beams=3)
+    assert np.mean([got == wanted for got, wanted in zip(beams, WORLD, strict=False)]) >= 0.75
+    assert model.generate(unseen[:0]) == []
+
+
+def test_a_dual_encoder_learns_to_retrieve() -> None:
+    model = train_dual_encoder(planted_features(TRAINING), TRAINING, seed=1, steps=60, batch_size=16)
+    images = model.embed_images(planted_features(WORLD, seed=9), batch_size=5)
+    texts = model.embed_texts(WORLD, batch_size=5)
+    for embedded in (images, texts):
+        assert embedded.shape == (16, 128)
+        assert embedded.dtype == np.float32
+        np.testing.assert_allclose(np.linalg.norm(embedded, axis=1), 1, atol=1e-5)
+    assert np.mean((texts @ images.T).argmax(axis=1) == np.arange(16)) > 0.8  # chance: 1/16
+    np.testing.assert_allclose(
+        model.embed_texts([WORLD[5], "a much longer text about a kite"])[:1], texts[5:6], atol=1e-5
+    )
+    assert model.embed_images(np.zeros((0, 4, 16), dtype=np.float16)).shape == (0, 128)
+    assert model.embed_texts([]).shape == (0, 128)
+
+
+@pytest.mark.parametrize("train", [train_captioner, train_dual_encoder])
+def test_trainings_are_seeded_and_leave_the_callers_randomness_alone(train: type) -> None:
+    state = torch.get_rng_state()
+    features = planted_features(TRAINING)
+    one, two, other = (
+        train(features, TRAINING, seed=seed, steps=3, batch_size=8).losses  # type: ignore[call-arg]
+        for seed in (4, 4, 5)
+    )
+    assert one == two != other
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_epochs_draw_without_replacement_and_budgets_are_exact() -> None:
+    batches = list(epoch_batches(count=10, batch_size=3, steps=7, seed=2))
+    assert [len(batch) for batch in batches] == [3] * 7
+    for start in (0, 3):  # three batches an epoch, one sample left out each time
+        assert len({i for batch in batches[start : start + 3] for i in batch}) == 9
+    assert batches == list(epoch_batches(10, 3, 7, 2))
+    assert batches != list(epoch_batches(10, 3, 7, 3))
+    with pytest.raises(ValueError, match="at least one batch of 11 samples, got 10; lower batch_size"):
+        list(epoch_batches(10, 11, 1, 0))
+
+
+def test_long_captions_are_cut_and_keep_their_end() -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
+    rows = encode_captions(tokenizer, ["a red kite", "word " * 200, ""])
+    assert [len(rows[1]), len(rows[2])] == [MAX_TOKENS, 2]
+    assert all((row[0], row[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id) for row in rows)
+    padded = pad_captions(rows, tokenizer)
+    assert padded.shape == (3, MAX_TOKENS)
+    assert padded[2, 2:].eq(tokenizer.pad_token_id).all()
+
+
+def test_padding_does_not_change_the_loss() -> None:
+    """The same captions, alone and beside a long one: the mean over real tokens is the same."""
+    from transformers import AutoTokenizer
+
+    from curation_assets.training.downstream import CaptionDecoder
+
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
+    torch.manual_seed(0)
+    decoder = CaptionDecoder(16, tokenizer).eval()
+    states = torch.randn(1, 4, 16)
+    ids = pad_captions(encode_captions(tokenizer, ["a red kite"]), tokenizer)
+    wide = torch.nn.functional.pad(ids, (0, 9), value=tokenizer.pad_token_id)
+    with torch.inference_mode():
+        assert float(decoder(states, ids)) == pytest.approx(float(decoder(states, wide)), abs=1e-5)
+
+
+@pytest.mark.parametrize("train", [train_captioner, train_dual_encoder])
+def test_bad_inputs_are_refused(train: type, tmp_path: Path) -> None:
+    features = planted_features(WORLD)
+    with pytest.raises(ValueError, match=r"got shape \(16, 4, 16\) and 15 captions"):
+        train(features, WORLD[:15], seed=0)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="at least one batch of 17 samples, got 16"):
+        train(features, WORLD, seed=0, batch_size=17)  # type: ignore[call-arg]

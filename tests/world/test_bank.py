@@ -1,0 +1,191 @@
+"""The scene bank: its grammar, its engine, and the two methods that stand in for the teachers on real text."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.roles import SceneBank, SentenceBottleneck
+from curation_assets.core.settings import Profile
+from curation_assets.engines import ModelUnavailableError, clear_engines, identify_engine, load_engine, resolve_address
+from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.methods import get_method
+from curation_assets.world.bank import vocabulary
+from curation_assets.world.bank.captions import bank_captions, captions_sha256
+from curation_assets.world.bank.grammar import build_scenes, with_article
+
+SCENES = ["a red kite", "a dog on the grass", "two boats in the sea", "a woman reading a book"]
+CONCRETE = ["a dog sitting on the beach", "a red car parked in front of a house", "two children eating ice cream"]
+ABSTRACT = ["the importance of being earnest", "why values matter in theory", "our guide to a better future"]
+
+needs_bottleneck = pytest.mark.skipif(
+    not (WEIGHTS_ROOT / "sentence_bottleneck").is_dir(),
+    reason="no sentence_bottleneck in curation_assets/embedded/weights",
+)
+
+
+def profile_of(role: str, address: str) -> Profile:
+    return Profile("test", {role: address}, device="cpu", batch_size={role: 16})
+
+
+@pytest.fixture
+def bank_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CURATION_CACHE", str(tmp_path / "cache"))
+    clear_engines()
+    path = tmp_path / "captions.txt"
+    path.write_text("\n".join([*SCENES[::-1], "", SCENES[0], "  "]) + "\n")
+    return path
+
+
+# --- the grammar
+
+
+def test_same_size_and_seed_same_scenes() -> None:
+    scenes = build_scenes(400)
+    assert scenes == build_scenes(400) == sorted(set(scenes))
+    assert scenes != build_scenes(400, seed=1)
+    with pytest.raises(ValueError, match="at least 1 scene, got size 0"):
+        build_scenes(0)
+
+
+def test_every_noun_comes_up_about_equally_often() -> None:
+    scenes = build_scenes(8_000)
+    things = [noun for nouns in vocabulary.THINGS.values() for noun in nouns]
+    counts = {noun: sum(noun in scene for scene in scenes) for noun in ("kettle", "violin", "zucchini", "windmill")}
+    assert set(counts) <= set(things)
+    assert 2 <= min(counts.values()) <= max(counts.values()) <= 30, counts
+
+
+def test_no_abstract_noun_heads_a_scene() -> None:
+    words = {word for scene in build_scenes(3_000) for word in scene.split()}
+    assert not words & {"justice", "innovation", "loyalty", "hypothesis", "inflation"}
+    assert {"justice", "innovation", "loyalty", "hypothesis", "inflation"} <= set(vocabulary.ABSTRACT)
+
+
+def test_articles_and_repeated_phrases() -> None:
+    assert [with_article(word) for word in ("apple", "mug", "grapes", "glass", "cactus")] == [
+        "an apple", "a mug", "grapes", "a glass", "a cactus"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"written twice: \['mug'\]"):
+        vocabulary.phrases("mug, cup,\n mug")
+
+
+def test_the_embedded_bank_is_the_one_the_student_was_made_with() -> None:
+    captions = bank_captions(None)
+    assert len(captions) == 24_000
+    assert captions_sha256(captions).startswith("11e7f86830f7f104")
+
+
+# --- the engine
+
+
+def test_a_bank_of_ones_own(bank_file: Path) -> None:
+    profile = profile_of("scene_bank", f"bank:{bank_file}")
+    engine: Any = load_engine("scene_bank", profile)
+    assert isinstance(engine, SceneBank)
+    assert engine.identity == identify_engine("scene_bank", profile)
+    assert engine.scenes == sorted(SCENES)
+    scenes, cosines = engine.nearest_scenes(["a kite in the sky", "a dog on the grass", "a kite in the sky"], 2)
+    assert [row[0] for row in scenes] == ["a red kite", "a dog on the grass", "a red kite"]
+    assert cosines.shape == (3, 2)
+    assert (np.diff(cosines, axis=1) <= 0).all()
+    assert cosines[1, 0] == pytest.approx(1.0, abs=2e-3)  # the bank is kept in half precision
+    np.testing.assert_array_equal(cosines[0], cosines[2])
+    encoder: Any = load_engine("sentence_encoder", profile_of("sentence_encoder", "embedded:minilm"))
+    by_hand = encoder.embed_sentences(["a kite in the sky"]) @ encoder.embed_sentences(engine.scenes).T
+    np.testing.assert_allclose(cosines[0], -np.sort(-by_hand[0])[:2], atol=1e-3)
+    assert engine.nearest_scenes(["kite"], 99)[1].shape == (1, 4)  # all that it has
+    assert engine.nearest_scenes([], 2) == ([], pytest.approx(np.zeros((0, 2))))
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        engine.nearest_scenes(["kite"], 0)
+
+
+def test_embeddings_are_kept_and_made_again(bank_file: Path, tmp_path: Path) -> None:
+    profile = profile_of("scene_bank", f"bank:{bank_file}")
+    fresh: Any = load_engine("scene_bank", profile)
+    first = fresh.nearest_scenes(["a kite"], 4)[1]
+    (kept,) = (tmp_path / "cache" / "scene_bank").glob("*.safetensors")
+    clear_engines()
+    cached: Any = load_engine("scene_bank", profile)
+    cached._compute = lambda: pytest.fail("the cache was there")
+    np.testing.assert_array_equal(cached.nearest_scenes(["a kite"], 4)[1], first)
+    kept.write_bytes(b"torn")
+    clear_engines()
+    with pytest.warns(UserWarning, match="embedded anew"):
+        np.testing.assert_array_equal(load_engine("scene_bank", profile).nearest_scenes(["a kite"], 4)[1], first)  # type: ignore[attr-defined]
+    assert kept.stat().st_size > 4
+
+
+def test_other_captions_other_identity(bank_file: Path) -> None:
+    profile = profile_of("scene_bank", f"bank:{bank_file}")
+    before = identify_engine("scene_bank", profile)
+    bank_file.write_text("\n".join(SCENES[:3]))
+    after = identify_engine("scene_bank", profile)
+    assert before.weights_sha256 != after.weights_sha256
+    assert (after.address, after.revision) == (f"bank:{bank_file}", "local")
+    assert identify_engine("scene_bank", profile_of("scene_bank", "bank:embedded")).revision == "shipped"
+
+
+def test_mistakes_are_answered(bank_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailableError, match=r"no file .*nowhere.txt; give bank:"):
+        resolve_address(f"bank:{tmp_path}/nowhere.txt")
+    with pytest.raises(ValueError, match="scene_bank takes bank: addresses"):
+        load_engine("student", profile_of("student", "bank:embedded"))
+    with pytest.raises(ValueError, match="scene_bank takes bank: addresses"):
+        load_engine("scene_bank", profile_of("scene_bank", "embedded:minilm"))
+    bank_file.write_text("\n \n")
+    with pytest.raises(ValueError, match="this file has none"):
+        load_engine("scene_bank", profile_of("scene_bank", f"bank:{bank_file}"))
+    bank_file.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load_engine("scene_bank", profile_of("scene_bank", f"bank:{bank_file}"))
+
+
+# --- the methods
+
+
+def test_the_command_scores_against_a_bank(bank_file: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.tsv"
+    source.write_text("a kite\n\nthe price of freedom\n")
+    ran = CliRunner().invoke(
+        app, ["score", "scene_bank", str(source), "--out", str(out), "--role", f"scene_bank=bank:{bank_file}"]
+    )
+    assert ran.exit_code == 0, ran.output
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    assert [row[0] for row in rows] == ["caption", "a kite", "", "the price of freedom"]
+    place = rows[0].index("scene_bank")
+    assert float(rows[1][place]) > float(rows[3][place]) + 0.1
+    assert "empty_caption" in ran.output
+
+
+def test_blank_captions_cost_no_model() -> None:
+    for name in ("scene_bank", "sentence_bottleneck"):
+        method = get_method(name)
+        values = method.function(caption=[" ", ""], **dict.fromkeys(method.roles))
+        assert values.reason == ["empty_caption"] * 2
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        get_method("scene_bank").function(caption=["a"], scene_bank=None, k=0)
+
+
+@needs_bottleneck
+def test_the_bottleneck_is_the_projection_by_hand_and_orders_captions() -> None:
+    from safetensors.numpy import load_file
+
+    engine: Any = load_engine("sentence_bottleneck", profile_of("sentence_bottleneck", "embedded:sentence_bottleneck"))
+    assert isinstance(engine, SentenceBottleneck)
+    before, after = engine.reconstruct_embeddings([*CONCRETE, *ABSTRACT])
+    np.testing.assert_allclose(np.linalg.norm(before, axis=1), 1.0, atol=1e-6)
+    weights = load_file(WEIGHTS_ROOT / "sentence_bottleneck" / "bottleneck.safetensors")
+    components = weights["components"].astype(np.float64)
+    np.testing.assert_allclose(components @ components.T, np.eye(len(components)), atol=5e-3)
+    expected = weights["mean"] + (before - weights["mean"]) @ components.T @ components
+    np.testing.assert_allclose(after, expected, atol=1e-6)
+    encoder: Any = load_engine("sentence_encoder", profile_of("sentence_encoder", "embedded:minilm"))
+    np.testing.assert_allclose(before, encoder.embed_sentences([*CONCRETE, *ABSTRACT]), atol=1e-5)
+    values = (
+        get_method("sentence_bottleneck").function(caption=[*CONCRETE, *ABSTRACT], sentence_bottleneck=engine).value
+    )
+    assert values[:3].min() > values[3:].max()
