@@ -1,5 +1,6 @@
 """The scene bank: its grammar, its engine, and the two methods that stand in for the teachers on real text."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from curation_assets.methods import get_method
 from curation_assets.world.bank import vocabulary
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 from curation_assets.world.bank.grammar import build_scenes, with_article
+from curation_assets.world.word_lists import read_word_lists
 
 SCENES = ["a red kite", "a dog on the grass", "two boats in the sea", "a woman reading a book"]
 CONCRETE = ["a dog sitting on the beach", "a red car parked in front of a house", "two children eating ice cream"]
@@ -65,12 +67,28 @@ def test_no_abstract_noun_heads_a_scene() -> None:
     assert {"justice", "innovation", "loyalty", "hypothesis", "inflation"} <= set(vocabulary.ABSTRACT)
 
 
-def test_articles_and_repeated_phrases() -> None:
+def test_articles() -> None:
     assert [with_article(word) for word in ("apple", "mug", "grapes", "glass", "cactus")] == [
         "an apple", "a mug", "grapes", "a glass", "a cactus"
     ]  # fmt: skip
-    with pytest.raises(ValueError, match=r"written twice: \['mug'\]"):
-        vocabulary.phrases("mug, cup,\n mug")
+
+
+def test_no_list_of_the_bank_holds_a_phrase_twice() -> None:
+    lists = {name: value for name, value in vars(vocabulary).items() if name.isupper() and name != "_LISTS"}
+    lists |= {f"THINGS {kind}": phrases for kind, phrases in lists.pop("THINGS").items()}
+    repeated = {name: [word for word, n in Counter(phrases).items() if n > 1] for name, phrases in lists.items()}
+    assert len(lists) == 21
+    assert {name: words for name, words in repeated.items() if words} == {}
+
+
+def test_a_word_list_holds_text_only(tmp_path: Path) -> None:
+    (tmp_path / "words.yaml").write_text("colours: {red: [red, crimson]}\nanswers: [yes, no]\n")
+    with pytest.raises(ValueError, match=r"words.yaml: answers: .* got True; put it into quotes"):
+        read_word_lists(tmp_path / "words.yaml")
+    (tmp_path / "words.yaml").write_text("colours: {red: [red, crimson]}\nanswers: ['yes', 'no']\n")
+    assert read_word_lists(tmp_path / "words.yaml") == {
+        "colours": {"red": ("red", "crimson")}, "answers": ("yes", "no")
+    }  # fmt: skip
 
 
 def test_the_embedded_bank_is_the_one_the_student_was_made_with() -> None:

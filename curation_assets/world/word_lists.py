@@ -1,0 +1,25 @@
+"""Reading word lists: YAML files beside the code, lists as tuples so that nobody changes them."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def read_word_lists(path: Path) -> dict[str, Any]:
+    """Name → tuple of phrases, or mapping of such, in the order of the file.
+
+    Raises ValueError for anything that is neither text, list nor mapping (a bare `no` or a number needs quotes).
+    """
+    content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return {name: _frozen(value, f"{path.name}: {name}") for name, value in content.items()}
+
+
+def _frozen(value: Any, place: str) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return tuple(_frozen(entry, place) for entry in value)
+    if isinstance(value, dict):
+        return {str(key): _frozen(entry, f"{place}.{key}") for key, entry in value.items()}
+    raise ValueError(f"{place}: expected text, lists and mappings of text, got {value!r}; put it into quotes")
