@@ -1,12 +1,12 @@
 """Stage `manifest`: hashes of all shipped files, with how each model was made and what it measured."""
 
-import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from curation_assets.embedded.common import Setup
+from curation_assets.stores.file_hash import file_sha256
 
 REBUILD = (
     "python -m curation_assets.embedded --out DIR follows these recipes and seeds; the bytes differ from machine "
@@ -24,11 +24,6 @@ MADE_BY = {
     "object_detector": ("object_detector",),
     "reward_model": ("reward_model",),
 }
-
-
-def file_sha256(path: Path) -> str:
-    """Hex digest of the file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def files_of(folder: Path) -> dict[str, dict[str, Any]]:

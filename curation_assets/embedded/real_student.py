@@ -31,10 +31,10 @@ from curation_assets.core.settings import Profile, load_profile
 from curation_assets.embedded import manifest
 from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.engines import load_engine, resolve_address
-from curation_assets.engines.identities import file_sha256
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 from curation_assets.training.students import StudentCard
 from curation_assets.world.bank import vocabulary

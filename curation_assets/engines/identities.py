@@ -3,35 +3,16 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder, resolve_address
+from curation_assets.stores.file_hash import file_sha256
 
 #: Files that do not change what a model answers.
 UNHASHED_SUFFIXES = (".md", ".gitattributes", ".py", ".pyc", ".lock")
-SHA256 = re.compile(r"^[0-9a-f]{64}$")
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 of a file, remembered by (path, size, modification time)."""
-    real = path.resolve()
-    # In the hub cache large files are links to blobs that are named by their own sha256 (checked at
-    # download).
-    if path.is_symlink() and real.parent.name == "blobs" and SHA256.match(real.name):
-        return real.name
-    stat = real.stat()
-    return _hash_file(str(real), stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _hash_file(path: str, size: int, modified_ns: int) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def folder_files(folder: Path, only_weights: bool = False) -> dict[str, Path]:

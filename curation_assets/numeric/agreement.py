@@ -21,13 +21,20 @@ class Agreement:
     intervals: dict[str, tuple[float, float]]  # empty without resampling
 
 
+def spearman(values: np.ndarray, others: np.ndarray) -> float:
+    """Spearman correlation of two (N,) arrays without NaN: [-1, 1], ties by mean rank; NaN where a side is constant."""
+    if len(values) < 2 or np.ptp(values) == 0 or np.ptp(others) == 0:
+        return float("nan")
+    return float(np.corrcoef(scipy.stats.rankdata(values), scipy.stats.rankdata(others))[0, 1])
+
+
 def correlations(values: np.ndarray, ratings: np.ndarray) -> tuple[float, float, float]:
     """Pearson, Spearman, Kendall tau-b of two (N,) arrays without NaN. All NaN where a side is constant."""
     if len(values) < 2 or np.ptp(values) == 0 or np.ptp(ratings) == 0:
         return (np.nan, np.nan, np.nan)
     return (
         float(np.corrcoef(values, ratings)[0, 1]),
-        float(np.corrcoef(scipy.stats.rankdata(values), scipy.stats.rankdata(ratings))[0, 1]),
+        spearman(values, ratings),
         float(scipy.stats.kendalltau(values, ratings, variant="b").statistic),
     )
 

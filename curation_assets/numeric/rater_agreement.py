@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import krippendorff
 import numpy as np
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -25,26 +26,7 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
     values = np.unique(ratings[np.isfinite(ratings)])
     if len(values) == 1:
         raise ValueError(f"all ratings are {values[0]:g}, so chance agreement is perfect and alpha has no value")
-    # (V, N) how often each value was given to each item; (V, V) coincidences of two ratings of one item
-    counts = np.stack([(ratings == value).sum(axis=0) for value in values]).astype(np.float64)
-    raters = counts.sum(axis=0)  # (N,) at least 2
-    pairs = counts[:, None, :] * counts[None, :, :]  # (V, V, N)
-    pairs[np.arange(len(values)), np.arange(len(values))] -= counts  # a rating makes no pair with itself
-    coincidences = (pairs / (raters - 1)).sum(axis=2)
-    totals = coincidences.sum(axis=1)  # (V,)
-    distance = _squared_distances(values, totals, level)
-    observed = (coincidences * distance).sum()
-    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
-    return float(1 - observed / expected)
-
-
-def _squared_distances(values: np.ndarray, totals: np.ndarray, level: Level) -> np.ndarray:
-    """(V, V): how bad it is that two raters chose these two values."""
-    if level == "nominal":
-        return (values[:, None] != values[None, :]).astype(np.float64)
-    # ordinal: a value stands at the middle of its own ratings in the order of all
-    place = values if level == "interval" else np.cumsum(totals) - totals / 2
-    return (place[:, None] - place[None, :]) ** 2
+    return float(krippendorff.alpha(reliability_data=ratings, level_of_measurement=level))
 
 
 def weighted_kappa(first: np.ndarray, second: np.ndarray) -> tuple[float, int]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy  # whose parts load on first use: scipy.stats takes most of a second
 from scipy.special import expit, logit
+
+from curation_assets.numeric.agreement import spearman
 
 Grouping = Literal["length", "global"]
 LengthUnit = Literal["words", "characters"]
@@ -140,8 +141,7 @@ def length_dependence(values: np.ndarray, lengths: np.ndarray) -> LengthDependen
     if values.std() == 0 or lengths.std() == 0:
         return LengthDependence(0.0, 0.0, len(values))
     slope = float(np.cov(lengths, values, ddof=0)[0, 1] / lengths.var())
-    spearman = float(np.corrcoef(scipy.stats.rankdata(values), scipy.stats.rankdata(lengths))[0, 1])
-    return LengthDependence(slope, spearman, len(values))
+    return LengthDependence(slope, spearman(values, lengths), len(values))
 
 
 def length_warning(before: LengthDependence, grouping: Grouping, unit: LengthUnit = "words") -> str | None:

@@ -28,9 +28,9 @@ from curation_assets.selection.rows import DUPLICATES
 from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
 from curation_assets.stores.download import rewrite_tar, take_down_downloads
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, takedown_marker, wanted_rows

@@ -18,6 +18,7 @@ from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
+from curation_assets.stores.text_tables import read_lines, read_rows
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
@@ -155,22 +156,10 @@ def read_captions(path: Path) -> pl.DataFrame:
         schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
         return pl.DataFrame(rows, schema=schema)
     if path.suffix == ".txt":
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: other separators belong to a caption
-        lines = lines[:-1] if lines[-1] == "" else lines
-        return pl.DataFrame({"caption": [line.removesuffix("\r") for line in lines]}, schema={"caption": pl.String})
-    if path.suffix == ".parquet":
-        table = pl.read_parquet(path, glob=False)
-    elif path.suffix in (".tsv", ".csv"):
-        table = pl.read_csv(
-            path,
-            separator="\t" if path.suffix == ".tsv" else ",",
-            quote_char=None if path.suffix == ".tsv" else '"',
-            infer_schema=False,  # every column stays the text it was
-            empty_string_is_null=False,
-            glob=False,
-        )
-    else:
+        return pl.DataFrame({"caption": read_lines(path)}, schema={"caption": pl.String})
+    if path.suffix not in (".parquet", ".tsv", ".csv"):
         raise ValueError(f"{path}: expected .txt, .tsv, .csv, .parquet, a webdataset .tar or a folder of tars")
+    table = read_rows(path)
     if "caption" not in table.columns:
         raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
     return table

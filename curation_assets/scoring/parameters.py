@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.methods import Method
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from curation_assets.stores.file_hash import file_sha256
+
 
 class _Hash(Protocol):
     def update(self, data: bytes | memoryview, /) -> None: ...
@@ -73,12 +75,6 @@ def frame_sha256(frame: pl.DataFrame) -> str:
         digest.update(f"{len(name)}:{name}|".encode())
         _update(digest, frame[name])
     return digest.hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """64 hex digits over a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def folder_sha256(folder: Path) -> str:

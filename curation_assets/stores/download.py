@@ -19,9 +19,10 @@ from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
-from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.download_reasons import reason_of
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, vet_url
 

@@ -13,8 +13,9 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.fingerprints import cached_sha256
+from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
+from curation_assets.stores.text_tables import read_rows
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
@@ -38,7 +39,7 @@ class ColumnMapping:
 def table_files(source: Path) -> list[Path]:
     """The table files of a source, sorted by name. Raises ValueError for mixed formats or none."""
     if not source.exists():
-        raise FileNotFoundError(f"the source {source} is gone; put it back, or add the pool again with its new place")
+        raise FileNotFoundError(f"no source {source} any more; put it back, or add the pool again with its new place")
     if source.is_file():
         files = [source] if source.suffix in TABLE_SUFFIXES else []
     else:
@@ -52,22 +53,7 @@ def table_files(source: Path) -> list[Path]:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
-    picked = list(columns) if columns is not None else None
-    try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path, columns=picked, n_rows=rows, hive_partitioning=False)
-        is_tsv = path.suffix == ".tsv"
-        return pl.read_csv(
-            path,
-            separator="\t" if is_tsv else ",",
-            quote_char=None if is_tsv else '"',
-            infer_schema=False,  # every column a string: a caption of digits stays a caption
-            columns=picked,
-            n_rows=rows,
-        )
-    except pl.exceptions.PolarsError as error:
-        problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
-        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {problem}; repair it or leave it out") from error
+    return read_rows(path, columns, rows=rows, empty_is_null=True)
 
 
 def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) -> ColumnMapping:

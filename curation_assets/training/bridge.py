@@ -332,7 +332,7 @@ class _Training:
         """Write what `engines.semantic_decoder.load_bridge` reads: bridge.safetensors and bridge.json. → sha256."""
         from safetensors.torch import save_file
 
-        from curation_assets.engines.identities import file_sha256
+        from curation_assets.stores.file_hash import file_sha256
 
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.bridge.state_dict().items()}
         with replacing(folder / "bridge.safetensors") as temporary:

@@ -18,7 +18,7 @@ from curation_assets.engines.reward_model import build_mlp
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.rankings import Preference, bradley_terry_loss, preference_accuracy, ranked_pairs
 from curation_assets.stores.atomic import replacing, write_text_atomically
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.rankings import RankedImage, load_ranked_image
 
 BATCH = 64  # pairs: 2 × 32 in the supplement

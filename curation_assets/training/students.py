@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from curation_assets.core.roles import SentenceEncoder
-from curation_assets.engines.identities import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 
 #: Ridge penalties tried, from interpolation to the mean. Embeddings are unit vectors, so these are absolute.
 RIDGE_PENALTIES = tuple(float(penalty) for penalty in np.logspace(-3, 3, 25))

@@ -14,10 +14,10 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT, resolve_address
-from curation_assets.engines.identities import file_sha256
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.engines.student import MlpStudent
 from curation_assets.numeric.agreement import correlations
+from curation_assets.stores.file_hash import file_sha256
 from tests.support.paths import PROFILES, SHARED_DATA
 
 FOLDER = WEIGHTS_ROOT / "icc_student"

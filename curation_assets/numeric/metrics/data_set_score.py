@@ -1,16 +1,17 @@
-"""One score per training set from many downstream metrics, and how well a data-set metric foretells it (Rao et al.)."""
+"""One score per training set from many downstream metrics, and how well a data-set metric predicts it (Rao et al.)."""
 
 from collections.abc import Sequence
 
 import numpy as np
-import scipy  # whose parts load on first use: scipy.stats takes most of a second
+
+from curation_assets.numeric.agreement import spearman
 
 
 def data_set_scores(metrics: np.ndarray) -> np.ndarray:
     """(S training sets, M metrics, higher is better) → (S,) in [0, 1]: the mean of each column's min–max values.
 
     Each column is scaled over all rows, the set without pre-training included; averaging per task first would be wrong
-    (METHODS §8.4). A constant column tells nothing and counts .5. Raises ValueError for gaps or fewer than two sets.
+    (METHODS §8.4). A constant column counts .5. Raises ValueError for gaps or fewer than two sets.
     """
     table = np.asarray(metrics, dtype=np.float64)
     if table.ndim != 2 or len(table) < 2 or not np.isfinite(table).all():
@@ -20,7 +21,7 @@ def data_set_scores(metrics: np.ndarray) -> np.ndarray:
     return scaled.mean(axis=1)
 
 
-def foretelling(
+def predictive_correlation(
     averages: Sequence[float], scores: Sequence[float], adversarial: Sequence[bool]
 ) -> dict[str, float | None]:
     """Spearman correlation of a metric's average per training set with the sets' scores, ties averaged.
@@ -30,10 +31,5 @@ def foretelling(
     """
     keep = ~np.asarray(adversarial, dtype=bool)
     values, wanted = np.asarray(averages, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    return {"all_sets": _spearman(values, wanted), "without_adversarial": _spearman(values[keep], wanted[keep])}
-
-
-def _spearman(left: np.ndarray, right: np.ndarray) -> float | None:
-    if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
-        return None
-    return float(scipy.stats.spearmanr(left, right).statistic)
+    both = {"all_sets": spearman(values, wanted), "without_adversarial": spearman(values[keep], wanted[keep])}
+    return {name: None if np.isnan(value) else value for name, value in both.items()}

@@ -14,7 +14,7 @@ import curation_assets
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import record_export
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import ShardStore

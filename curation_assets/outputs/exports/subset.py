@@ -15,8 +15,8 @@ from curation_assets.methods import all_methods
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import uid_texts
-from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
 
 #: Columns of raw/samples that exports carry along.

@@ -30,7 +30,7 @@ from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.distilled.students import ask_students
 from curation_assets.stages.standardised.tables import standardised_labels
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 RATED, CAPTIONS, WORDS = "rated captions", "caption benchmark", "word benchmark"

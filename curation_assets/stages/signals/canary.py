@@ -14,7 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, TableCheck
 from curation_assets.methods import Method
 from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.shard_store import CorruptTableError
 
 CAPTIONER = "captioner"  # writes the captions that methods with generated_captions compare

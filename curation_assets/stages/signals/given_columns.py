@@ -7,7 +7,6 @@ of captions alone `caption`), from which sample_ids are made as in the pool. Lis
 No model of the column's role is loaded then.
 """
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 DTYPES: dict[str, pl.DataType] = {
@@ -43,16 +42,7 @@ def given_file(ctx: PoolContext, column: str) -> Path | None:
 def fingerprint(ctx: PoolContext, column: str) -> str | None:
     """sha256 of the file that brings a column; None where a model makes it."""
     path = given_file(ctx, column)
-    if path is None:
-        return None
-    stat = path.stat()
-    return _sha256(path, stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=16)
-def _sha256(path: Path, size: int, modified: int) -> str:
-    """Of a version of a file, which size and time tell apart: every shard asks."""
-    return file_sha256(path)
+    return None if path is None else file_sha256(path)
 
 
 def read_given(path: Path, column: str, samples: pl.DataFrame, also: str | None = None) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from curation_assets.methods.datacomp_caption import datacomp_caption
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid, reference_counts
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.scoring.files import IMAGE_SUFFIXES
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 
 TABLE = "signals/image_clusters"

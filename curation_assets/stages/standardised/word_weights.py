@@ -10,7 +10,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.relatedness import WordWeights, add_document_frequencies, fit_word_weights
 from curation_assets.scoring.files import read_captions
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:

@@ -16,7 +16,7 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import SBA_BRIDGE
 from curation_assets.flow.table import Table
-from curation_assets.stores.content_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256
 
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
 

@@ -15,7 +15,8 @@ from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.sba_bridge import bridge_table
-from curation_assets.stores.content_hash import config_sha256, file_sha256, frame_sha256
+from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import read_table
 

@@ -10,7 +10,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.stores import webdataset
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
-from curation_assets.stores.fingerprints import cached_sha256
+from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.pools.declaration import Pool, source_split
 from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied

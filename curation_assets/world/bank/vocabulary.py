@@ -12,7 +12,7 @@ DEEDS: tuple[str, ...] = _LISTS["deeds"]
 ANIMALS: tuple[str, ...] = _LISTS["animals"]
 ANIMAL_DEEDS: tuple[str, ...] = _LISTS["animal_deeds"]
 ADJECTIVES: tuple[str, ...] = _LISTS["adjectives"]
-PLACES: dict[str, tuple[str, ...]] = _LISTS["places"]
+PLACES: tuple[str, ...] = _LISTS["places"]
 SPOTS: tuple[str, ...] = _LISTS["spots"]
 #: {x} a thing with its article, {n} its name alone.
 STOCK_FORMS: tuple[str, ...] = _LISTS["stock_forms"]
