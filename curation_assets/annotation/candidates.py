@@ -44,21 +44,21 @@ def gather_candidates(
     samples = as_samples(table.unique("image", keep="first", maintain_order=True))
     for address, captioner in captioners.items():
         written = generate_captions(samples, captioner, count=count, load_image=partial(load_row_image, source))
-        told = samples.select("image").with_columns(written["generated_captions"].alias("caption"))
-        parts.append(told.explode("caption").with_columns(pl.lit(address).alias("source")))
+        captions = samples.select("image").with_columns(written["generated_captions"].alias("caption"))
+        parts.append(captions.explode("caption").with_columns(pl.lit(address).alias("source")))
     if rewrites is not None:
         parts.append(read_table(rewrites).select("image", "caption", pl.lit("rewrite").alias("source")))
     one_line = ~pl.col("caption").str.contains(r"[\t\n\r]") & (pl.col("caption").str.strip_chars() != "")
-    found = (
+    candidates = (
         pl.concat([part.cast(SCHEMA) for part in parts])  # type: ignore[arg-type]
         .filter(pl.col("image").is_in(images) & one_line)
         .unique(["image", "caption"], keep="first", maintain_order=True)
         .sort("image", maintain_order=True)
     )
     if "member" in table.columns:
-        return found
+        return candidates
     named = {image: _relative(source.parent / image, beside) for image in images}
-    return found.with_columns(pl.col("image").replace_strict(named, return_dtype=pl.String))
+    return candidates.with_columns(pl.col("image").replace_strict(named, return_dtype=pl.String))
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -31,11 +31,11 @@ def parse_order(typed: str, count: int) -> list[int]:
     expected = [chr(ord("a") + i) for i in range(count)]
     if sorted(letters) != expected:
         raise ValueError(f"expected each of {', '.join(expected)} once, got {typed!r}")
-    ranks, place = [0] * count, 1
+    ranks, rank = [0] * count, 1
     for group in groups:
         for letter in group:
-            ranks[ord(letter) - ord("a")] = place
-        place += len(group)
+            ranks[ord(letter) - ord("a")] = rank
+        rank += len(group)
     return ranks
 
 
@@ -61,12 +61,12 @@ class RankingLog:
 
     def ranked_by(self, rater: str) -> dict[str, set[str]]:
         """Image → its captions that a rater has ranked, the image ranked first in front."""
-        found: dict[str, set[str]] = {}
+        by_image: dict[str, set[str]] = {}
         for line in self.path.read_text(encoding="utf-8").split("\n")[1:]:
             cells = line.split("\t")
             if len(cells) == len(HEADER) and cells[3] == rater:
-                found.setdefault(cells[0], set()).add(cells[1])
-        return found
+                by_image.setdefault(cells[0], set()).add(cells[1])
+        return by_image
 
     def left_for(self, rater: str, candidates: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, Sequence[str]]]:
         """Images of which a rater has not ranked every caption, in the candidates' order."""
@@ -106,8 +106,8 @@ def rank_in_terminal(
         console.print(f"  {number}. {name}: {meaning}", highlight=False)
     console.print(KEYS, style="dim", highlight=False, markup=False)
     waiting, count = log.left_for(rater, candidates), 0
-    for place, (image, captions) in enumerate(waiting, start=1):
-        console.print(Text(f"\n{place}/{len(waiting)}  open {image}", style="bold"))
+    for position, (image, captions) in enumerate(waiting, start=1):
+        console.print(Text(f"\n{position}/{len(waiting)}  open {image}", style="bold"))
         for letter, text in zip("abcdefghijklmnopqrstuvwxyz", captions, strict=False):
             console.print(f"  {letter}  {text}", highlight=False, markup=False)
         while True:

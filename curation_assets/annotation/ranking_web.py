@@ -25,8 +25,8 @@ class RankingSession:
         self.rater = check_rater(rater)
         self.log = log
         self.total = len(candidates)
-        own = sorted(candidates, key=lambda pair: _place(pair[0], rater))
-        shuffled = [(image, sorted(texts, key=lambda text: _place(image + text, rater))) for image, texts in own]
+        own = sorted(candidates, key=lambda pair: _order_of(pair[0], rater))
+        shuffled = [(image, sorted(texts, key=lambda text: _order_of(image + text, rater))) for image, texts in own]
         self._captions = dict(shuffled)
         self._waiting = [image for image, _ in log.left_for(rater, shuffled)]
         left = set(self._waiting)
@@ -61,7 +61,7 @@ class RankingSession:
             self._waiting.insert(0, self._done.pop())
 
 
-def _place(text: str, rater: str) -> float:
+def _order_of(text: str, rater: str) -> float:
     return unit_interval_of(sample_id_of(None, text), f"ranking by {rater}")
 
 

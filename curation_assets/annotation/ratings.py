@@ -130,12 +130,12 @@ def _keys(scores: pl.DataFrame, labels: pl.DataFrame, key: str | None) -> tuple[
 
 
 def _first_present(table: pl.DataFrame, names: tuple[str, ...], side: str, option: str) -> str:
-    found = next((name for name in names if name in table.columns), None)
-    if found is None:
+    present = next((name for name in names if name in table.columns), None)
+    if present is None:
         raise ValueError(
             f"the {side} have none of the columns {', '.join(names)}; got {table.columns}, name it: {option}"
         )
-    return found
+    return present
 
 
 def _default_score_column(scores: pl.DataFrame) -> str:
@@ -151,13 +151,13 @@ def _numbers(table: pl.DataFrame, key: str, column: str, side: str) -> pl.DataFr
     text = next((name for name in TEXT_KEYS if name in table.columns), None)
     given = table[column].cast(pl.String)
     number = given.str.strip_chars().cast(pl.Float64, strict=False)
-    is_said = given.is_not_null() & (given.str.strip_chars() != "")
+    is_given = given.is_not_null() & (given.str.strip_chars() != "")
     return pl.DataFrame(
         {
             "key": table[key].cast(pl.String),  # a null key matches nothing
             "number": number.fill_null(float("nan")),
             "text": table[text].cast(pl.String) if text else pl.Series([None] * table.height, dtype=pl.String),
-            "is_unreadable": is_said & number.is_null(),
+            "is_unreadable": is_given & number.is_null(),
         }
     ).with_columns(
         occurrence=pl.int_range(pl.len()).over("key").cast(pl.Int64),

@@ -14,7 +14,7 @@ class LabellingSession:
         self.rater = check_rater(rater)
         self.log = log
         known = set(captions)
-        ordered = captions if in_order else sorted(captions, key=lambda text: _place(text, rater))
+        ordered = captions if in_order else sorted(captions, key=lambda text: _order_of(text, rater))
         self.total = len(known)
         rated = [caption for caption in log.rated_by(rater) if caption in known]
         self._done = rated
@@ -46,5 +46,5 @@ class LabellingSession:
         return True
 
 
-def _place(caption: str, rater: str) -> float:
+def _order_of(caption: str, rater: str) -> float:
     return unit_interval_of(sample_id_of(None, caption), f"labelling by {rater}")

@@ -105,8 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, "text/html; charset=utf-8", self.server.page().encode())
         elif address.path == "/state":
             self._answer(lambda: self.server.state(_given(address.query, "rater")))
-        elif address.path == "/picture" and (found := self.server.picture(_given(address.query, "name"))) is not None:
-            self._send(200, "image/jpeg", found)
+        elif address.path == "/picture" and (picture := self.server.picture(_given(address.query, "name"))) is not None:
+            self._send(200, "image/jpeg", picture)
         else:
             self._send(404, "text/plain", b"not found")
 

@@ -66,7 +66,7 @@ def agreement(
     intervals: dict[str, tuple[float, float]] = {}
     if rng is not None:
         rows = rng.integers(0, len(x), size=(resamples, len(x)))  # (R, N)
-        draws = _correlations_of_draws(x, y, rows) if len(x) <= MATRIX_LIMIT else _one_by_one(x, y, rows)  # (R, 3)
+        draws = _correlations_of_draws(x, y, rows) if len(x) <= MATRIX_LIMIT else _draw_by_draw(x, y, rows)  # (R, 3)
         tail = (1 - confidence) / 2
         # A resample may be constant (few pairs, many ties): it has no correlation and is left out.
         bounds = np.nanquantile(draws, [tail, 1 - tail], axis=0)  # (2, 3)
@@ -107,7 +107,7 @@ def agreement_difference(
     x, z, y = values[is_complete], others[is_complete], ratings[is_complete]
     first, second = agreement(x, y), agreement(z, y)  # refuses what has no correlation
     rows = rng.integers(0, len(y), size=(resamples, len(y)))  # (R, N)
-    draws = _correlations_of_draws if len(y) <= MATRIX_LIMIT else _one_by_one
+    draws = _correlations_of_draws if len(y) <= MATRIX_LIMIT else _draw_by_draw
     tail = (1 - confidence) / 2
     bounds = np.nanquantile(draws(x, y, rows) - draws(z, y, rows), [tail, 1 - tail], axis=0)  # (2, 3)
     return AgreementDifference(
@@ -120,7 +120,7 @@ def agreement_difference(
     )
 
 
-def _one_by_one(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _draw_by_draw(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(N,), (N,), (R, N) drawn rows → (R, 3) correlations."""
     return np.array([correlations(x[drawn], y[drawn]) for drawn in rows])
 
@@ -136,9 +136,9 @@ def _correlations_of_draws(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         kendall = concordance / np.sqrt(untied_x * untied_y)
-    found = np.stack([_weighted_pearson(x, y, counts), _weighted_pearson(ranks[0], ranks[1], counts), kendall], axis=1)
-    found[(untied_x == 0) | (untied_y == 0)] = np.nan
-    return found
+    draws = np.stack([_weighted_pearson(x, y, counts), _weighted_pearson(ranks[0], ranks[1], counts), kendall], axis=1)
+    draws[(untied_x == 0) | (untied_y == 0)] = np.nan
+    return draws
 
 
 def _weighted_pearson(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:

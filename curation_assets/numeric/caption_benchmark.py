@@ -131,14 +131,14 @@ def word_ratings(table: Mapping[str, Sequence[Any]]) -> dict[str, float]:
     rating = next((name for name in ("conc_mean", "rating") if name in columns), None)
     if "word" not in columns or rating is None:
         raise ValueError(f"expected columns word and conc_mean (or Word and Conc.M), got {list(table)}")
-    found: dict[str, float] = {}
+    ratings: dict[str, float] = {}
     for word, text in zip(columns["word"], columns[rating], strict=True):
         try:
             value = float(text)
         except (TypeError, ValueError):
             continue
         if word and np.isfinite(value):
-            found.setdefault(word.lower(), value)
-    if not found:
+            ratings.setdefault(word.lower(), value)
+    if not ratings:
         raise ValueError(f"no word of {len(columns['word'])} has a number in column {rating!r}")
-    return found
+    return ratings

@@ -15,11 +15,11 @@ class Token(NamedTuple):
 
 def dependents(tokens: list[Token]) -> list[list[int]]:
     """Per token the positions of its direct dependents, in order."""
-    found: list[list[int]] = [[] for _ in tokens]
+    children: list[list[int]] = [[] for _ in tokens]
     for i, token in enumerate(tokens):
         if token.head != i:
-            found[token.head].append(i)
-    return found
+            children[token.head].append(i)
+    return children
 
 
 def is_root(tokens: list[Token], position: int) -> bool:

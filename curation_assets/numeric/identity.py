@@ -78,11 +78,11 @@ def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
 
     Sorting must be unsigned: ffff… comes last. Raises ValueError naming the first malformed id.
     """
-    texts = [one for one in sample_ids if isinstance(one, str)]
+    texts = [sample_id for sample_id in sample_ids if isinstance(sample_id, str)]
     letters = "".join(texts)
     is_all_good = len(texts) == len(sample_ids) and set(map(len, texts)) <= {32} and _HEX_DIGITS.fullmatch(letters)
     if not is_all_good:
-        wrong = next(one for one in sample_ids if not is_sample_id(one))
+        wrong = next(sample_id for sample_id in sample_ids if not is_sample_id(sample_id))
         raise ValueError(f"sample_id must be 32 lower-case hex digits, got {wrong!r}")
     words = np.frombuffer(bytes.fromhex(letters), dtype=">u8").reshape(-1, 2)  # (N, 2)
     packed = np.empty(len(words), dtype=UID_DTYPE)

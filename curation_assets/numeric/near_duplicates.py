@@ -27,7 +27,7 @@ def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np
     flips = [0]
     for count in range(1, max_distance // BANDS + 1):
         flips += [sum(1 << bit for bit in bits) for bits in combinations(range(BAND_BITS), count)]
-    found = [np.zeros((0, 2), dtype=np.int64)]
+    blocks = [np.zeros((0, 2), dtype=np.int64)]
     for band in range(BANDS):
         keys = ((hashes >> np.uint64(band * BAND_BITS)) & np.uint64(2**BAND_BITS - 1)).astype(np.int64)  # (N,)
         order = np.argsort(keys, kind="stable")
@@ -44,8 +44,8 @@ def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np
                 within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
                 right = order[np.repeat(first[rows], lengths) + within]
                 is_close = (left < right) & (np.bitwise_count(hashes[left] ^ hashes[right]) <= max_distance)
-                found.append(np.stack([left[is_close], right[is_close]], axis=1))
-    pairs = np.unique(np.concatenate(found), axis=0)
+                blocks.append(np.stack([left[is_close], right[is_close]], axis=1))
+    pairs = np.unique(np.concatenate(blocks), axis=0)
     return pairs, np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]).astype(np.float64)
 
 
@@ -70,9 +70,9 @@ def cosine_pairs(
             left, right = left[is_pair], right[is_pair]
             pairs.append(np.stack([rows[left + start], rows[right]], axis=1))
             distances.append(np.clip(1.0 - cosines[left, right].astype(np.float64), 0.0, 2.0))
-    found, apart = np.concatenate(pairs), np.concatenate(distances)
-    order = np.lexsort((found[:, 1], found[:, 0]))
-    return found[order], apart[order]
+    near, apart = np.concatenate(pairs), np.concatenate(distances)
+    order = np.lexsort((near[:, 1], near[:, 0]))
+    return near[order], apart[order]
 
 
 def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -90,8 +90,8 @@ def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray)
     both = csr_matrix(
         (np.tile(distances + 1.0, 2), (np.concatenate(pairs.T), np.concatenate(pairs.T[::-1]))), shape=(n, n)
     )
-    place = np.empty(n, dtype=np.int64)
-    place[order] = np.arange(n)
+    position = np.empty(n, dtype=np.int64)
+    position[order] = np.arange(n)
     chosen, apart = np.arange(n), np.zeros(n)
     is_kept = np.zeros(n, dtype=bool)
     for item in order.tolist():
@@ -102,6 +102,6 @@ def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray)
             is_kept[item] = True
             continue
         near, gaps = near[kept], gaps[kept]
-        best = np.lexsort((place[near], gaps))[0]
+        best = np.lexsort((position[near], gaps))[0]
         chosen[item], apart[item] = near[best], gaps[best] - 1.0
     return chosen, apart

@@ -32,17 +32,17 @@ def object_word_cosines(objects: Sequence[str], words: Sequence[str], lookup: Wo
     (METHODS §8.2). A label given twice counts once.
     """
     names = [label_names(label) for label in dict.fromkeys(objects)]
-    asked = [*words, *(word for synonyms in names for name in synonyms for word in name)]
-    if not words or len(asked) == len(words):
+    looked_up = [*words, *(word for synonyms in names for name in synonyms for word in name)]
+    if not words or len(looked_up) == len(words):
         return np.zeros((0, 0))
-    vectors, known = lookup(asked)
+    vectors, known = lookup(looked_up)
     word_units = _units(vectors[: len(words)][known[: len(words)]])  # (W', D)
-    rows, place = [], len(words)
+    rows, start = [], len(words)
     for synonyms in names:
         units = []
         for name in synonyms:
-            here = slice(place, place + len(name))
-            place += len(name)
+            here = slice(start, start + len(name))
+            start += len(name)
             if known[here].any():
                 units.append(_units(vectors[here][known[here]].mean(axis=0, keepdims=True))[0])
         if units and len(word_units):

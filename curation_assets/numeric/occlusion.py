@@ -23,10 +23,10 @@ class Explanation:
 
 def without_each_word(text: str) -> list[tuple[str, str]]:
     """Every word with the text that is left when it is taken out, together with the blanks before it."""
-    found = list(WORD.finditer(text))
+    matches = list(WORD.finditer(text))
     return [
-        (match.group(), (text[: found[i - 1].end() if i else match.start()] + text[match.end() :]).strip())
-        for i, match in enumerate(found)
+        (match.group(), (text[: matches[i - 1].end() if i else match.start()] + text[match.end() :]).strip())
+        for i, match in enumerate(matches)
     ]
 
 

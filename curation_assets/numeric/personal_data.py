@@ -20,12 +20,12 @@ def personal_data(text: str, further: Mapping[str, str] | None = None) -> list[s
     Card numbers must pass Luhn's check and IBANs ISO 13616's (mod 97), so that most other long numbers do not count.
     Only kinds are told, never the data. `further`: kind → regular expression.
     """
-    found = []
+    kinds = []
     for kind, pattern in {**PATTERNS, **(further or {})}.items():
         check = _CHECKS.get(kind, lambda _: True)
         if any(check(match[0]) for match in re.finditer(pattern, text)):
-            found.append(kind)
-    return found
+            kinds.append(kind)
+    return kinds
 
 
 def passes_luhn(number: str) -> bool:

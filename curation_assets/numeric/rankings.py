@@ -76,7 +76,10 @@ def rank_agreement(ranks: Sequence[tuple[np.ndarray, np.ndarray]]) -> RankAgreem
     taus, alike, pairs = [], 0, 0
     for first, second in ranks:
         upper = np.triu_indices(len(first), 1)
-        sides = [np.sign(np.subtract.outer(one, one))[upper] for one in (np.asarray(first), np.asarray(second))]
+        sides = [
+            np.sign(np.subtract.outer(side_ranks, side_ranks))[upper]
+            for side_ranks in (np.asarray(first), np.asarray(second))
+        ]
         both = sides[0] * sides[1]
         alike += int((both > 0).sum())
         pairs += int((both != 0).sum())
@@ -92,7 +95,7 @@ def concordance(ranks: Sequence[Sequence[np.ndarray]]) -> float | None:
     Images with one rater or one caption, or on which every rater ties all captions, have no W; None where all are so.
     Kendall & Babington Smith 1939.
     """
-    found = []
+    values = []
     for image in ranks:
         given = scipy.stats.rankdata(np.asarray(image, dtype=np.float64), axis=1)  # (R, K) average ranks
         raters, count = given.shape
@@ -100,8 +103,8 @@ def concordance(ranks: Sequence[Sequence[np.ndarray]]) -> float | None:
         spread = raters**2 * (count**3 - count) - raters * ties
         if raters > 1 and count > 1 and spread > 0:
             sums = given.sum(axis=0)
-            found.append(12 * float(((sums - sums.mean()) ** 2).sum()) / spread)
-    return float(np.mean(found)) if found else None
+            values.append(12 * float(((sums - sums.mean()) ** 2).sum()) / spread)
+    return float(np.mean(values)) if values else None
 
 
 def mean_ranks(ranks: Sequence[Sequence[float]] | Sequence[np.ndarray]) -> list[float]:

@@ -48,10 +48,10 @@ class WordWeights:
         data, columns, ends = [], [], [0]
         for text in texts:
             for word, count in Counter(words_of(text)).items():
-                place = places.get(word)
-                if place is not None and self.idf[place] != 0:
-                    data.append(count * self.idf[place])
-                    columns.append(place)
+                position = places.get(word)
+                if position is not None and self.idf[position] != 0:
+                    data.append(count * self.idf[position])
+                    columns.append(position)
             ends.append(len(data))
         return csr_matrix((np.array(data, dtype=np.float64), columns, ends), shape=(len(texts), len(self.words)))
 

@@ -17,8 +17,8 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     for another dtype.
     """
     ordinal = _ordinals(keys)
-    place_bits = max(len(keys) - 1, 0).bit_length()
-    places = np.uint64((1 << place_bits) - 1)
+    position_bits = max(len(keys) - 1, 0).bit_length()
+    places = np.uint64((1 << position_bits) - 1)
     packed = ordinal & ~places
     packed |= np.arange(len(keys), dtype=np.uint64)
     packed.sort()

@@ -25,7 +25,7 @@ def read_table_sql(store: ShardStore, asset: str, shards: Sequence[str] | None =
     if store.table_path(asset).is_file():
         return f"read_parquet({_literal(store.table_path(asset).absolute())}, hive_partitioning = false)"
     folder = store.asset_path(asset).absolute()
-    paths = [_literal(folder / f"shard={one}" / DATA_FILE) for one in (["*"] if shards is None else shards)]
+    paths = [_literal(folder / f"shard={shard}" / DATA_FILE) for shard in (["*"] if shards is None else shards)]
     return f"read_parquet([{', '.join(paths)}], hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
 
 
@@ -37,13 +37,13 @@ def _ledger_sql(path: Path) -> str:
 
 def stored_tables(store: ShardStore) -> list[str]:
     """Assets of the store that have at least one table file, in flow order."""
-    found = []
+    stored = []
     for stage in STAGES:
         for folder in sorted((store.root / stage).glob("[a-z0-9_]*")):
             asset = f"{stage}/{folder.name}"
             if not folder.is_symlink() and (store.table_path(asset).is_file() or store.partitions(asset)):
-                found.append(asset)
-    return found
+                stored.append(asset)
+    return stored
 
 
 def rebuild_catalog(home: Path) -> Path:

@@ -65,17 +65,17 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
         {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": _now()},
     )
     wall, cpu = time.perf_counter(), cpu_seconds()
-    told: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     outcome = "written"
     try:
-        yield told
+        yield record
     except BaseException as error:
         outcome = f"failed:{type(error).__name__}"
         raise
     finally:
         seconds = time.perf_counter() - wall
         ended = {"id": identity, "outcome": outcome, "seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
-        ended |= {"gpu_seconds": seconds if holds_gpu() else 0.0, "content_sha256": told.get("content_sha256")}
+        ended |= {"gpu_seconds": seconds if holds_gpu() else 0.0, "content_sha256": record.get("content_sha256")}
         _append(path, ended)
 
 
@@ -99,5 +99,5 @@ def read_attempts(root: Path) -> pl.DataFrame:
                 continue
             known = started.setdefault(line["id"], {"outcome": "killed"})
             known |= line
-    rows = [{name: one.get(name) for name in ATTEMPTS_SCHEMA} for one in started.values() if "asset" in one]
+    rows = [{name: record.get(name) for name in ATTEMPTS_SCHEMA} for record in started.values() if "asset" in record]
     return pl.DataFrame(rows, schema=ATTEMPTS_SCHEMA, orient="row").sort("started_at", maintain_order=True)

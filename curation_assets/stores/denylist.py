@@ -62,7 +62,7 @@ class Denylist:
         hashes: dict[str, set[str]] = {}
         for entry in content["entries"]:
             hashes.setdefault(entry["kind"], set()).add(entry["hash"])
-        return cls(content["salt"], {kind: frozenset(found) for kind, found in hashes.items()})
+        return cls(content["salt"], {kind: frozenset(values) for kind, values in hashes.items()})
 
     def __bool__(self) -> bool:
         return any(self.hashes.values())
@@ -70,8 +70,8 @@ class Denylist:
     @property
     def version(self) -> str:
         """16 hex digits that change with the list; empty for an empty one."""
-        told = sorted(f"{kind}:{one}" for kind, found in self.hashes.items() for one in found)
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] if told else ""
+        entries = sorted(f"{kind}:{value}" for kind, values in self.hashes.items() for value in values)
+        return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:16] if entries else ""
 
     def _hash(self, kind: str, value: str) -> str:
         return hashlib.sha256(f"{self.salt}\0{kind}\0{value}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -99,17 +99,17 @@ class Denylist:
 
     def denied(self, rows: pl.DataFrame) -> pl.Series:
         """(N,) bool: rows whose sample_id, url, domain or image (any column that ends in sha256) is on the list."""
-        found = [False] * rows.height
+        is_denied = [False] * rows.height
         if self:
             hash_columns = [name for name in rows.columns if name.endswith("sha256")]
             columns: list[tuple[Kind, str]] = [("uid", "sample_id"), ("url", "url")]
             columns += [("sha256", name) for name in hash_columns]
             for kind, name in columns:
                 if self.hashes.get(kind) and name in rows.columns:
-                    found = [was or self.has(kind, value) for was, value in zip(found, rows[name], strict=True)]
+                    is_denied = [was or self.has(kind, value) for was, value in zip(is_denied, rows[name], strict=True)]
             if self.hashes.get("domain") and "url" in rows.columns:
-                found = [was or self.has_domain_of(url) for was, url in zip(found, rows["url"], strict=True)]
-        return pl.Series("is_denied", found, dtype=pl.Boolean)
+                is_denied = [was or self.has_domain_of(url) for was, url in zip(is_denied, rows["url"], strict=True)]
+        return pl.Series("is_denied", is_denied, dtype=pl.Boolean)
 
 
 def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
@@ -125,7 +125,7 @@ def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
     listed = Denylist(str(content["salt"]), {})
     known = {(entry["kind"], entry["hash"]) for entry in content["entries"]}
     new = {(kind, listed._hash(kind, value)) for kind, value in pairs} - known
-    content["entries"] += [{"kind": kind, "hash": one, "added_at": utc_now()} for kind, one in sorted(new)]
+    content["entries"] += [{"kind": kind, "hash": digest, "added_at": utc_now()} for kind, digest in sorted(new)]
     if new:
         write_text_atomically(path, json.dumps(content, indent=1))
     return len(new)

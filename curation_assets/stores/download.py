@@ -133,9 +133,9 @@ def download_shard(
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
             tell(len(refused))
-            wanted = rows.filter(~pl.col("sample_id").is_in(list(refused)))
-            if wanted.height:
-                _run_img2dataset(wanted, draft, number, settings, allow_hosts, tell)
+            requested = rows.filter(~pl.col("sample_id").is_in(list(refused)))
+            if requested.height:
+                _run_img2dataset(requested, draft, number, settings, allow_hosts, tell)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -202,16 +202,18 @@ def _drop_denied_images(folder: Path, name: str, denylist: Denylist) -> list[str
     """sample_ids of downloaded images whose file, as fetched or as stored, is on the denylist; they are purged."""
     if not denylist.hashes.get("sha256"):
         return []
-    told = pl.read_parquet(folder / f"{name}.parquet")
+    downloaded = pl.read_parquet(folder / f"{name}.parquet")
     index = tar_index(folder / f"{name}.tar")
     stored = [
         hashlib.sha256(index.read(f"{key}.jpg")).hexdigest() if f"{key}.jpg" in index.members else None
-        for key in told["key"]
+        for key in downloaded["key"]
     ]
-    marked = told.select(pl.col("uid").alias("sample_id"), "sha256", pl.Series("stored_sha256", stored, pl.String))
-    gone = marked.filter(denylist.denied(marked))["sample_id"].to_list()
-    purge_samples(folder, name, gone)
-    return gone
+    marked = downloaded.select(
+        pl.col("uid").alias("sample_id"), "sha256", pl.Series("stored_sha256", stored, pl.String)
+    )
+    denied = marked.filter(denylist.denied(marked))["sample_id"].to_list()
+    purge_samples(folder, name, denied)
+    return denied
 
 
 def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
@@ -221,13 +223,13 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     table = folder / f"{name}.parquet"
     if not sample_ids or not table.is_file():
         return
-    told = pl.read_parquet(table)
-    is_gone = pl.col("uid").is_in(list(sample_ids))
-    gone = set(told.filter(is_gone)["key"])
-    if gone:
-        rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in gone)
+    rows = pl.read_parquet(table)
+    is_purged = pl.col("uid").is_in(list(sample_ids))
+    purged = set(rows.filter(is_purged)["key"])
+    if purged:
+        rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in purged)
         with replacing(table) as temporary:
-            told.filter(~is_gone).write_parquet(temporary)
+            rows.filter(~is_purged).write_parquet(temporary)
         (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are no longer those of the tar
 
 
@@ -383,16 +385,16 @@ def _is_rotated(data: bytes) -> bool:
 def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
     refused: dict[str, str] = json.loads((folder / "refused.json").read_text(encoding="utf-8"))
-    told: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     members: set[str] = set()
     if (folder / f"{name}.parquet").is_file():
-        told = {row["uid"]: row for row in pl.read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
+        results = {row["uid"]: row for row in pl.read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
         members = set(tar_index(folder / f"{name}.tar").members)
     outcome = []
     for sample_id, source_row in rows.select("sample_id", "source_row").iter_rows():
         row: dict[str, Any] = dict.fromkeys(DOWNLOADS_SCHEMA)
         row |= {"sample_id": sample_id, "source_row": source_row}
-        record = told.get(sample_id)
+        record = results.get(sample_id)
         if sample_id in refused:
             message = refused[sample_id]
             reason = message if message in (NO_URL, TAKEDOWN) else reason_of("", message)

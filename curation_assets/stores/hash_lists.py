@@ -63,8 +63,8 @@ def read_hash_lists(paths: Sequence[Path | str]) -> HashList:
     `md5:…`, `sha256:…` or `pdq:…`, hexadecimal in either case; without a prefix 32 digits are an md5, 64 a sha256.
     Raises FileNotFoundError for a missing file and ValueError for another kind of line (by number, not by content).
     """
-    found: dict[str, set[str]] = {name: set() for name in _LENGTH}
-    for path in (Path(str(one)).expanduser() for one in paths):
+    by_kind: dict[str, set[str]] = {name: set() for name in _LENGTH}
+    for path in (Path(str(given)).expanduser() for given in paths):
         if not path.is_file():
             raise FileNotFoundError(f"no hash list {path}: nothing is scored without it; correct the option hash_lists")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -77,12 +77,12 @@ def read_hash_lists(paths: Sequence[Path | str]) -> HashList:
                 raise ValueError(
                     f"{path}, line {number}: expected md5:, sha256: or pdq: and 32, 64 or 64 hexadecimal digits"
                 )
-            found[kind].add(entry[2])
-    lines = sorted(f"{kind}:{text}" for kind, texts in found.items() for text in texts)
-    words = b"".join(bytes.fromhex(text) for text in sorted(found["pdq"]))
+            by_kind[kind].add(entry[2])
+    lines = sorted(f"{kind}:{text}" for kind, texts in by_kind.items() for text in texts)
+    words = b"".join(bytes.fromhex(text) for text in sorted(by_kind["pdq"]))
     return HashList(
-        frozenset(found["md5"]),
-        frozenset(found["sha256"]),
+        frozenset(by_kind["md5"]),
+        frozenset(by_kind["sha256"]),
         np.frombuffer(words, dtype=">u8").astype(np.uint64).reshape(-1, 4),
         hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else "",
     )

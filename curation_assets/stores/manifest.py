@@ -43,7 +43,7 @@ class Manifest:
         """The inverse of `to_json`. Raises ValueError for JSON that is no manifest."""
         try:
             content = json.loads(text)
-            inputs = tuple(InputVersion(**one) for one in content.pop("inputs"))
+            inputs = tuple(InputVersion(**version) for version in content.pop("inputs"))
             return cls(models=tuple(content.pop("models")), inputs=inputs, **content)
         except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"expected a manifest as JSON, got {text[:80]!r} ({error})") from error

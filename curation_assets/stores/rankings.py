@@ -33,14 +33,14 @@ def read_rankings(path: Path) -> list[RankedImage]:
 
     Raises ValueError where no image has two captions, and as `read_ranks_by_rater`.
     """
-    found = [
+    rankings = [
         RankedImage(image, captions, tuple(mean_ranks(list(ranks.values()))))
         for image, (captions, ranks) in read_ranks_by_rater(path).items()
         if len(captions) > 1
     ]
-    if not found:
+    if not rankings:
         raise ValueError(f"{path}: no image has two captions; there is nothing to rank")
-    return found
+    return rankings
 
 
 def read_ranks_by_rater(path: Path) -> dict[str, tuple[tuple[str, ...], dict[str, np.ndarray]]]:
@@ -58,7 +58,7 @@ def read_ranks_by_rater(path: Path) -> dict[str, tuple[tuple[str, ...], dict[str
     broken = rows.filter(pl.col("n").is_null() | pl.col("n").is_nan() | pl.col("image").is_null())
     if broken.height:
         raise ValueError(f"{path}: {value} must be a number in every row, got {table[value][0]!r} and the like")
-    found: dict[str, tuple[tuple[str, ...], dict[str, np.ndarray]]] = {}
+    by_image: dict[str, tuple[tuple[str, ...], dict[str, np.ndarray]]] = {}
     for (image,), group in sorted(rows.group_by("image", maintain_order=True), key=lambda pair: str(pair[0][0])):
         captions = group["caption"].unique(maintain_order=True).to_list()
         ranks: dict[str, np.ndarray] = {}
@@ -69,8 +69,8 @@ def read_ranks_by_rater(path: Path) -> dict[str, tuple[tuple[str, ...], dict[str
             values = np.array([numbers[caption] for caption in captions])
             # ratings are turned into ranks: 1 + how many captions are rated higher
             ranks[str(who)] = values if value == "rank" else 1.0 + (values[None, :] > values[:, None]).sum(axis=1)
-        found[str(image)] = (tuple(captions), ranks)
-    return found
+        by_image[str(image)] = (tuple(captions), ranks)
+    return by_image
 
 
 def split_by_image(
@@ -82,10 +82,10 @@ def split_by_image(
     """
     if not 0 < held_out < 1:
         raise ValueError(f"held_out must be in (0, 1), got {held_out}")
-    places = [unit_interval_of(sample_id_of(one.image, ""), f"rankings:{seed}") for one in ranked]
+    draws = [unit_interval_of(sample_id_of(image.image, ""), f"rankings:{seed}") for image in ranked]
     sides: tuple[list[RankedImage], list[RankedImage]] = ([], [])
-    for one, place in zip(ranked, places, strict=True):
-        sides[place < held_out].append(one)
+    for image, draw in zip(ranked, draws, strict=True):
+        sides[draw < held_out].append(image)
     if not all(sides):
         raise ValueError(f"{len(ranked)} images are too few to hold out {held_out}; rank more or hold out more")
     return sides

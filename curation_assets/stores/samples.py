@@ -117,24 +117,24 @@ def build_sample_rows(
             f"({registered.height} rows) row by row; materialise raw/downloads again"
         )
     rows = []
-    for told, fetched in zip(registered.iter_rows(named=True), downloads.iter_rows(named=True), strict=True):
+    for source_row, fetched in zip(registered.iter_rows(named=True), downloads.iter_rows(named=True), strict=True):
         row: dict[str, Any] = dict.fromkeys(SAMPLES_SCHEMA)
-        row |= {name: told[name] for name in ("sample_id", "shard", "source_row", "url", "caption")}
+        row |= {name: source_row[name] for name in ("sample_id", "shard", "source_row", "url", "caption")}
         row |= {"has_image": False, "status": "kept"}
-        reason = drop_reason(told)
-        if reason is None and told["source_reason"] is None and told["caption"] is None:
+        reason = drop_reason(source_row)
+        if reason is None and source_row["source_reason"] is None and source_row["caption"] is None:
             reason = "empty_caption"
         if reason is not None:
             row |= {"status": "dropped", "reason": reason}
-        elif told["source_reason"] is not None:
-            row |= {"status": "failed", "reason": told["source_reason"]}
+        elif source_row["source_reason"] is not None:
+            row |= {"status": "failed", "reason": source_row["source_reason"]}
         elif fetched["status"] != "kept":
             row |= {"status": fetched["status"], "reason": fetched["reason"]}
         elif has_images:
             row |= {name: fetched[name] for name in ("original_width", "original_height", "original_sha256")}
-            is_delivered = told["member"] is not None
-            tar = told["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
-            member = told["member"] if is_delivered else fetched["member"]
+            is_delivered = source_row["member"] is not None
+            tar = source_row["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
+            member = source_row["member"] if is_delivered else fetched["member"]
             if hash_list and _is_listed(work, tar, member, hash_list, fetched["original_sha256"]):
                 row |= {**dict.fromkeys(_SHOWING), "status": "dropped", "reason": QUARANTINED}
             else:

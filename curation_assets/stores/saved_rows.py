@@ -21,13 +21,13 @@ class SavedRows:
 
     def read(self) -> pl.DataFrame | None:
         """All rows saved so far, None where there are none. A damaged part is deleted: its rows are computed again."""
-        found = []
+        parts = []
         for part in sorted(self.folder.glob("part-*.parquet")):
             try:
-                found.append(pl.read_parquet(part))
+                parts.append(pl.read_parquet(part))
             except (pl.exceptions.PolarsError, OSError):
                 part.unlink()
-        return pl.concat(found) if found else None
+        return pl.concat(parts) if parts else None
 
     def is_due(self) -> bool:
         """Whether `every_seconds` have passed since the last save, or since this object was made."""

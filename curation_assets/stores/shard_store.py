@@ -138,8 +138,8 @@ class ShardStore:
         path = self.table_path(asset, partition)
         if path.is_file():
             try:
-                told = path.stat()
-                manifest = _manifest_in(str(path), told.st_ino, told.st_mtime_ns, told.st_size)
+                stat = path.stat()
+                manifest = _manifest_in(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
             except (pl.exceptions.PolarsError, OSError) as error:
                 raise self._corrupt(asset, partition, str(error)) from error
             if manifest is None:
@@ -266,12 +266,12 @@ class ShardStore:
             keys: list[str | None] = [partition]
             if partition is None and self.manifest(asset) is None:
                 keys = [*self.partitions(asset)]
-            found = [(key, self.manifest(asset, key)) for key in keys]
-            if not found or any(manifest is None for _, manifest in found):
+            manifests = [(key, self.manifest(asset, key)) for key in keys]
+            if not manifests or any(manifest is None for _, manifest in manifests):
                 raise MissingInputError(
                     f"{reader} reads {named(asset, partition)}, which is not materialised; materialise {asset} first"
                 )
-            versions += [InputVersion(asset, key, m.content_sha256) for key, m in found if m is not None]
+            versions += [InputVersion(asset, key, m.content_sha256) for key, m in manifests if m is not None]
         return tuple(versions)
 
     def is_fresh(
@@ -333,7 +333,7 @@ class ShardStore:
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
             return Materialised(manifest, is_reused=True)
-        with attempt(self.root, asset, partition, run_id) as told:
+        with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()
             frame = compute()
             seconds = time.perf_counter() - start
@@ -348,7 +348,7 @@ class ShardStore:
                 run_id=run_id,
                 seconds=seconds,
             )
-            told["content_sha256"] = manifest.content_sha256
+            record["content_sha256"] = manifest.content_sha256
         remove_path(self.unfinished_path(asset, partition))
         return Materialised(manifest, is_reused=False)
 
@@ -382,18 +382,18 @@ class ShardStore:
         draft = temporary_path(link)
         (draft / "files").mkdir(parents=True)
         try:
-            with attempt(self.root, asset, None, run_id) as told:
+            with attempt(self.root, asset, None, run_id) as record:
                 start = time.perf_counter()
                 compute(draft / "files")
                 seconds = time.perf_counter() - start
                 file_count = sum(path.is_file() for path in (draft / "files").rglob("*"))
                 if not file_count:
                     raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
-                told["content_sha256"] = folder_sha256(draft / "files")
+                record["content_sha256"] = folder_sha256(draft / "files")
             manifest = Manifest(
                 asset=asset,
                 partition=None,
-                content_sha256=told["content_sha256"],
+                content_sha256=record["content_sha256"],
                 code_version=code_version,
                 models=model_records(models),
                 config_hash=config_sha256(config),

@@ -60,11 +60,11 @@ def is_public_address(text: str) -> bool:
 def _embedded_ipv4(address: Address) -> list[ipaddress.IPv4Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return []
-    found = [inner for inner in (address.ipv4_mapped, address.sixtofour) if inner is not None]
-    found += list(address.teredo or ())
+    inner_addresses = [inner for inner in (address.ipv4_mapped, address.sixtofour) if inner is not None]
+    inner_addresses += list(address.teredo or ())
     if address in _NAT64 or address in _IPV4_COMPATIBLE:
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return found
+        inner_addresses.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return inner_addresses
 
 
 def _is_allowed(host: str, port: int, allow_hosts: Sequence[str]) -> bool:

@@ -67,26 +67,26 @@ def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) 
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
     first = _read(table_files(source)[0], rows=1)
     by_lower = {name.lower(): name for name in reversed(first.columns)}
-    found: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
     for ours, names in COLUMN_NAMES.items():
         if ours in given:
-            found[ours] = given[ours]
+            columns[ours] = given[ours]
         else:
-            found[ours] = next((by_lower[name] for name in names if name in by_lower), None)
-        if found[ours] is not None and found[ours] not in first.columns:
-            raise ValueError(f"{source} has no column {found[ours]!r} for {ours}; it has {first.columns}")
-    if found["caption"] is None:
+            columns[ours] = next((by_lower[name] for name in names if name in by_lower), None)
+        if columns[ours] is not None and columns[ours] not in first.columns:
+            raise ValueError(f"{source} has no column {columns[ours]!r} for {ours}; it has {first.columns}")
+    if columns["caption"] is None:
         raise ValueError(
             f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
             "say which one it is with columns={'caption': NAME}"
         )
-    for ours, theirs in found.items():
+    for ours, theirs in columns.items():
         if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):
             raise ValueError(
                 f"{source}: column {theirs!r} ({ours}) must hold strings, got {first.schema[theirs]}; "
                 f"name another with columns={{{ours!r}: NAME}}"
             )
-    return ColumnMapping(caption=str(found["caption"]), url=found["url"], uid=found["uid"])
+    return ColumnMapping(caption=str(columns["caption"]), url=columns["url"], uid=columns["uid"])
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ def split_source(
 def _identified(files: Sequence[Path], columns: ColumnMapping) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    wanted = sorted({name for name in names.values() if name is not None})
+    needed = sorted({name for name in names.values() if name is not None})
     parts = []
     for path in files:
-        part = _read(path, columns=wanted)
+        part = _read(path, columns=needed)
         parts.append(
             part.select(
                 (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)

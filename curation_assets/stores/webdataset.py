@@ -70,7 +70,7 @@ def key_of(member: str) -> str | None:
 
 def sample_keys(tar: Path) -> list[str]:
     """Keys of a tar's rows, by source_row."""
-    return sorted(set(_group(tar_index(tar))) | set(_told(tar)))
+    return sorted(set(_group(tar_index(tar))) | set(_download_results(tar)))
 
 
 def _group(index: TarIndex) -> dict[str, _Sample]:
@@ -131,10 +131,10 @@ def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
     """
     index = tar_index(tar)
     samples = _group(index)
-    told = _told(tar)
+    results = _download_results(tar)
     rows = []
-    for source_row, key in enumerate(sorted(set(samples) | set(told))):
-        row = _row(index, samples[key], told.get(key, {})) if key in samples else _untarred_row(key, told[key])
+    for source_row, key in enumerate(sorted(set(samples) | set(results))):
+        row = _row(index, samples[key], results.get(key, {})) if key in samples else _untarred_row(key, results[key])
         rows.append({"source_row": source_row, **row})
     schema = {
         "sample_id": pl.String,
@@ -160,24 +160,24 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
         return None
 
 
-def _row(index: TarIndex, sample: _Sample, told: Mapping[str, Any]) -> dict[str, Any]:
+def _row(index: TarIndex, sample: _Sample, result: Mapping[str, Any]) -> dict[str, Any]:
     caption, text_reason = _text(index, sample.text)
     meta = _meta(index, sample.meta)
-    url = _string(meta.get("url")) or _string(told.get("url"))
-    uid = _string(meta.get("uid")) or _string(told.get("uid"))
+    url = _string(meta.get("url")) or _string(result.get("url"))
+    uid = _string(meta.get("uid")) or _string(result.get("uid"))
     image_reason = None
-    place = url
+    origin = url
     if sample.image is None:
         image_reason = "missing_image"
     elif url is None:
         try:
-            place = f"sha256:{hashlib.sha256(index.read(sample.image)).hexdigest()}"
+            origin = f"sha256:{hashlib.sha256(index.read(sample.image)).hexdigest()}"
         except ImageRejected as rejection:
             image_reason = f"image_{rejection.reason}"
-    if place is None:  # neither url nor whole image: the place in the tar is all there is to tell samples apart
-        place = f"{index.path.name}#{sample.image or sample.text or sample.meta or sample.others[0]}"
+    if origin is None:  # neither url nor whole image: the place in the tar is all there is to tell samples apart
+        origin = f"{index.path.name}#{sample.image or sample.text or sample.meta or sample.others[0]}"
     return {
-        "sample_id": sample_id_of(place, caption, uid),
+        "sample_id": sample_id_of(origin, caption, uid),
         "url": url,
         "caption": caption,
         "member": sample.image,
@@ -185,13 +185,13 @@ def _row(index: TarIndex, sample: _Sample, told: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _untarred_row(key: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _untarred_row(key: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A row of img2dataset's table that is not in the tar."""
-    url, caption = _string(told.get("url")), told.get("caption")
-    status = str(told.get("status"))
-    reason = "missing_in_tar" if status == "success" else reason_of(status, _string(told.get("error_message")))
+    url, caption = _string(result.get("url")), result.get("caption")
+    status = str(result.get("status"))
+    reason = "missing_in_tar" if status == "success" else reason_of(status, _string(result.get("error_message")))
     return {
-        "sample_id": sample_id_of(url or f"missing#{key}", caption, _string(told.get("uid"))),
+        "sample_id": sample_id_of(url or f"missing#{key}", caption, _string(result.get("uid"))),
         "url": url,
         "caption": caption,
         "member": None,
@@ -199,7 +199,7 @@ def _untarred_row(key: str, told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(tar: Path) -> dict[str, Mapping[str, Any]]:
+def _download_results(tar: Path) -> dict[str, Mapping[str, Any]]:
     """Key → row of img2dataset's table beside the tar; empty without one."""
     for path in siblings(tar):
         try:

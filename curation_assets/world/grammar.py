@@ -86,12 +86,12 @@ def concrete_caption(scene: SceneSpec, rng: Rng) -> str:
     subject = _subject(scene, rng)
     if scene.background is None:
         return subject
-    place = pick(rng, words.PLACES[scene.background])
+    where = pick(rng, words.PLACES[scene.background])
     detail = pick(rng, words.DETAILS[scene.background])
     forms = (
-        f"{subject} {place}", f"{subject} {place}", f"{place} , {subject}", f"there is {subject} {place}",
-        f"{subject} seen {place}", f"{subject} {place} {detail}", f"{subject} , {place}",
-        f"{subject} {detail}", f"you can see {subject} {place}", subject,
+        f"{subject} {where}", f"{subject} {where}", f"{where} , {subject}", f"there is {subject} {where}",
+        f"{subject} seen {where}", f"{subject} {where} {detail}", f"{subject} , {where}",
+        f"{subject} {detail}", f"you can see {subject} {where}", subject,
     )  # fmt: skip
     return pick(rng, forms).replace(" ,", ",")
 

@@ -29,7 +29,7 @@ class Judged:
 
 def rank_by_criteria(judged: list[Judged]) -> list[int]:
     """Rank of each caption, 1 is best; captions that the criteria cannot tell apart share a rank."""
-    return [1 + sum(other.key > one.key for other in judged) for one in judged]
+    return [1 + sum(other.key > candidate.key for other in judged) for candidate in judged]
 
 
 def draw_candidates(scene: SceneSpec, rng: Rng) -> list[Judged]:
@@ -41,31 +41,37 @@ def draw_candidates(scene: SceneSpec, rng: Rng) -> list[Judged]:
     swapped = swap_object(scene, rng)
     elsewhere = pick(rng, tuple(name for name in words.PLACES if name != place))
     return [
-        _told(scene, scene, rng, size=True, colour=True, place=place),
-        _told(scene, scene, rng, size=False, colour=True, place=place),
-        _told(scene, scene, rng, size=False, colour=True, place=None),
-        _told(scene, scene, rng, size=False, colour=False, place=place),
-        _told(scene, replace(scene, objects=first), rng, size=False, colour=False, place=None),
-        _told(scene, recoloured, rng, size=False, colour=True, place=place),
-        _told(scene, swapped, rng, size=False, colour=True, place=elsewhere),
+        _judged_caption(scene, scene, rng, size=True, colour=True, place=place),
+        _judged_caption(scene, scene, rng, size=False, colour=True, place=place),
+        _judged_caption(scene, scene, rng, size=False, colour=True, place=None),
+        _judged_caption(scene, scene, rng, size=False, colour=False, place=place),
+        _judged_caption(scene, replace(scene, objects=first), rng, size=False, colour=False, place=None),
+        _judged_caption(scene, recoloured, rng, size=False, colour=True, place=place),
+        _judged_caption(scene, swapped, rng, size=False, colour=True, place=elsewhere),
         Judged(abstract_caption(scene, rng), -2 * len(scene.objects) - 2, 0.0, 0.0, 0),
     ]
 
 
-def _told(scene: SceneSpec, said: SceneSpec, rng: Rng, *, size: bool, colour: bool, place: str | None) -> Judged:
+def _judged_caption(
+    scene: SceneSpec, described: SceneSpec, rng: Rng, *, size: bool, colour: bool, place: str | None
+) -> Judged:
     """A caption that says what `said` shows, judged against `scene`."""
     wrong = 0
     named, vivid = 0, 0
-    told: list[PlacedObject] = list(dict.fromkeys(said.objects) if said.arrangement != "three" else said.objects[:1])
-    true = scene.objects if said.arrangement != "three" else scene.objects[:1]
-    for other, there in zip(told, true, strict=False):
-        is_there = other.name == there.name
-        named += is_there
-        wrong += not is_there
-        wrong += colour and is_there and other.colour != there.colour
-        vivid += is_there * (colour * (other.colour == there.colour) + size * (other.size == there.size))
+    mentioned: list[PlacedObject] = list(
+        dict.fromkeys(described.objects) if described.arrangement != "three" else described.objects[:1]
+    )
+    true = scene.objects if described.arrangement != "three" else scene.objects[:1]
+    for other, drawn in zip(mentioned, true, strict=False):
+        is_drawn = other.name == drawn.name
+        named += is_drawn
+        wrong += not is_drawn
+        wrong += colour and is_drawn and other.colour != drawn.colour
+        vivid += is_drawn * (colour * (other.colour == drawn.colour) + size * (other.size == drawn.size))
     wrong += place is not None and place != scene.background
-    phrases = [_phrase(one, rng, size=size, colour=colour, many=said.arrangement == "three") for one in told]
+    phrases = [
+        _phrase(thing, rng, size=size, colour=colour, many=described.arrangement == "three") for thing in mentioned
+    ]
     text = " and ".join(phrases)
     if place is not None:
         text = f"{text} {pick(rng, words.PLACES[place])}"

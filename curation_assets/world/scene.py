@@ -118,7 +118,7 @@ def render_scene(spec: SceneSpec) -> Image.Image:
 
 def text_boxes(spec: SceneSpec) -> list[TextBox]:
     """Boxes of the overlays in native pixels, two pixels of margin included."""
-    found = []
+    boxes = []
     for overlay in spec.overlays:
         left, top, right, bottom = _font(overlay.font_px).getbbox(overlay.text)
         box = (
@@ -127,8 +127,8 @@ def text_boxes(spec: SceneSpec) -> list[TextBox]:
             int(overlay.x_px + right + 2),
             int(overlay.y_px + bottom + 2),
         )
-        found.append(TextBox(overlay.text, box))
-    return found
+        boxes.append(TextBox(overlay.text, box))
+    return boxes
 
 
 def _object_mask(spec: SceneSpec) -> np.ndarray:
@@ -144,13 +144,13 @@ def _object_mask(spec: SceneSpec) -> np.ndarray:
 def object_boxes(spec: SceneSpec) -> list[tuple[str, Box]]:
     """(object name, visible box) for every object of which at least one pixel shows."""
     mask = _object_mask(spec)
-    found = []
+    boxes = []
     for number, placed in enumerate(spec.objects, start=1):
         rows, columns = np.nonzero(mask == number)
         if rows.size:
             box = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1)
-            found.append((placed.name, box))
-    return found
+            boxes.append((placed.name, box))
+    return boxes
 
 
 def patch_labels(spec: SceneSpec, min_cover: float = 0.25) -> tuple[np.ndarray, np.ndarray]:

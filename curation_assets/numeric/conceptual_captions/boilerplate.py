@@ -41,7 +41,7 @@ def check_boilerplate(original: str, cropped: str) -> Drop | None:
     The value is the share of characters that the crop removed.
     """
     removed = 1 - len(cropped) / max(1, len(original.strip()))
-    found = _DROP.search(original)
-    if found is not None:
-        return Drop("boilerplate", removed, found.group().strip())
+    match = _DROP.search(original)
+    if match is not None:
+        return Drop("boilerplate", removed, match.group().strip())
     return Drop("boilerplate", removed, original.strip()) if original.strip() and not cropped else None

@@ -116,14 +116,14 @@ class _Work:
             self.instead.pop(i, None)
 
     def subtree(self, head: int) -> list[int]:
-        found, waiting, seen = [], [head], set[int]()
+        members, waiting, seen = [], [head], set[int]()
         while waiting:
             here = waiting.pop()
             if here not in seen:
                 seen.add(here)
-                found.append(here)
+                members.append(here)
                 waiting += self.children[here]
-        return sorted(found)
+        return sorted(members)
 
     def preposition(self, head: int) -> str | None:
         """The preposition before a noun, in either label set; None where there is none."""

@@ -32,10 +32,10 @@ def concreteness_report(
     Pairs with a NaN are left out and counted. Raises ValueError as `agreement` does.
     """
     values, ratings = np.asarray(values, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
-    found = agreement(values, ratings, rng, resamples=resamples)
+    overall = agreement(values, ratings, rng, resamples=resamples)
     is_complete = np.isfinite(values) & np.isfinite(ratings)
     groups = []
     for rating in np.unique(ratings[is_complete]):
         members = values[is_complete & (ratings == rating)]
         groups.append(RatingGroup(float(rating), float(members.mean()), len(members)))
-    return ConcretenessReport(found, tuple(groups))
+    return ConcretenessReport(overall, tuple(groups))

@@ -30,6 +30,6 @@ def predictive_correlation(
     None where one side is constant or fewer than two sets are left.
     """
     keep = ~np.asarray(adversarial, dtype=bool)
-    values, wanted = np.asarray(averages, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    both = {"all_sets": spearman(values, wanted), "without_adversarial": spearman(values[keep], wanted[keep])}
+    values, goals = np.asarray(averages, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    both = {"all_sets": spearman(values, goals), "without_adversarial": spearman(values[keep], goals[keep])}
     return {name: None if np.isnan(value) else value for name, value in both.items()}
