@@ -50,7 +50,7 @@ def read_rows(
     except pl.exceptions.PolarsError as error:
         problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
         raise ValueError(f"{path} cannot be read as {suffix[1:]}: {problem}; repair it or leave it out") from error
-    raise ValueError(f"{path}: expected .tsv, .csv, .parquet or .jsonl")
+    raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
 
 
 def read_lines(path: Path) -> list[str]:
