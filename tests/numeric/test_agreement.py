@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from curation_assets.numeric.agreement import (
     _correlations_of_draws,
-    _one_by_one,
+    _draw_by_draw,
     agreement,
     agreement_difference,
     correlations,
@@ -104,13 +104,13 @@ def test_a_difference_is_that_of_the_two_and_pairs_are_drawn_together() -> None:
         agreement_difference(good, poor[:3], ratings, rng)
 
 
-def test_resamples_by_matrices_are_resamples_one_by_one() -> None:
+def test_resamples_by_matrices_are_resamples_draw_by_draw() -> None:
     """The fast way against the obvious twin, with ties on both sides and a draw that is constant."""
     rng = np.random.default_rng(2)
     x = rng.normal(size=40).round(1)
     y = np.clip(np.round(x + rng.normal(size=40)), 0, 3)
     rows = rng.integers(0, 40, size=(50, 40))
     rows[0] = 7
-    fast, slow = _correlations_of_draws(x, y, rows), _one_by_one(x, y, rows)
+    fast, slow = _correlations_of_draws(x, y, rows), _draw_by_draw(x, y, rows)
     assert np.isnan(fast[0]).all()
     np.testing.assert_allclose(fast, slow, atol=1e-12)
