@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 
@@ -79,7 +80,7 @@ def success_violations(
     ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None
 ) -> list[str]:
     """One sentence where too few rows of a table succeed; empty when enough do. `frame`: as for `violations`."""
-    if table.compute is None or table.stage not in ("raw", "teachers", "signals"):
+    if table.compute is None or not STAGES[table.stage].checks_success:
         return []
     rate = success_rate(ctx.store.read(table.name, shard) if frame is None else frame)
     floor = min_success_rate(ctx)
