@@ -188,6 +188,8 @@ def _run_phase(
             )
         except Exception as error:
             failed.append(error)
+    if len(failed) > 1:
+        raise ExceptionGroup(f"{len(failed)} of {len(runs)} stretches of shards failed", failed)
     if failed:
         raise failed[0]
 

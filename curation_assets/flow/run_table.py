@@ -58,10 +58,9 @@ class ShardResult:
     @property
     def problems(self) -> list[str]:
         """Sentences on what stops the tables that read this one."""
-        found = (
-            [str(self.error)] if self.error else ["; ".join(part) for part in (self.lost_rows, self.failures) if part]
-        )
-        return [f"{named(self.table, self.shard)}: {sentence}" for sentence in found]
+        sentences = [str(self.error)] if self.error is not None else []
+        sentences += ["; ".join(violated) for violated in (self.lost_rows, self.failures) if violated]
+        return [f"{named(self.table, self.shard)}: {sentence}" for sentence in sentences]
 
 
 @dataclass
@@ -152,7 +151,7 @@ def checks_of(table: Table) -> list[Check]:
         ),
         Check(
             ENOUGH_SUCCEEDED,
-            "In every shard at least the pool's min_success_rate of the rows at stake did not fail.",
+            "In every shard at least the pool's min_success_rate of the rows that could succeed did.",
             is_blocking=True,
         ),
     ]
