@@ -45,7 +45,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
 #: Share of the rows that can succeed and must, where the pool's option `min_success_rate` names no other.
 DEFAULT_MIN_SUCCESS_RATE = 0.1
 #: Reasons that say nothing about how well a step works: the row has nothing that the method could look at.
-_NOT_APPLICABLE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
+_NOT_AT_STAKE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
 
 
 def min_success_rate(ctx: PoolContext) -> float:
@@ -71,7 +71,7 @@ def success_rate(frame: pl.DataFrame) -> float | None:
         value = next((name for name in ("value", "quality") if name in frame.columns), None)
         if value is None:
             return None
-        eligible = frame.filter(~reason.str.contains(_NOT_APPLICABLE))
+        eligible = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
         failed = eligible.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
     return (eligible.height - failed) / eligible.height if eligible.height else None
 
