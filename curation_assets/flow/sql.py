@@ -87,7 +87,7 @@ class SqlModel:
     column_lineage: Mapping[str, list[tuple[str, str]]]  # output column → [("stage/name", column)]
     is_per_shard: bool  # '-- applied: per shard': row by row, so one shard needs no other
     parameters: Mapping[str, float]  # '-- parameter: alpha 0.5' → default of $alpha
-    made_for: tuple[str, ...]  # '-- made for: mismatched': planted kinds of noise that it should tell from clean samples
+    made_for: tuple[str, ...]  # '-- made for: caps': planted kinds of noise that it should tell from clean samples
     views: Mapping[str, str]  # scaled signals that it reads: 'fused.sieve_scaled' → select statement, in order
     code_version: str  # sha256 of the normalised syntax tree, views included; comments and white space do not count
 
@@ -180,8 +180,8 @@ def run_model(
 ) -> pl.DataFrame:
     """The model's table, from a connection that has its references as `stage.name`; `parameters` replace defaults.
 
-    The model's views are made on the connection, in place of any of an earlier model. Rows are sorted by the first `unique` test's columns, so that the same input gives the same bytes. Raises
-    SqlModelError as `with_defaults`.
+    The model's views are made on the connection, in place of any of an earlier model. Rows are sorted by the first
+    `unique` test's columns, so that the same input gives the same bytes. Raises SqlModelError as `with_defaults`.
     """
     _create_views(model, connection)
     frame = connection.sql(model.text, params=with_defaults(model, parameters or {})).pl()
