@@ -13,11 +13,12 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.training.trainers import all_trainers
 
 SHOWN = ("bleu_4", "rouge_l", "cider", "text_to_image_recall@1", "image_to_text_recall@1", "mean_recall@10")
 
@@ -56,9 +57,9 @@ def main() -> None:
         },
     )
     ctx = PoolContext.open(settings, f"downstream_{chosen.size}", progress=reporter_for(console))
-    for table in ("downstream/captioning", "downstream/retrieval"):
-        materialise_with_inputs(ctx, table)
-    results = pl.concat([ctx.store.read(name) for name in ("downstream/captioning", "downstream/retrieval")])
+    tables = [f"downstream/{name}" for name in all_trainers()]
+    run_with_upstream(ctx, *tables)
+    results = pl.concat([ctx.store.read(name) for name in tables])
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     results.sort("metric", "policy", "seed").write_csv(chosen.out)
     compare(results, console)

@@ -15,10 +15,10 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.outputs.report.pictures import picture_of
 from curation_assets.stores.pools.declaration import add_world_pool
 from curation_assets.world.pool import plant_labelled_captions
@@ -59,7 +59,7 @@ def main() -> None:
     add_world_pool(settings, "ablation", **size, seed=9_300_000, options=options)
     ctx = PoolContext.open(settings, "ablation", progress=reporter_for(console))
     for table in ("standardised/length_evidence", "distilled/agreement"):
-        materialise_with_inputs(ctx, table)
+        run_with_upstream(ctx, table)
     found = ctx.store.read("distilled/agreement")
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     found.drop("reason").write_csv(chosen.out, float_precision=4)

@@ -22,7 +22,6 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
@@ -30,6 +29,7 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import known_limit
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.near_duplicates import hamming_pairs
 from curation_assets.stages.signals.tables import derived_columns
@@ -118,12 +118,12 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
     add_world_pool(settings, "kinds", size=size, seed=seed, shard_size=-(-size // 2), options=options)
     if "laion_filter" in named:
         ctx = PoolContext.open(settings, "kinds")
-        materialise_with_inputs(ctx, "signals/clip_score")
+        run_with_upstream(ctx, "signals/clip_score")
         cosines = ctx.store.scan("signals/clip_score").select("value").collect()["value"].drop_nulls()
         given["laion_filter"] = {"threshold": float(np.quantile(cosines.to_numpy(), 1 - LAION_SHARE))}
         settings = with_methods(settings, given)
     ctx = PoolContext.open(settings, "kinds")
-    materialise_with_inputs(ctx, "downstream/separation")
+    run_with_upstream(ctx, "downstream/separation")
     table = ctx.store.read("downstream/separation").with_columns(size=pl.lit(size), seed=pl.lit(seed))
     not_run = [{"method": name, "size": size, "seed": seed, "note": f"not run: {why}"} for name, why in without.items()]
     save(pl.concat([table, pl.DataFrame(not_run)], how="diagonal_relaxed"), f"method_separation_{size}.csv")
@@ -150,7 +150,7 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
             print(f"- made for no planted kind: {name}: {method.no_planted_kind or 'no reason is declared'}")
     print()
     if "text_spotting" in named:
-        materialise_with_inputs(ctx, "downstream/text_in_images")
+        run_with_upstream(ctx, "downstream/text_in_images")
         print(markdown(ctx.store.read("downstream/text_in_images")) + "\n")
     print(markdown(costs(ctx)) + "\n")
 
@@ -192,7 +192,7 @@ def bench_photos(source: Path, settings: Settings) -> None:
     began = time.time()
     rows = []
     for name in [*derived_columns(ctx), "generated_captions", "detected_objects", *named]:
-        materialise_with_inputs(ctx, f"signals/{name}")
+        run_with_upstream(ctx, f"signals/{name}")
         table = tables_of(ctx)[f"signals/{name}"]
         wrong = [text for shard in ctx.shards() for text in violations(ctx, table, shard)]
         frame = ctx.store.scan(table.name).collect()
@@ -219,7 +219,7 @@ def bench_photos(source: Path, settings: Settings) -> None:
     spotted = ctx.store.scan("signals/text_spotting").collect()
     print(f"Images with text: {(spotted['text_count'] > 0).mean():.3f}; ", end="")
     print(f"dropped by text spotting: {(spotted['value'] == 0).mean():.4f}\n")
-    materialise_with_inputs(ctx, "fused/duplicates")
+    run_with_upstream(ctx, "fused/duplicates")
     found = ctx.store.read("fused/duplicates")
     kinds = found["kind"].drop_nulls().value_counts(sort=True)
     print("Near-duplicates among them: " + (", ".join(f"{n} {kind}" for kind, n in kinds.iter_rows()) or "none") + "\n")

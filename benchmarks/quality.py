@@ -9,10 +9,7 @@ from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
-from curation_assets.flow.freshness import materialise_table
-from curation_assets.flow.graph import tables_of
-from curation_assets.flow.parallel import materialise_shards
-from curation_assets.flow.table import Table
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.standardise import caption_length, fit_length_statistics, standardise
@@ -63,7 +60,7 @@ def bench_embedded(
         options={"distillation_size": captions, "fusion_l2": 1.0},
     )
     ctx = PoolContext.open(settings, pool.name, progress=progress)
-    materialise_with_inputs(ctx, "downstream/method_quality")
+    run_with_upstream(ctx, "downstream/method_quality")
     columns = ["target", "method", "metric", "value", "n"]
     quality = pl.concat(
         [
@@ -151,27 +148,3 @@ def _floats(column: pl.Series) -> np.ndarray:
 
 def _teacher_scores(ctx: PoolContext, scaled: pl.DataFrame) -> np.ndarray:
     return scaled.select(teacher_names(ctx)).to_numpy().astype(np.float64)
-
-
-def materialise_with_inputs(ctx: PoolContext, name: str) -> None:
-    """Bring one whole-pool table up to date with everything it reads, in this process and without Dagster."""
-    tables = tables_of(ctx)
-    needed = _with_inputs(tables, name)
-    for table in tables.values():
-        if table.name in needed:
-            if table.grain == "pool":
-                materialise_table(ctx, table, tables=tables)
-                continue
-            for _, outcome in materialise_shards(ctx, table, ctx.shards(), tables=tables):
-                if isinstance(outcome, Exception):
-                    raise outcome
-
-
-def _with_inputs(tables: dict[str, Table], name: str) -> set[str]:
-    needed, waiting = set[str](), [name]
-    while waiting:
-        current = waiting.pop()
-        if current not in needed:
-            needed.add(current)
-            waiting.extend(tables[current].inputs)
-    return needed

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, ledger_facts, signal_column
+from curation_assets.audit.ledger import LEDGER, LEDGER_SCHEMA, ledger_facts, signal_column
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
@@ -128,11 +128,7 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: A
     reached = next(
         (count for one, count in zip(cut.cuts, counts, strict=True) if one.rank_by == by), (None, None, None)
     )
-    signals = {
-        name: value
-        for name, value in row.items()
-        if name.split("_")[0] in ("signals", "fused", "teachers", "standardised", "distilled", "random")
-    }
+    signals = {name: value for name, value in row.items() if name not in LEDGER_SCHEMA}
     return {
         "policy": policy.name,
         "policy_version": row["policy_version"],

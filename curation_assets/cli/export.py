@@ -1,6 +1,5 @@
 """curate export: a subset for trainers and catalogues."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,24 +8,15 @@ import typer
 from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
-
-
-class Format(StrEnum):
-    """What to write."""
-
-    npy = "npy"
-    keys = "keys"
-    webdataset = "webdataset"
-    hf = "hf"
+from curation_assets.outputs.exports.formats import FORMATS, get_format
 
 
 @errors_as_sentences
 def export(
     format: Annotated[
-        Format,
+        str,
         typer.Argument(
-            help="npy: DataComp's ids; keys: allow-list of tar and key; webdataset: new tars; hf: Parquet with images "
-            "and a dataset card."
+            metavar="FORMAT", help="; ".join(f"{one.name}: {one.description}" for one in FORMATS.values()) + "."
         ),
     ],
     subset: Annotated[
@@ -34,8 +24,8 @@ def export(
     ],
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
     pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
-    license: Annotated[str, typer.Option("--license", help="Licence of the data, for the card (hf).")] = "unknown",
-    max_samples: Annotated[int, typer.Option(help="Entries per tar (webdataset).")] = 10_000,
+    license: Annotated[str | None, typer.Option("--license", help="Licence of the data, for the card (hf).")] = None,
+    max_samples: Annotated[int | None, typer.Option(help="Entries per tar (webdataset).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes per tar or Parquet file.")] = None,
     validation: Annotated[
         int | None, typer.Option(help="So many samples, drawn by image, go to OUT/validation, the rest to OUT/train.")
@@ -44,28 +34,18 @@ def export(
     home: HomeOption = None,
 ) -> None:
     """Export a subset; every folder gets a manifest with hashes, and says what is missing and why."""
-    from curation_assets.outputs.exports.huggingface import export_huggingface
-    from curation_assets.outputs.exports.lists import export_keys, export_npy
     from curation_assets.outputs.exports.subset import find_subset, split_subset
-    from curation_assets.outputs.exports.webdataset import export_webdataset
 
+    chosen = get_format(format)
     settings = settings_from(home)
     found = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
-    limit = {} if max_bytes is None else {"max_bytes" if format is Format.webdataset else "max_shard_bytes": max_bytes}
     parts = {out: found}
     if validation is not None:
         if out.is_dir() and any(out.iterdir()):
             raise ValueError(f"{out} is not empty; an export never overwrites: give a new folder")
         parts = {out / one.part: one for one in split_subset(found, validation, seed)}
     for folder, part in parts.items():
-        if format is Format.npy:
-            export_npy(part, folder)
-        elif format is Format.keys:
-            export_keys(part, folder)
-        elif format is Format.webdataset:
-            export_webdataset(part, folder, max_samples=max_samples, **limit)
-        else:
-            export_huggingface(part, folder, license_name=license, **limit)
+        chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes)
         _say_what_is_there(folder)
 
 

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.refit import begin_recut, finish_recut, unfinished
@@ -31,7 +32,7 @@ def recut(
     tables = tables_of(ctx)
     begun = unfinished(ctx) or begin_recut(ctx, tables, policy or None, with_fits=fits)
     # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
-    wanted = [name for name, table in tables.items() if table.stage != "downstream"]
+    wanted = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
     run_pool(settings, pool, tables=wanted)
     report = finish_recut(ctx, begun)
     if json:

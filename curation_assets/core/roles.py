@@ -4,6 +4,7 @@ Pure: no torch here. Engines (`curation_assets/engines/`) fill these roles; meth
 Shapes: N inputs, D embedding width, R captions per image.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -203,7 +204,7 @@ class Synset:
 
 
 @runtime_checkable
-class WordNet(Engine, Protocol):
+class Wordnet(Engine, Protocol):
     """Princeton's WordNet: senses of English words."""
 
     def synsets(self, word: str, pos: str = "nvar") -> list[Synset]:
@@ -248,25 +249,10 @@ class SafetyClassifier(Engine, Protocol):
         ...
 
 
-#: role name → contract. The names are the keys of a profile and the parameter names of a method function.
-ROLES: dict[str, type] = {
-    "image_text_encoder": ImageTextEncoder,
-    "captioner": Captioner,
-    "text_to_image": TextToImage,
-    "semantic_decoder": SemanticDecoder,
-    "sentence_encoder": SentenceEncoder,
-    "text_similarity": TextSimilarity,
-    "student": Student,
-    "parser": Parser,
-    "language_identifier": LanguageIdentifier,
-    "lexicon": Lexicon,
-    "word_vectors": WordVectors,
-    "object_detector": ObjectDetector,
-    "pair_encoder": PairEncoder,
-    "reward_model": RewardModel,
-    "wordnet": WordNet,
-    "scene_bank": SceneBank,
-    "sentence_bottleneck": SentenceBottleneck,
-    "text_spotter": TextSpotter,
-    "safety_classifier": SafetyClassifier,
-}
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+#: role name → contract: every protocol above under its own name, ImageTextEncoder as image_text_encoder. The names are
+#: the keys of a profile, the parameter names of a method function and the files in engines/.
+ROLES: dict[str, type] = {_snake_case(contract.__name__): contract for contract in Engine.__subclasses__()}

@@ -1,15 +1,39 @@
 """The flow: the one word per stage that names key prefix, asset group, schema, SQL folder and file alike."""
 
-#: Stages in the order in which data flows. Reading from a later stage is refused (see `check_reads_forward`).
-STAGES: tuple[str, ...] = (
-    "raw",
-    "teachers",
-    "standardised",
-    "distilled",
-    "signals",
-    "fused",
-    "filtered",
-    "downstream",
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the machinery must know of a stage. Nothing outside this file asks for a stage by its name."""
+
+    name: str
+    #: Rows may fail here (a download, a model): a shard in which too few succeed stops what reads it.
+    checks_success: bool = False
+    #: Shards are made of stored numbers by SQL and polars alone: milliseconds each, in threads of this process, and
+    #: for shards that the pool's source no longer has, too.
+    is_derived: bool = False
+    #: It judges subsets once they are chosen: nothing that decides over a sample reads it.
+    is_evaluation: bool = False
+
+
+#: Stages by name, in the order in which data flows. Reading from a later stage is refused (see `check_reads_forward`).
+STAGES: Mapping[str, Stage] = MappingProxyType(
+    {
+        stage.name: stage
+        for stage in (
+            Stage("raw", checks_success=True),
+            Stage("teachers", checks_success=True),
+            Stage("standardised"),
+            Stage("distilled"),
+            Stage("signals", checks_success=True),
+            Stage("fused", is_derived=True),
+            Stage("filtered", is_derived=True),
+            Stage("downstream", is_evaluation=True),
+        )
+    }
 )
 
 
@@ -19,10 +43,9 @@ class BackwardsReadError(ValueError):
 
 def stage_position(stage: str) -> int:
     """Place of `stage` in the flow, 0 is first. Raises ValueError for a word that is no stage."""
-    try:
-        return STAGES.index(stage)
-    except ValueError:
-        raise ValueError(f"stage must be one of {', '.join(STAGES)}; got {stage!r}") from None
+    if stage not in STAGES:
+        raise ValueError(f"stage must be one of {', '.join(STAGES)}; got {stage!r}")
+    return list(STAGES).index(stage)
 
 
 def check_reads_forward(reader: str, upstream: str) -> None:

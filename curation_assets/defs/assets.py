@@ -2,10 +2,10 @@
 
 import functools
 import hashlib
+import itertools
 import resource
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,13 @@ import polars as pl
 
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
-from curation_assets.flow.conservation import counts_by_state, success_violations, violations
+from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import materialise_table, warnings_of
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
+from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.outputs.report.pictures import picture_of, preview_of
-from curation_assets.stores.shard_store import WHOLE, Materialised, named
+from curation_assets.stores.shard_store import Materialised, named
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
 PICTURES_PER_RUN = 8  # a table: drawing one takes ten times as long as fusing or judging its shard
@@ -93,133 +92,71 @@ def _asset_of(
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},
     )
-    def table_asset(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
-        start = time.perf_counter()
+    def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
-        problems: dict[str, str] = {}
-        failures: dict[str, str] = {}
-        errors: dict[str, Exception] = {}
-        finished: list[Materialised] = []
-        for shard, outcome in _outcomes(ctx, table, sorted(context.partition_keys) if is_sharded else None, tables):
-            if isinstance(outcome, Exception):
-                # One bad shard harms no neighbour: the others go on, and the run fails at the end by name.
-                observer.problem(f"{named(table.name, shard)}: {outcome}", outcome)
-                if shard is None:
-                    raise outcome
-                context.log.error(f"{table.name} of {shard} failed", exc_info=outcome)
-                errors[shard] = outcome
-                continue
-            finished.append(outcome)
-            frame = None if table.compute is None else ctx.store.read(table.name, shard)
-            wrong = violations(ctx, table, shard, frame)
-            too_many = success_violations(ctx, table, shard, frame)
-            ctx.store.set_blocked(table.name, shard, [*wrong, *too_many])
-            for found, said in ((problems, wrong), (failures, too_many)):
-                if said:
-                    found[shard or WHOLE] = "; ".join(said)
-                    observer.problem(f"{named(table.name, shard)}: {found[shard or WHOLE]}", None)
-            metadata = _run_metadata(ctx, table, outcome, frame, with_picture=len(finished) <= PICTURES_PER_RUN)
-            context.add_asset_metadata(metadata, partition_key=shard)
-        if errors:
-            told = {one: f"{type(error).__name__}: {error}" for one, error in errors.items()}
-            raise dg.Failure(
-                f"{table.name}: {len(errors)} of {len(errors) + len(finished)} shards failed; finished shards are kept "
-                f"and a retry computes only the rest. First: {next(iter(told.values()))}",
-                metadata=told,
-            ) from next(iter(errors.values()))
-        observer.table_done(
-            TableReport(
-                table=table.name,
-                seconds=time.perf_counter() - start,
-                row_count=sum(done.manifest.row_count for done in finished),
-                reused=sum(done.is_reused for done in finished),
-                computed=sum(not done.is_reused for done in finished),
-            )
-        )
-        hashes = "".join(sorted(done.manifest.content_sha256 for done in finished))
-        yield dg.MaterializeResult(
-            # One version for all partitions of a run is all that Dagster takes; the exact ones are in the manifests.
-            data_version=dg.DataVersion(hashlib.sha256(hashes.encode()).hexdigest()),
-            check_results=[
-                dg.AssetCheckResult(
-                    check_name="rows_conserved",
-                    passed=not problems,
-                    metadata={"shards checked": len(finished), **problems},
-                ),
-                dg.AssetCheckResult(
-                    check_name="enough_succeeded",
-                    passed=not failures,
-                    metadata={"shards checked": len(finished), **failures},
-                ),
-                *_warnings(ctx, table),
-                *_further_checks(ctx, table, [done.manifest.partition for done in finished]),
-            ],
+        pictures = itertools.count(1)
+
+        def report(result: ShardResult, frame: pl.DataFrame | None) -> None:
+            if result.done is None:
+                context.log.error(f"{named(table.name, result.shard)} failed", exc_info=result.error)
+                return
+            metadata = _run_metadata(ctx, table, result.done, frame, with_picture=next(pictures) <= PICTURES_PER_RUN)
+            context.add_asset_metadata(metadata, partition_key=result.shard)
+
+        shards = sorted(context.partition_keys) if is_sharded else None
+        result = run_table(ctx, table, shards, tables=tables, on_shard=report)
+        for sentence, error in result.problems:
+            observer.problem(sentence, error)
+        if result.errors:
+            raise _failure(result)
+        observer.table_done(result.report)
+        return dg.MaterializeResult(
+            data_version=_data_version(result), check_results=[_check_result(one, result) for one in result.checks]
         )
 
     return table_asset
 
 
+def _failure(result: TableResult) -> Exception:
+    """What a run raises of a table with errors: of a whole-pool table its own exception."""
+    errors = result.errors
+    first = next(iter(errors.values()))
+    if result.table.grain == "pool":
+        return first
+    sentences = {shard: f"{type(error).__name__}: {error}" for shard, error in errors.items()}
+    failure = dg.Failure(
+        f"{result.table.name}: {len(errors)} of {len(result.shards)} shards failed; finished shards are kept "
+        f"and a retry computes only the rest. First: {next(iter(sentences.values()))}",
+        metadata=sentences,
+    )
+    failure.__cause__ = first
+    return failure
+
+
+def _data_version(result: TableResult) -> dg.DataVersion:
+    """One version for all partitions of a run is all that Dagster takes; the exact ones are in the manifests."""
+    hashes = "".join(sorted(done.manifest.content_sha256 for done in result.finished))
+    return dg.DataVersion(hashlib.sha256(hashes.encode()).hexdigest())
+
+
 def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    specs = [
-        dg.AssetCheckSpec(
-            "rows_conserved",
-            asset=key,
-            blocking=True,
-            description="Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
-        ),
-        dg.AssetCheckSpec(
-            "enough_succeeded",
-            asset=key,
-            blocking=True,
-            description="In every shard at least the pool's min_success_rate of the rows at stake did not fail.",
-        ),
-    ]
-    specs += [dg.AssetCheckSpec(one.name, asset=key, description=one.description) for one in table.checks]
-    if table.warning_column is not None:
-        specs.append(
-            dg.AssetCheckSpec(
-                "no_warnings", asset=key, blocking=False, description="Nothing here that a person should look at."
-            )
-        )
-    return specs
-
-
-def _warnings(ctx: PoolContext, table: Table) -> list[dg.AssetCheckResult]:
-    """The table's own sentences as a check that warns and stops nothing, with the table as evidence."""
-    if table.warning_column is None:
-        return []
-    frame, said = ctx.store.read(table.name), warnings_of(ctx, table)
-    evidence = dg.MetadataValue.md(preview_of(frame.drop(table.warning_column), rows=frame.height))
     return [
-        dg.AssetCheckResult(
-            check_name="no_warnings",
-            passed=not said,
-            severity=dg.AssetCheckSeverity.WARN,
-            metadata={"evidence": evidence, **{f"warning {i}": text for i, text in enumerate(said, start=1)}},
-        )
+        dg.AssetCheckSpec(check.name, asset=key, blocking=check.is_blocking, description=check.description)
+        for check in checks_of(table)
     ]
 
 
-def _further_checks(ctx: PoolContext, table: Table, shards: list[str | None]) -> Iterator[dg.AssetCheckResult]:
-    """The table's own checks, which warn."""
-    for check in table.checks:
-        found = {shard or WHOLE: "; ".join(wrong) for shard in shards if (wrong := check.violations(ctx, shard))}
-        yield dg.AssetCheckResult(
-            check_name=check.name, passed=not found, severity=dg.AssetCheckSeverity.WARN, metadata=dict(found)
-        )
-
-
-def _outcomes(
-    ctx: PoolContext, table: Table, shards: list[str] | None, tables: dict[str, Table]
-) -> Iterator[tuple[str | None, Outcome]]:
-    if shards is None and table.compute_folder is not None and table.roles:
-        yield None, materialise_model(ctx, table, tables=tables)
-    elif shards is None:
-        yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    else:
-        yield from materialise_shards(ctx, table, shards, tables=tables)
+def _check_result(one: CheckResult, result: TableResult) -> dg.AssetCheckResult:
+    """As Dagster shows it: a check that blocks fails, another one warns."""
+    metadata: dict[str, Any] = dict(one.violations)
+    if one.check.is_blocking:
+        metadata = {"shards checked": len(result.shards), **metadata}
+    if one.evidence is not None:
+        metadata["evidence"] = dg.MetadataValue.md(preview_of(one.evidence, rows=one.evidence.height))
+    severity = dg.AssetCheckSeverity.ERROR if one.check.is_blocking else dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckResult(check_name=one.check.name, passed=one.passed, severity=severity, metadata=metadata)
 
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:

@@ -12,6 +12,7 @@ from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, check_shard_key
+from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
@@ -22,7 +23,6 @@ from curation_assets.operations.removed_shards import gone_shards
 from curation_assets.stores.shard_store import WHOLE
 
 INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"
-JUDGING = ("fused", "filtered")  # stages that need nothing of the source
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -89,7 +89,7 @@ def run_pool(
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
     for phase in phases(list(declared.values()), tables):
-        keys_of = {table.name: sorted([*keys, *gone]) if table.stage in JUDGING else keys for table in phase}
+        keys_of = {table.name: sorted([*keys, *gone]) if STAGES[table.stage].is_derived else keys for table in phase}
         settled = _settled(ctx, phase, keys_of, declared, instance)
         for table in (table for table in phase if table.name in settled):
             table_done(_report_of_settled(ctx, table, keys_of[table.name]))
@@ -99,9 +99,9 @@ def run_pool(
                 warm_up(settings, roles)
             try:
                 _run_phase(pool_name, waiting, keys, definitions, instance, observer)
-                judging = [table for table in waiting if table.stage in JUDGING and table.grain == "shard"]
-                if judging and gone:
-                    _run_phase(pool_name, judging, gone, definitions, instance, observer)
+                derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
+                if derived and gone:
+                    _run_phase(pool_name, derived, gone, definitions, instance, observer)
             except Exception as error:
                 if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
                     raise
@@ -188,6 +188,8 @@ def _run_phase(
             )
         except Exception as error:
             failed.append(error)
+    if len(failed) > 1:
+        raise ExceptionGroup(f"{len(failed)} of {len(runs)} stretches of shards failed", failed)
     if failed:
         raise failed[0]
 

@@ -15,6 +15,7 @@ from curation_assets.core.roles import ROLES, Engine, ModelIdentity
 from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import ModelAddress, resolve_address
 from curation_assets.engines.identities import companion_addresses, identity_of
+from curation_assets.engines.needs import needs_of
 
 __all__ = [
     "EngineRequest",
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 DEFAULT_BATCH_SIZE = 64
-OPEN_CLIP_ROLES = ("image_text_encoder", "pair_encoder")
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,12 @@ def load_engine(role: str, profile: Profile, *, pool_models: Path | None = None)
     ModelUnavailableError when weights are missing.
     """
     address, settings = _parse(role, profile, pool_models)
-    if address.scheme == "open_clip" and role not in OPEN_CLIP_ROLES:
-        raise ValueError(
-            f"role {role!r} cannot be filled by {address.text!r}; open_clip: serves {', '.join(OPEN_CLIP_ROLES)} only"
-        )
-    if (address.scheme == "bank") != (role == "scene_bank"):
-        raise ValueError(
-            f"role {role!r} cannot be filled by {address.text!r}; scene_bank takes bank: addresses, no other role does"
-        )
     device = resolve_device(profile.device)
     identity = identity_of(role, address, settings, pool_models)
     batch_size = profile.batch_size.get(role, DEFAULT_BATCH_SIZE)
     key = (role, identity, json.dumps(settings, sort_keys=True, default=str), batch_size, device)
     if key not in _loaded:
-        companions = {} if address.scheme == "open_clip" else companion_addresses(role, address, settings, pool_models)
+        companions = companion_addresses(role, address, settings, pool_models)
         module = importlib.import_module(f"curation_assets.engines.{role}")
         _loaded[key] = module.load(EngineRequest(role, address, companions, settings, batch_size, device, identity))
     return _loaded[key]
@@ -101,4 +93,11 @@ def resolve_device(device: str) -> str:
 def _parse(role: str, profile: Profile, pool_models: Path | None) -> tuple[ModelAddress, Mapping[str, Any]]:
     if role not in ROLES:
         raise ValueError(f"no role {role!r}; roles: {', '.join(ROLES)}")
-    return resolve_address(profile.address(role), pool_models), dict(profile.generation.get(role, {}))
+    address, schemes = resolve_address(profile.address(role), pool_models), needs_of(role).schemes
+    if address.scheme not in schemes:
+        others = [other for other in ROLES if address.scheme in needs_of(other).schemes]
+        raise ValueError(
+            f"role {role!r} takes {', '.join(f'{scheme}:' for scheme in schemes)} addresses, got {address.text!r}; "
+            f"{address.scheme}: fills {', '.join(others)} only"
+        )
+    return address, dict(profile.generation.get(role, {}))

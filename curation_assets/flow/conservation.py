@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 
@@ -41,7 +42,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     return found
 
 
-#: Share of the rows at stake that must not fail, where the pool's option `min_success_rate` names no other.
+#: Share of the rows that can succeed and must, where the pool's option `min_success_rate` names no other.
 DEFAULT_MIN_SUCCESS_RATE = 0.1
 #: Reasons that say nothing about how well a step works: the row has nothing that the method could look at.
 _NOT_AT_STAKE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
@@ -56,7 +57,7 @@ def min_success_rate(ctx: PoolContext) -> float:
 
 
 def success_rate(frame: pl.DataFrame) -> float | None:
-    """Share of the rows at stake that did not fail; None where no row is at stake or the table knows no failures.
+    """Share of the rows that could succeed and did; None where no row could, or the table knows no failures.
 
     Of raw tables the rows with a status, dropped ones aside; of signals the rows that had something to look at.
     """
@@ -64,22 +65,22 @@ def success_rate(frame: pl.DataFrame) -> float | None:
         return None
     reason = pl.col("reason").fill_null("")
     if "status" in frame.columns:
-        at_stake = frame.filter(pl.col("status") != "dropped")
-        failed = at_stake.filter(pl.col("status") == "failed").height
+        eligible = frame.filter(pl.col("status") != "dropped")
+        failed = eligible.filter(pl.col("status") == "failed").height
     else:
         value = next((name for name in ("value", "quality") if name in frame.columns), None)
         if value is None:
             return None
-        at_stake = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
-        failed = at_stake.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
-    return (at_stake.height - failed) / at_stake.height if at_stake.height else None
+        eligible = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
+        failed = eligible.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
+    return (eligible.height - failed) / eligible.height if eligible.height else None
 
 
 def success_violations(
     ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None
 ) -> list[str]:
     """One sentence where too few rows of a table succeed; empty when enough do. `frame`: as for `violations`."""
-    if table.compute is None or table.stage not in ("raw", "teachers", "signals"):
+    if table.compute is None or not STAGES[table.stage].checks_success:
         return []
     rate = success_rate(ctx.store.read(table.name, shard) if frame is None else frame)
     floor = min_success_rate(ctx)

@@ -1,6 +1,7 @@
 """Every table of a pool, each after its inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
@@ -23,18 +24,41 @@ def tables_of(ctx: PoolContext) -> dict[str, Table]:
     return _sorted_by_inputs(declared)
 
 
+def with_upstream(tables: Mapping[str, Table], names: Iterable[str]) -> dict[str, Table]:
+    """The tables called `names` and all that they rest on, in the order of `tables`."""
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += tables[name].inputs
+    return {name: table for name, table in tables.items() if name in seen}
+
+
 def _sorted_by_inputs(declared: Mapping[str, Table]) -> dict[str, Table]:
     for table in declared.values():
         missing = [name for name in table.inputs if name not in declared]
         if missing:
             raise ValueError(f"table {table.name!r} reads {missing}, which no stage of this pool provides")
-    done: dict[str, Table] = {}
-    waiting = sorted(declared.values(), key=lambda table: stage_position(table.stage))
-    while waiting:
-        ready = [table for table in waiting if all(name in done for name in table.inputs)]
-        if not ready:
-            raise ValueError(f"tables read each other in a circle: {sorted(table.name for table in waiting)}")
-        for table in ready:
-            done[table.name] = table
-        waiting = [table for table in waiting if table.name not in done]
-    return done
+    by_stage = sorted(declared, key=lambda name: stage_position(declared[name].stage))
+    try:
+        order = inputs_first({name: declared[name].inputs for name in by_stage})
+    except CycleError as error:
+        raise ValueError(f"tables read each other in a circle: {' → '.join(error.args[1])}") from error
+    return {name: declared[name] for name in order}
+
+
+def inputs_first(reads: Mapping[str, Iterable[str]]) -> list[str]:
+    """Names so that each comes after what it reads: in waves, and within a wave in the order of `reads`.
+
+    Raises graphlib.CycleError, whose second argument is the circle.
+    """
+    positions = {name: position for position, name in enumerate(reads)}
+    sorter = TopologicalSorter(reads)
+    sorter.prepare()
+    order: list[str] = []
+    while sorter.is_active():
+        wave = sorted(sorter.get_ready(), key=positions.__getitem__)
+        order += wave
+        sorter.done(*wave)
+    return order

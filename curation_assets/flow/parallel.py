@@ -5,6 +5,7 @@ each other at every layer), and collapses when something else runs on the machin
 """
 
 import atexit
+import logging
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ import polars as pl
 
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings
+from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
@@ -29,8 +31,7 @@ from curation_assets.stores.shard_store import Materialised
 Outcome = Materialised | Exception
 Result = TypeVar("Result")
 
-#: Roles of no default method: their libraries wait until a worker asks for them.
-OPTIONAL_ROLES = {"text_spotter", "safety_classifier"}
+logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
@@ -46,7 +47,7 @@ def materialise_shards(
     Tables that ask models go to `settings.workers` processes when at least two shards have work to do; everything
     else happens here.
     """
-    if table.stage in ("fused", "filtered") and len(shards) > 1:
+    if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
@@ -106,7 +107,11 @@ def _group(
             try:
                 stale = [one for one in group if not is_up_to_date(ctx, table, one, tables=tables)]
                 ahead = table.compute_shards(ctx, stale) if len(stale) > 1 else {}
-            except Exception:  # whose fault it is, computing one by one tells; the others are none the worse for it
+            except Exception:  # any shard's fault: computed one by one, it fails alone, and the others are kept
+                logger.warning(
+                    "%s: computing %d shards at once failed; computing them one by one", table.name, len(group),
+                    exc_info=True,
+                )  # fmt: skip
                 ahead = {}
         return ahead.pop(shard) if shard in ahead else table.compute(ctx, shard)
 
@@ -206,7 +211,10 @@ def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str |
 
 
 def outcome_of(work: Callable[[], Materialised]) -> Outcome:
-    """What `work` returns, or the exception that it raised: one bad shard must not end its neighbours."""
+    """What `work` returns, or the exception that it raised: one bad shard must not end its neighbours.
+
+    The exception is a value, which `run_table` reports by the shard's name; nothing is swallowed here.
+    """
     try:
         return work()
     except Exception as error:

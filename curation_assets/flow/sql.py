@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -16,6 +17,7 @@ from sqlglot.lineage import lineage
 
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.core.stages import STAGES, check_reads_forward
+from curation_assets.flow.graph import inputs_first
 from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, SCALED, recipe_view, signal_of, signal_view
 from curation_assets.numeric.metrics.separation import KINDS
 
@@ -111,17 +113,11 @@ def load_models(root: Path = SQL_ROOT) -> dict[str, SqlModel]:
     if not Path(root).is_dir():
         raise FileNotFoundError(f"no folder of SQL models {root}")
     models = {model.key: model for model in map(load_model, sorted(Path(root).glob("*/*.sql")))}
-    ordered: dict[str, SqlModel] = {}
-    while len(ordered) < len(models):
-        ready = [
-            model
-            for key, model in models.items()
-            if key not in ordered and all(ref in ordered for ref in model.references if ref in models)
-        ]
-        if not ready:
-            raise SqlModelError(f"SQL models read each other in a circle: {sorted(set(models) - set(ordered))}")
-        ordered.update((model.key, model) for model in ready)
-    return ordered
+    reads = {key: [reference for reference in model.references if reference in models] for key, model in models.items()}
+    try:
+        return {key: models[key] for key in inputs_first(reads)}
+    except CycleError as error:
+        raise SqlModelError(f"SQL models read each other in a circle: {' → '.join(error.args[1])}") from error
 
 
 def load_model(path: Path) -> SqlModel:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import Parser, Synset, WordNet
+from curation_assets.core.roles import Parser, Synset, Wordnet
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerplate
 from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
@@ -17,7 +17,7 @@ PLACES, TIMES = 15, 28  # lexicographer files of WordNet
 def conceptual_captions_transform(
     caption: Sequence[str],
     parser: Parser,
-    wordnet: WordNet,
+    wordnet: Wordnet,
     entities: Mapping[str, str] | None = None,
     min_words: int = 3,
 ) -> Values:
@@ -55,7 +55,7 @@ def conceptual_captions_transform(
     return Values(value, [None if text.strip() else "empty_caption" for text in caption], details)
 
 
-def _meaning(name: str, entities: Mapping[str, str], wordnet: WordNet) -> Meaning | None:
+def _meaning(name: str, entities: Mapping[str, str], wordnet: Wordnet) -> Meaning | None:
     words = name.split()
     for start in range(len(words)):
         rest = " ".join(words[start:])
@@ -71,7 +71,7 @@ def _meaning(name: str, entities: Mapping[str, str], wordnet: WordNet) -> Meanin
     return None
 
 
-def _kind_of_noun(noun: str, wordnet: WordNet) -> Kind:
+def _kind_of_noun(noun: str, wordnet: Wordnet) -> Kind:
     senses = wordnet.synsets(noun, "n")
     topic = senses[0].topic if senses else None
     return "place" if topic == PLACES else "time" if topic == TIMES else "thing"
@@ -81,18 +81,18 @@ def _shown(sense: Synset) -> str:
     return sense.words[0].replace("_", " ")
 
 
-def _is_common(word: str, entities: Mapping[str, str], wordnet: WordNet) -> bool:
+def _is_common(word: str, entities: Mapping[str, str], wordnet: Wordnet) -> bool:
     """Whether the word's first sense as a noun is no single thing and no date ("Kite" in a title)."""
     senses = [] if word.lower() in entities else wordnet.synsets(word, "n")
     return bool(senses) and not senses[0].instance_of and senses[0].topic != TIMES and senses[0].words[0].islower()
 
 
-def _is_proper_adjective(word: str, wordnet: WordNet) -> bool:
+def _is_proper_adjective(word: str, wordnet: Wordnet) -> bool:
     senses = wordnet.synsets(word, "a")
     return bool(senses) and senses[0].words[0][:1].isupper()
 
 
-def _noun_lemma(word: str, wordnet: WordNet) -> str:
+def _noun_lemma(word: str, wordnet: Wordnet) -> str:
     senses = wordnet.synsets(word, "n")
     forms = {one.lower().replace("_", " ") for sense in senses for one in sense.words}
     return word if not senses or word in forms else min(forms, key=lambda form: (-_shared(form, word), form))

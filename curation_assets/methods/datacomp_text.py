@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier, Synset, WordNet
+from curation_assets.core.roles import LanguageIdentifier, Synset, Wordnet
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
@@ -17,7 +17,7 @@ WORDNET_ID = re.compile(r"^n?(\d{8})$")
 def datacomp_text(
     caption: Sequence[str],
     language_identifier: LanguageIdentifier,
-    wordnet: WordNet,
+    wordnet: Wordnet,
     wordnet_offsets: Set[int] | None = None,
 ) -> Values:
     """1 where the likeliest language is English and a word's first sense is listed, else 0. METHODS §3.2.
@@ -44,7 +44,7 @@ def datacomp_text(
     return Values.of(np.array([float(rule is None) for rule in rules]), rule=rules, word=words, language=languages)
 
 
-def _first_offset(word: str, wordnet: WordNet) -> int | None:
+def _first_offset(word: str, wordnet: Wordnet) -> int | None:
     senses = wordnet.synsets(word)
     return senses[0].offset if senses else None
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
 from curation_assets.selection.rows import DUPLICATES
 from curation_assets.selection.verdicts import ROW_KEY
@@ -61,15 +63,9 @@ def begin_recut(
 
 
 def frozen_behind(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
-    """Frozen tables that `names` rest on: of the stages fused and filtered, or of all stages. Sorted."""
-    waiting, seen = list(names), set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += tables[name].inputs
-    frozen = (name for name in seen if tables[name].is_frozen)
-    return sorted(name for name in frozen if with_fits or tables[name].stage in ("fused", "filtered"))
+    """Frozen tables that `names` rest on: ranges and cuts (of derived stages), or all fits. Sorted."""
+    frozen = (table for table in with_upstream(tables, names).values() if table.is_frozen)
+    return sorted(table.name for table in frozen if with_fits or STAGES[table.stage].is_derived)
 
 
 def finish_recut(ctx: PoolContext, recut: Recut) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     declared = [load_pool(ctx.settings, name) for name in names]
     kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
     kept_out += [home / str(pool.options["canary"]) for pool in declared if pool.options.get("canary")]
-    kept_out += [Path(export["folder"]) for export in recorded_exports(home)]
+    kept_out += [Path(export.folder) for export in recorded_exports(home)]
     kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
     kept_out += [one for one in (root / DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
     outside = {path.resolve() for path in kept_out}
@@ -392,13 +392,13 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
     """Write EXPORT_FLAG into every recorded export that holds one of the samples; the export itself stays as it is."""
     ids = set(takedown.samples["sample_id"])
     flagged = []
-    for export in recorded_exports(home):
-        folder, subset = Path(export["folder"]), Path(export["subset"])
-        if export["pool"] != takedown.pool or not folder.is_dir():
+    for record in recorded_exports(home, takedown.pool):
+        folder, subset = Path(record.folder), Path(record.subset)
+        if not folder.is_dir():
             continue
         holds = sorted(ids & set(read_subset_npy(subset))) if subset.is_file() else sorted(ids)
         if holds:
-            told = {**export, "sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
-            write_text_atomically(folder / EXPORT_FLAG, json.dumps(told, indent=1))
+            flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
+            write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
             flagged.append({"folder": str(folder), "samples": len(holds)})
     return flagged

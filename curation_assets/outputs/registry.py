@@ -1,26 +1,69 @@
-"""Which exports were made where: one line each, so that a takedown can flag them."""
+"""Which exports were made where: one line each, for people and so that a takedown can flag them."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curation_assets.stores.manifest import utc_now
-
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
+SAMPLE_IDS = "sample_ids.npy"  # in every export: its ids, each as often as its multiplicity
+#: Releases before 0.2 wrote a second note of every export into its pool; its format and counts stood there alone.
+_NOTES = "work/*/exports/*.json"  # under home
 
 
-# -- exports ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ExportRecord:
+    """An export that was made. It is never rewritten. Of exports from before 0.2 some facts may be unknown."""
+
+    pool: str
+    folder: str
+    subset: str  # a `.npy` of its sample_ids (u8,u8)
+    written_at: str  # UTC, ISO 8601
+    format: str | None = None  # see `exports.formats`
+    name: str | None = None  # of the policy or of the list of samples
+    samples: int | None = None
+    manifest_sha256: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As its line says."""
+        return asdict(self)
 
 
-def record_export(home: Path, pool: str, folder: Path, subset: Path) -> None:
-    """Remember an export, so that a takedown can flag it. `subset`: a `.npy` of its sample_ids (u8,u8)."""
-    line = json.dumps({"pool": pool, "folder": str(folder), "subset": str(subset), "written_at": utc_now()})
+def record_export(home: Path, record: ExportRecord) -> None:
+    """Remember an export."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / EXPORTS_FILE).open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+        file.write(json.dumps(record.to_dict()) + "\n")
 
 
-def recorded_exports(home: Path) -> list[dict[str, Any]]:
-    """Every export of `record_export`, oldest first."""
+def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
+    """Every recorded export (of one pool), oldest first."""
     path = home / EXPORTS_FILE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    records = [ExportRecord(**json.loads(line)) for line in lines]
+    for note in _notes(home):
+        same = [place for place, record in enumerate(records) if record.folder == note.folder]
+        if not same:
+            records.append(note)
+        for place in same:
+            if records[place].format is None:
+                records[place] = replace(note, subset=records[place].subset, written_at=records[place].written_at)
+    chosen = [record for record in records if pool is None or record.pool == pool]
+    return sorted(chosen, key=lambda record: record.written_at)
+
+
+def _notes(home: Path) -> Iterator[ExportRecord]:
+    """What releases before 0.2 noted in the pools."""
+    for path in sorted(home.glob(_NOTES)):
+        note = json.loads(path.read_text(encoding="utf-8"))
+        yield ExportRecord(
+            pool=path.parent.parent.name,
+            folder=note["path"],
+            subset=str(Path(note["path"]) / SAMPLE_IDS),
+            written_at=note["created_at"],
+            format=note["format"],
+            name=note["subset"],
+            samples=note["samples"],
+            manifest_sha256=note["manifest_sha256"],
+        )

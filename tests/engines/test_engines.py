@@ -462,7 +462,7 @@ def test_unknown_open_clip_names_list_the_choices(address: str, message: str) ->
 
 
 def test_open_clip_serves_one_role_only() -> None:
-    with pytest.raises(ValueError, match="serves image_text_encoder, pair_encoder only"):
+    with pytest.raises(ValueError, match="open_clip: fills image_text_encoder, pair_encoder only"):
         load_engine("captioner", profile_of("captioner", "open_clip:ViT-B-32-quickgelu@openai"))
 
 

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.cli.score import roles_asked
 from curation_assets.core.settings import Settings, load_profile, load_settings
 from curation_assets.engines import load_engine
@@ -20,6 +19,7 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import DuplicateSettings, policies_of
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.files import score_file
 from curation_assets.stages.filtered.tables import kept_ids
@@ -103,7 +103,7 @@ def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFact
     }
     add_pool(settings, "scenes", source, options=options, roles={"student": student})
     ctx = PoolContext.open(settings, "scenes")
-    materialise_with_inputs(ctx, "downstream/report")
+    run_with_upstream(ctx, "downstream/report")
     return ctx
 
 
@@ -189,7 +189,7 @@ def test_a_pool_without_the_signals_has_none_of_the_policies(settings: Settings,
     ctx = PoolContext.open(settings, "plain")
     assert not {"tmars", "clip_text_spotting", "clip_deduplicated"} & {policy.name for policy in policies_of(ctx)}
     with pytest.raises(ValueError, match="names no reference images"):
-        materialise_with_inputs(ctx, "signals/image_based")
+        run_with_upstream(ctx, "signals/image_based")
 
 
 def test_duplicates_in_words() -> None:
@@ -259,11 +259,11 @@ def test_image_methods_run_on_real_photographs(settings: Settings, student: str,
     np.save(reference, np.ones((3, 128), np.float32))
     ctx = PoolContext.open(settings, "photos")
     for name in ("signals/clip_score", "signals/tmars", "signals/text_spotting", "signals/image_based"):
-        materialise_with_inputs(ctx, name)
+        run_with_upstream(ctx, name)
         frame = ctx.store.read(name, "photos-000000")
         assert frame.height == 25
         assert frame["value"].null_count() == 0, frame["reason"]
-    materialise_with_inputs(ctx, "fused/duplicates")
+    run_with_upstream(ctx, "fused/duplicates")
     found = ctx.store.read("fused/duplicates").sort("source_row")
     assert found["quality"].sum() == 24
     assert {found["kind"][0], found["kind"][24]} == {None, "perceptual"}

@@ -160,7 +160,9 @@ def test_a_cut_survives_its_table(tmp_path: Path) -> None:
     assert isinstance(ctx.store, ShardStore)
 
 
-def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harms_no_other(tmp_path: Path) -> None:
+def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harms_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
     tables, shards = tables_of(ctx), ctx.store.partitions("raw/samples")
     recipe = tables["fused/sieve_clip"]
@@ -175,6 +177,9 @@ def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harm
     pl.read_parquet(sieve).drop("value").write_parquet(sieve, metadata=manifest)  # says it is fresh, lacks a column
     outcomes = dict(materialise_shards(ctx, recipe, shards, tables=tables))
     assert isinstance(outcomes[shards[2]], Exception)
+    (logged,) = caplog.records  # the way round the failed batch is no secret, and names its cause
+    assert logged.getMessage().startswith("fused/sieve_clip: computing 4 shards at once failed")
+    assert logged.exc_info is not None
     assert ctx.store.partitions(recipe.name) == [shard for shard in shards if shard != shards[2]]
     for shard in ctx.store.partitions(recipe.name):
         assert ctx.store.read(recipe.name, shard).equals(alone[shard])

@@ -28,7 +28,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.scrubbing import GONE
 from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
-from curation_assets.outputs.registry import record_export
+from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import thumbnail
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
 from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
@@ -187,7 +187,7 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     exported = tmp_path / "exported"
     exported.mkdir()
     shutil.copy(npy, exported / "subset.npy")
-    record_export(tmp_path, "photos", exported, exported / "subset.npy")
+    record_export(tmp_path, ExportRecord("photos", str(exported), str(exported / "subset.npy"), "2026-01-01T00:00:00Z"))
     contents = np.load(exported / "subset.npy")
     add_to_denylist(tmp_path, [("uid", kept[0])])
     bring_up_to_date(settings)

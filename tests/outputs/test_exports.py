@@ -26,9 +26,9 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
+from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
 from curation_assets.outputs.exports.lists import AllowList, export_keys, export_npy, member_key
-from curation_assets.outputs.exports.manifest import list_exports
 from curation_assets.outputs.exports.subset import find_subset, split_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.registry import recorded_exports
@@ -174,7 +174,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
     ids = tmp_path / "ids.npy"
     write_subset_npy(ids, [first, *others])
     assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
-    assert [Path(one["folder"]).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
+    assert [Path(one.folder).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
     tables = tables_of(ctx)
     begun = begin_takedown(ctx, tables)
     assert begun is not None
@@ -198,7 +198,7 @@ def test_allow_lists_refuse_what_they_cannot_tell_apart(tmp_path: Path) -> None:
 
 def test_hugging_face_folder_reads_back_through_its_croissant(ctx: PoolContext, tmp_path: Path) -> None:
     subset = find_subset(ctx, "sieve_clip")
-    out = export_huggingface(subset, tmp_path / "out", license_name="cc-by-4.0", max_shard_bytes=6000)
+    out = export_huggingface(subset, tmp_path / "out", license="cc-by-4.0", max_bytes=6000)
     manifest_of(out)
     files = sorted((out / "data").glob("*.parquet"))
     assert [path.name for path in files] == [f"train-{i:05d}-of-{len(files):05d}.parquet" for i in range(len(files))]
@@ -218,7 +218,7 @@ def test_hugging_face_folder_reads_back_through_its_croissant(ctx: PoolContext, 
 
 
 def test_card_says_what_the_ledger_says(ctx: PoolContext, tmp_path: Path) -> None:
-    out = export_huggingface(find_subset(ctx, "icc_after_clip"), tmp_path / "out", license_name="cc-by-4.0")
+    out = export_huggingface(find_subset(ctx, "icc_after_clip"), tmp_path / "out", license="cc-by-4.0")
     card = (out / "README.md").read_text()
     front = yaml.safe_load(card.split("---")[1])
     assert (front["license"], front["size_categories"]) == ("cc-by-4.0", ["n<1K"])
@@ -274,7 +274,7 @@ def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -
     assert dict(missing.select("sample_id", "reason").iter_rows()) == expected
     counts = manifest_of(out)["counts"]
     assert counts["written"] == subset.rows.height - len(expected) == counts["asked"] - counts["missing"]
-    hf = export_huggingface(subset, tmp_path / "hf", max_shard_bytes=1)  # a file per image; those without one go
+    hf = export_huggingface(subset, tmp_path / "hf", max_bytes=1)  # a file per image; those without one go
     assert len(list((hf / "data").glob("*.parquet"))) == counts["written"]
     assert manifest_of(hf)["counts"] == counts
     changed.unlink()
@@ -326,16 +326,18 @@ def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_pat
 
 def test_command(ctx: PoolContext, tmp_path: Path) -> None:
     home = ["--home", str(ctx.settings.home), "--pool", "photos"]
-    for kind in ("npy", "keys", "webdataset", "hf"):
+    for kind in FORMATS:
         run = CliRunner().invoke(app, ["export", kind, "icc", "--out", str(tmp_path / kind), *home])
         assert run.exit_code == 0, run.output
         manifest_of(tmp_path / kind)
-    noted = {(one["format"], one["path"]) for one in list_exports(ctx.store)}
-    assert {(kind, str(tmp_path / kind)) for kind in ("npy", "keys", "webdataset", "hf")} <= noted
+    noted = {(one.format, one.folder) for one in recorded_exports(ctx.settings.home, "photos")}
+    assert {(kind, str(tmp_path / kind)) for kind in FORMATS} <= noted
     for bad, said in (
         (["npy", "icc", "--out", str(tmp_path / "npy")], "not empty"),
         (["npy", "nothing", "--out", str(tmp_path / "new")], "no ledger of policy"),
         (["webdataset", "icc", "--out", str(tmp_path / "new"), "--max-samples", "0"], "at least 1"),
+        (["npy", "icc", "--out", str(tmp_path / "new"), "--max-bytes", "9"], "formats that have it: webdataset, hf"),
+        (["webdatset", "icc", "--out", str(tmp_path / "new")], "did you mean 'webdataset'?"),
     ):
         run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
         assert run.exit_code == 1

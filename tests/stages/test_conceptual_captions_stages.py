@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.core.settings import load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.flow.sql import load_models, run_model
 from curation_assets.methods import get_method
 from curation_assets.numeric.conceptual_captions.overlap import overlapping_words
@@ -253,7 +253,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 
 def test_funnel_counts_every_candidate_once(pool: PoolContext) -> None:
-    materialise_with_inputs(pool, "downstream/conceptual_captions")
+    run_with_upstream(pool, "downstream/conceptual_captions")
     funnel = pool.store.read("downstream/conceptual_captions")
     left = pool.store.read("raw/samples", "texts-000000").filter(pl.col("status") == "kept").height
     for stage in ("image", "text", "overlap", "transform", "concept_count"):
@@ -266,7 +266,7 @@ def test_funnel_counts_every_candidate_once(pool: PoolContext) -> None:
 
 
 def test_data_sets_have_means_and_medians(pool: PoolContext) -> None:
-    materialise_with_inputs(pool, "downstream/data_sets")
+    run_with_upstream(pool, "downstream/data_sets")
     table = pool.store.read("downstream/data_sets")
     assert set(table["data_set"]) == {"pool", "conceptual_captions", "relatedness"}
     whole, subset = (

@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from benchmarks.quality import materialise_with_inputs
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stages.signals.given_columns import read_given
 from curation_assets.stores.pools.declaration import add_pool
@@ -33,7 +33,7 @@ def test_sieve_reads_captions_that_the_pool_brings(tmp_path: Path) -> None:
     rows = [(CAPTIONS[i], json.dumps(texts)) for i, texts in GIVEN.items()]
     pl.DataFrame(rows, schema=["caption", "generated_captions"], orient="row").write_csv(tmp_path / "given.csv")
     ctx = pool_of(tmp_path, generated_captions=str(tmp_path / "given.csv"))
-    materialise_with_inputs(ctx, "signals/sieve")
+    run_with_upstream(ctx, "signals/sieve")
     assert tables_of(ctx)["signals/generated_captions"].roles == ()
     kept = ctx.store.scan("signals/generated_captions").collect()
     assert kept["generated_captions"].to_list() == [*GIVEN.values(), None]
@@ -54,7 +54,7 @@ def test_detections_of_the_user_take_the_detectors_place(tmp_path: Path) -> None
     detections = pl.DataFrame({"uid": ids[::-1], "detected_objects": [["dog"], ["dog"], [], ["kite", "sea"]]})
     detections.write_parquet(tmp_path / "d.parquet")
     ctx = pool_of(tmp_path, detected_objects=str(tmp_path / "d.parquet"))
-    materialise_with_inputs(ctx, "signals/object_word_quality")
+    run_with_upstream(ctx, "signals/object_word_quality")
     found = ctx.store.scan("signals/object_word_quality").collect()
     assert found["object_count"].to_list() == [2, 0, 1, 1]
     assert found["value"][1] == 0

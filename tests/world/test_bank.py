@@ -132,9 +132,9 @@ def test_other_captions_other_identity(bank_file: Path) -> None:
 def test_mistakes_are_answered(bank_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailableError, match=r"no file .*nowhere.txt; give bank:"):
         resolve_address(f"bank:{tmp_path}/nowhere.txt")
-    with pytest.raises(ValueError, match="scene_bank takes bank: addresses"):
+    with pytest.raises(ValueError, match="bank: fills scene_bank only"):
         load_engine("student", profile_of("student", "bank:embedded"))
-    with pytest.raises(ValueError, match="scene_bank takes bank: addresses"):
+    with pytest.raises(ValueError, match="role 'scene_bank' takes bank: addresses"):
         load_engine("scene_bank", profile_of("scene_bank", "embedded:minilm"))
     bank_file.write_text("\n \n")
     with pytest.raises(ValueError, match="this file has none"):

@@ -22,28 +22,28 @@ SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"
 
 
 def export_huggingface(
-    subset: Subset, out: Path, *, license_name: str = "unknown", max_shard_bytes: int = MAX_SHARD_BYTES
+    subset: Subset, out: Path, *, license: str = "unknown", max_bytes: int = MAX_SHARD_BYTES
 ) -> Path:
     """Write `data/train-*.parquet` (or validation), README.md and croissant.json to a new folder.
 
     Image is a struct of bytes and path, as the datasets library stores its Image feature; a pool without images gives
-    no such column. Multiplicity is a column. `license_name`: an identifier that the hub knows, of the data.
+    no such column. Multiplicity is a column. `license`: an identifier that the hub knows, of the data.
     Raises ValueError as `exporting`.
     """
-    if max_shard_bytes < 1:
-        raise ValueError(f"max_shard_bytes must be at least 1, got {max_shard_bytes}")
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
     has_images = subset.ctx.pool.has_images
     with exporting(subset, out, "hf") as export:
         (export.folder / "data").mkdir()
-        groups = _shards(subset.rows, max_shard_bytes if has_images else subset.rows.height)
+        groups = _shards(subset.rows, max_bytes if has_images else subset.rows.height)
         schema = _schema(subset, has_images)
         for number, group in enumerate(groups):
             name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
             export.samples_of[name] = _write_shard(export, group, export.folder / name, schema)
         export.samples_of = _without_empty(export)
         if export.samples_of:
-            write_croissant(export, huggingface_croissant(export, license_name, has_images))
-            _write_card(export, license_name, schema)
+            write_croissant(export, huggingface_croissant(export, license, has_images))
+            _write_card(export, license, schema)
     return Path(out)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from curation_assets.outputs.exports.manifest import SAMPLE_IDS, exporting
+from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
+from curation_assets.outputs.registry import SAMPLE_IDS
 from curation_assets.stores.subsets import write_key_list, write_subset_parquet
 
 KEYS = "keys.tsv"

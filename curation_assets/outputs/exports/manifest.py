@@ -1,4 +1,4 @@
-"""What every export leaves behind: its files with hashes, what was left out and why, and a note in the pool."""
+"""What every export leaves: its files with hashes, what was left out and why, and a record of it in the home folder."""
 
 import hashlib
 import json
@@ -12,18 +12,15 @@ import polars as pl
 
 import curation_assets
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
-from curation_assets.outputs.registry import record_export
+from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 from curation_assets.stores.content_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_subset_npy
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
-SAMPLE_IDS = "sample_ids.npy"
-REGISTRY = "exports"  # folder in the pool's work folder: one note per export, for takedowns and people
 
 
 @dataclass
@@ -109,8 +106,17 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
         if out.is_dir():
             remove_path(out)  # empty: os.replace wants it gone on some systems
-    _note(subset.ctx.store, export, manifest)
-    record_export(subset.ctx.settings.home, subset.ctx.pool.name, out, out / SAMPLE_IDS)
+    record = ExportRecord(
+        pool=subset.ctx.pool.name,
+        folder=str(out),
+        subset=str(out / SAMPLE_IDS),
+        written_at=export.created_at,
+        format=export.format,
+        name=subset.name,
+        samples=written.height,
+        manifest_sha256=file_sha256(out / MANIFEST),
+    )
+    record_export(subset.ctx.settings.home, record)
 
 
 def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
@@ -124,23 +130,3 @@ def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entr
         "counts": {"asked": asked, "written": written.height, "missing": missing.height, "entries": entries},
         "files": export.files(),
     }
-
-
-def _note(store: ShardStore, export: Export, manifest: Mapping[str, Any]) -> None:
-    """Remember the export in its pool: a takedown flags it, since it is never rewritten."""
-    sha256 = file_sha256(export.out / MANIFEST)
-    note = {
-        "path": str(export.out),
-        "format": export.format,
-        "subset": export.subset.name,
-        "created_at": export.created_at,
-        "manifest_sha256": sha256,
-        "samples": manifest["counts"]["written"],
-    }
-    write_text_atomically(store.root / REGISTRY / f"{sha256[:16]}.json", json.dumps(note, indent=1))
-
-
-def list_exports(store: ShardStore) -> list[dict[str, Any]]:
-    """Notes of all exports of a pool, oldest first."""
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in (store.root / REGISTRY).glob("*.json")]
-    return sorted(notes, key=lambda note: (note["created_at"], note["path"]))

@@ -36,14 +36,6 @@ from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
 THUMBNAIL_PX = 112
-SHOWN_METRICS = (
-    "bleu_4",
-    "rouge_l",
-    "cider",
-    "text_to_image_recall@1",
-    "image_to_text_recall@1",
-    "mean_recall@5",
-)
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,11 @@ class Card:
     note: str
 
 
-def write_report(ctx: PoolContext, path: Path) -> None:
-    """Write the page to `path`. Every input table of `downstream/report` must be materialised."""
+def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence[str]]) -> None:
+    """Write the page to `path`. Every input table of `downstream/report` must be materialised.
+
+    `trained`: tables of models trained on the subsets → their metrics that have a picture.
+    """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -79,7 +74,7 @@ def write_report(ctx: PoolContext, path: Path) -> None:
         duplicates=_duplicates_section(ctx),
         policies=_policy_sections(ctx, samples),
         overlaps=_overlap_picture(ctx),
-        downstream=_downstream_section(ctx),
+        downstream=_downstream_section(ctx, trained),
         lineages=_lineages(ctx),
         costs=_costs(ctx),
     )
@@ -272,10 +267,8 @@ def _overlap_picture(ctx: PoolContext) -> str | None:
     return pictures.data_uri(pictures.overlap_figure(names, matrix)) if names else None
 
 
-def _downstream_section(ctx: PoolContext) -> dict[str, Any] | None:
-    tables = [
-        name for name in ("downstream/captioning", "downstream/retrieval") if ctx.store.manifest(name) is not None
-    ]
+def _downstream_section(ctx: PoolContext, trained: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+    tables = [name for name in trained if ctx.store.manifest(name) is not None]
     if not tables:
         return None
     results = pl.concat([ctx.store.read(name) for name in tables])
@@ -290,7 +283,10 @@ def _downstream_section(ctx: PoolContext) -> dict[str, Any] | None:
         "cells": cells,
         "seeds": int(results["seed"].n_unique()),
         "pictures": [
-            pictures.data_uri(pictures.metric_bars(results, metric)) for metric in SHOWN_METRICS if metric in metrics
+            pictures.data_uri(pictures.metric_bars(results, metric))
+            for name in tables
+            for metric in trained[name]
+            if metric in metrics
         ],
     }
 

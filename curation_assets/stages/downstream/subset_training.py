@@ -1,9 +1,7 @@
-"""What a subset is worth: train a small model on it under a fixed budget and measure it on held-out scenes.
+"""What a subset is worth: every trainer trains a small model on it and measures it on held-out scenes."""
 
-The functions that train are plain, importable and free of the store, so worker processes can run them.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,74 +11,67 @@ from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.table import Table
 from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.training.trainers import Trainer, all_trainers
 
-DEFAULT_BUDGET = {"captioner_steps": 150, "captioner_batch": 48, "dual_encoder_steps": 100, "dual_encoder_batch": 96}
 DEFAULT_EVALUATION_SCENES = 200
 EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
-RECALL_AT = (1, 5, 10)
-
-#: features (N, T, D), captions (N), evaluation features (M, T, D), references (M lists), seed, budget → metrics
-Evaluate = Callable[[np.ndarray, list[str], np.ndarray, list[list[str]], int, Mapping[str, Any]], dict[str, float]]
 
 
-def budget_of(ctx: PoolContext) -> dict[str, Any]:
-    """Steps and batch sizes, the same for every subset; seeds; number of evaluation scenes."""
-    budget = {**DEFAULT_BUDGET, **ctx.option("downstream_budget", {})}
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """One table per trainer."""
+    verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
+    for trainer in all_trainers().values():
+        yield Table(
+            name=f"downstream/{trainer.name}",
+            grain="pool",
+            inputs=("raw/samples", *verdicts),
+            version=trainer.version,
+            compute=lambda ctx, shard, trainer=trainer: metrics_by_policy_and_seed(ctx, trainer),  # type: ignore[misc]
+            roles=("image_text_encoder",),
+            config=lambda ctx, shard, trainer=trainer: run_settings(ctx, trainer),  # type: ignore[misc]
+            description=(
+                f"One row per policy, seed and metric: {trainer.measures} trained on the subset, one budget for all."
+            ),
+            kinds=("torch", "polars"),
+        )
+
+
+def run_settings(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
+    """The trainer's budget, the same for every subset; seeds; number of evaluation scenes.
+
+    Raises ValueError where the pool's option `downstream_budget` names what no trainer has.
+    """
+    given = dict(ctx.option("downstream_budget", {}))
+    known = {name for one in all_trainers().values() for name in one.budget}
+    for name in given.keys() - known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"option downstream_budget: no trainer has {name!r}{hint} Known: {', '.join(sorted(known))}")
     return {
-        **budget,
+        **trainer.budget,
+        **{name: value for name, value in given.items() if name in trainer.budget},
         "seeds": list(ctx.option("downstream_seeds", [0])),
-        "evaluation_scenes": ctx.option("evaluation_scenes", DEFAULT_EVALUATION_SCENES),
+        "evaluation_scenes": evaluation_scenes(ctx),
     }
 
 
-def captioning_of(
-    features: np.ndarray,
-    captions: list[str],
-    evaluation: np.ndarray,
-    references: list[list[str]],
-    seed: int,
-    budget: Mapping[str, Any],
-) -> dict[str, float]:
-    """Captioning metrics of a captioner trained on the given samples."""
-    from curation_assets.numeric.metrics.captioning import captioning_metrics
-    from curation_assets.training.downstream import train_captioner
-
-    steps, batch = budget["captioner_steps"], budget["captioner_batch"]
-    captioner = train_captioner(features, captions, seed=seed, steps=steps, batch_size=batch)
-    return captioning_metrics(references, captioner.generate(evaluation))
+def evaluation_scenes(ctx: PoolContext) -> int:
+    """How many held-out scenes the trained models are measured on."""
+    return int(ctx.option("evaluation_scenes", DEFAULT_EVALUATION_SCENES))
 
 
-def retrieval_of(
-    features: np.ndarray,
-    captions: list[str],
-    evaluation: np.ndarray,
-    references: list[list[str]],
-    seed: int,
-    budget: Mapping[str, Any],
-) -> dict[str, float]:
-    """recall@k both ways of a dual encoder trained on the given samples; one caption per evaluation image."""
-    from curation_assets.numeric.metrics.retrieval import recall_at_k
-    from curation_assets.training.downstream import train_dual_encoder
-
-    steps, batch = budget["dual_encoder_steps"], budget["dual_encoder_batch"]
-    model = train_dual_encoder(features, captions, seed=seed, steps=steps, batch_size=batch)
-    texts = [of_image[0] for of_image in references]
-    similarity = model.embed_texts(texts) @ model.embed_images(evaluation).T  # (texts, images)
-    found = [recall_at_k(similarity, np.arange(len(texts)), k) for k in RECALL_AT]
-    return {name: value for metrics in found for name, value in metrics.items()}
-
-
-def metrics_by_policy_and_seed(ctx: PoolContext, name: str, evaluate: Evaluate) -> pl.DataFrame:
+def metrics_by_policy_and_seed(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     """Rows policy, seed, metric, value. Each (policy, seed) is stored apart, so only changed subsets train again."""
-    budget = budget_of(ctx)
+    budget = run_settings(ctx, trainer)
     seeds = budget.pop("seeds")
     runs = [(policy.name, seed) for policy in policies_of(ctx) for seed in seeds]
-    table = f"downstream/{name}_runs"
+    table = f"downstream/{trainer.name}_runs"
     made_from: dict[tuple[str, int], dict[str, Any]] = {
         (policy, seed): {
             "partition": f"{policy}-{seed:06d}",
-            "code_version": "1",
+            "code_version": trainer.version,
             "inputs": [(f"filtered/{policy}", None)],
             "models": ctx.identities(["image_text_encoder"]),
             "config": budget,
@@ -93,8 +84,10 @@ def metrics_by_policy_and_seed(ctx: PoolContext, name: str, evaluate: Evaluate) 
         calls = [
             (*features.subset(kept_ids(ctx, policy)), *features.evaluation, seed, budget) for policy, seed in stale
         ]
-        with ctx.progress.task(f"train {name}", len(stale)) as advance:
-            for run, metrics in zip(stale, call_in_workers(ctx.settings, evaluate, calls), strict=True):
+        with ctx.progress.task(f"train {trainer.name}", len(stale)) as advance:
+            for run, metrics in zip(
+                stale, call_in_workers(ctx.settings, trainer.train_and_measure, calls), strict=True
+            ):
                 policy, seed = run
                 rows = [
                     {"policy": policy, "seed": seed, "metric": key, "value": value} for key, value in metrics.items()
@@ -128,10 +121,10 @@ _last_features: tuple[Any, PoolFeatures] | None = None
 
 
 def pool_features(ctx: PoolContext) -> PoolFeatures:
-    """Features of the pool's kept samples, 16 KiB each; remembered from captioning to retrieval of one pool."""
+    """Features of the pool's kept samples, 16 KiB each; remembered from one trainer to the next."""
     global _last_features
     wanted = sorted({sample_id for policy in policies_of(ctx) for sample_id in kept_ids(ctx, policy.name)})
-    key = (ctx.store.root, tuple(wanted), budget_of(ctx)["evaluation_scenes"])
+    key = (ctx.store.root, tuple(wanted), evaluation_scenes(ctx))
     if _last_features is None or _last_features[0] != key:
         shards = ctx.store.partitions("raw/samples")
         calls = [(ctx.settings, ctx.pool.name, shard, wanted) for shard in shards]
@@ -140,7 +133,7 @@ def pool_features(ctx: PoolContext) -> PoolFeatures:
             for found in call_in_workers(ctx.settings, shard_features, calls):
                 by_id |= found
                 advance(1)
-        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(budget_of(ctx)["evaluation_scenes"],)])
+        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(evaluation_scenes(ctx),)])
         _last_features = (key, PoolFeatures(by_id, evaluation))
     return _last_features[1]
 

@@ -19,14 +19,10 @@ from curation_assets.flow.declared import (
     teacher_names,
 )
 from curation_assets.flow.table import Table
+from curation_assets.stages.downstream import subset_training
 from curation_assets.stages.downstream import text_methods as text_tables
-from curation_assets.stages.downstream.subset_training import (
-    budget_of,
-    captioning_of,
-    metrics_by_policy_and_seed,
-    retrieval_of,
-)
 from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.training.trainers import all_trainers
 
 TEXT_IN_IMAGES = "downstream/text_in_images"
 
@@ -35,24 +31,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage. Training downstream models needs an evaluation set, which only the world pool brings."""
     yield from text_tables.tables(ctx)
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
-    downstream: tuple[str, ...] = ()
+    downstream: list[str] = []
     if ctx.option("downstream", ctx.pool.kind == "world"):
-        downstream = ("downstream/captioning", "downstream/retrieval")
-        for name, compute, what in (
-            ("captioning", _captioning, "captioning metrics (BLEU, ROUGE-L, CIDEr-D) of a captioner"),
-            ("retrieval", _retrieval, "recall@k both ways of a dual encoder"),
-        ):
-            yield Table(
-                name=f"downstream/{name}",
-                grain="pool",
-                inputs=("raw/samples", *verdicts),
-                version="1",
-                compute=compute,
-                roles=("image_text_encoder",),
-                config=lambda ctx, shard: budget_of(ctx),
-                description=f"One row per policy, seed and metric: {what} trained on the subset, one budget for all.",
-                kinds=("torch", "polars"),
-            )
+        for table in subset_training.tables(ctx):
+            downstream.append(table.name)
+            yield table
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
     if ctx.pool.kind == "world":
@@ -124,14 +107,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
         kinds=("html",),
     )
-
-
-def _captioning(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return metrics_by_policy_and_seed(ctx, "captioning", captioning_of)
-
-
-def _retrieval(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return metrics_by_policy_and_seed(ctx, "retrieval", retrieval_of)
 
 
 def read_truth(ctx: PoolContext) -> pl.DataFrame:
@@ -254,5 +229,6 @@ def _report(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.outputs.report.compare import write_compare_page
     from curation_assets.outputs.report.report import write_report
 
-    write_report(ctx, folder / "report.html")
+    shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
+    write_report(ctx, folder / "report.html", trained=shown)
     write_compare_page(ctx, folder / "compare.html")

@@ -1,0 +1,67 @@
+"""What filling a role takes besides its engine's own folder. One file per role that needs something, by its `NEEDS`.
+
+No model library is imported here: identities are hashed by processes that never load a model. The file of a role is
+the light half of `engines/<role>.py`, which loads what is named here.
+"""
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from curation_assets.core.roles import ModelIdentity
+from curation_assets.engines.addresses import ModelAddress, local_folder
+
+#: Schemes of addresses that are a folder (or one file) of weights.
+FOLDER_SCHEMES = ("embedded", "path", "hub", "pool", "spacy", "debian")
+
+#: The text of an address → the address, in the pool that runs.
+Resolve = Callable[[str], ModelAddress]
+Companions = dict[str, ModelAddress]
+
+
+@dataclass(frozen=True)
+class RoleNeeds:
+    """What a role takes. The defaults fit a model that is one folder."""
+
+    schemes: tuple[str, ...] = FOLDER_SCHEMES  # of the addresses that may fill it
+    #: (address, generation settings of the role, resolve) → further models by part name. Raises ValueError that names
+    #: the missing setting.
+    companions: Callable[[ModelAddress, Mapping[str, Any], Resolve], Companions] = lambda address, settings, resolve: {}
+    #: (address, companions) → identity, for what is no files of weights; None: a digest over the files of all parts.
+    identity: Callable[[ModelAddress, Companions], ModelIdentity] | None = None
+
+
+@cache
+def needs_of(role: str) -> RoleNeeds:
+    """The needs of a role; the defaults where it has no file here."""
+    name = f"{__name__}.{role}"
+    if importlib.util.find_spec(name) is None:
+        return RoleNeeds()
+    needs: RoleNeeds = importlib.import_module(name).NEEDS
+    return needs
+
+
+def card_of(address: ModelAddress) -> dict[str, Any]:
+    """card.json of a model folder, {} where there is none."""
+    path = local_folder(address) / "card.json"
+    card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return card
+
+
+def clip_text_encoder(role: str, address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`text_encoder`, unless the folder has its own: the setting's address, else the folder ../clip beside it."""
+    folder = local_folder(address)
+    if "text_encoder" in settings:
+        return {"text_encoder": resolve(settings["text_encoder"])}
+    if (folder / "text_encoder").is_dir():
+        return {}
+    if (folder.parent / "clip").is_dir():
+        return {"text_encoder": resolve(f"path:{folder.parent / 'clip'}")}
+    raise ValueError(
+        f"{address.text} needs a CLIP text encoder and has neither text_encoder/ inside nor ../clip beside it; "
+        f"name it in the profile: generation: {{{role}: {{text_encoder: 'hub:org/name@revision'}}}}"
+    )

@@ -1,0 +1,24 @@
+"""semantic_decoder: a bridge from CLIP to the language model, and a CLIP text encoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, clip_text_encoder
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`bridge`, where the settings name it, and `text_encoder`."""
+    bridge: Companions = {}
+    if "bridge" in settings:
+        bridge["bridge"] = resolve(settings["bridge"])
+    elif not (local_folder(address) / "bridge.safetensors").is_file():
+        raise ValueError(
+            f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
+            "train one (curate train-sba, or a pool's option train_sba: true), or name its folder in the profile: "
+            "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
+        )
+    return {**bridge, **clip_text_encoder("semantic_decoder", address, settings, resolve)}
+
+
+NEEDS = RoleNeeds(companions=companions)

@@ -1,0 +1,7 @@
+"""text_to_image: a CLIP text encoder, where the folder has none of its own."""
+
+from functools import partial
+
+from curation_assets.engines.needs import RoleNeeds, clip_text_encoder
+
+NEEDS = RoleNeeds(companions=partial(clip_text_encoder, "text_to_image"))

@@ -1,0 +1,200 @@
+"""Bringing one table up to date and checking it: what a Dagster asset, a command and a benchmark all do.
+
+One bad shard harms no neighbour: the others are computed and kept, and the failure is in the result by the shard's
+name. Shards that fail a blocking check are marked in the store, so that nothing reads them until the check holds.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from curation_assets.flow.conservation import success_violations, violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table, warnings_of
+from curation_assets.flow.graph import tables_of, with_upstream
+from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
+from curation_assets.flow.table import Table, TableReport
+from curation_assets.stores.shard_store import WHOLE, Materialised, named
+
+ROWS_CONSERVED, ENOUGH_SUCCEEDED, NO_WARNINGS = "rows_conserved", "enough_succeeded", "no_warnings"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check that a table has, whatever its outcome."""
+
+    name: str
+    description: str
+    is_blocking: bool = False  # a blocking check that fails stops what reads the table; another one warns
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How a check of a table ended."""
+
+    check: Check
+    violations: Mapping[str, str]  # what is wrong, by shard (or 'warning 1', …); empty when all is well
+    evidence: pl.DataFrame | None = None  # rows that a person should look at
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.violations
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """How bringing one shard (None: a whole-pool table) up to date went: `done`, or `error`."""
+
+    table: str
+    shard: str | None
+    done: Materialised | None = None
+    error: Exception | None = None
+    lost_rows: tuple[str, ...] = ()  # violations of the conservation of rows, one sentence each
+    failures: tuple[str, ...] = ()  # too few rows succeeded
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences on what stops the tables that read this one."""
+        sentences = [str(self.error)] if self.error is not None else []
+        sentences += ["; ".join(violated) for violated in (self.lost_rows, self.failures) if violated]
+        return [f"{named(self.table, self.shard)}: {sentence}" for sentence in sentences]
+
+
+@dataclass
+class TableResult:
+    """How bringing a table up to date went."""
+
+    table: Table
+    shards: list[ShardResult] = field(default_factory=list)  # as they finished
+    checks: list[CheckResult] = field(default_factory=list)  # of a table without errors
+    seconds: float = 0.0  # wall time, checks included
+
+    @property
+    def finished(self) -> list[Materialised]:
+        """What is up to date now."""
+        return [one.done for one in self.shards if one.done is not None]
+
+    @property
+    def errors(self) -> dict[str, Exception]:
+        """What failed, by shard."""
+        return {one.shard or WHOLE: one.error for one in self.shards if one.error is not None}
+
+    @property
+    def problems(self) -> list[tuple[str, Exception | None]]:
+        """What stops the tables that read this one: a sentence each, with its exception where there was one."""
+        return [(sentence, one.error) for one in self.shards for sentence in one.problems]
+
+    @property
+    def report(self) -> TableReport:
+        """The result as a line."""
+        return TableReport(
+            table=self.table.name,
+            seconds=self.seconds,
+            row_count=sum(done.manifest.row_count for done in self.finished),
+            reused=sum(done.is_reused for done in self.finished),
+            computed=sum(not done.is_reused for done in self.finished),
+        )
+
+
+def run_table(
+    ctx: PoolContext,
+    table: Table,
+    shards: Sequence[str] | None,
+    *,
+    tables: Mapping[str, Table],
+    on_shard: Callable[[ShardResult, pl.DataFrame | None], None] = lambda result, frame: None,
+) -> TableResult:
+    """Bring a table up to date (`shards`: None for a whole-pool table), check it, mark what is blocked.
+
+    `on_shard` hears of every shard as it finishes or fails, with its rows where they were read. An exception of a
+    shard is never raised here: it is in `errors`, and what is finished is kept.
+    """
+    start = time.perf_counter()
+    result = TableResult(table)
+    for shard, outcome in _outcomes(ctx, table, shards, tables):
+        frame = None
+        if isinstance(outcome, Exception):
+            done = ShardResult(table.name, shard, error=outcome)
+        else:
+            frame = None if table.compute is None else ctx.store.read(table.name, shard)
+            done = _checked(ctx, table, shard, outcome, frame)
+        result.shards.append(done)
+        on_shard(done, frame)
+    if not result.errors:
+        result.checks = list(_check_results(ctx, result))
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def run_with_upstream(ctx: PoolContext, *names: str) -> None:
+    """Bring tables and everything they rest on up to date, in this process and without Dagster.
+
+    Raises what a shard raised, ValueError where a blocking check fails.
+    """
+    tables = tables_of(ctx)
+    for table in with_upstream(tables, names).values():
+        result = run_table(ctx, table, ctx.shards() if table.grain == "shard" else None, tables=tables)
+        for sentence, error in result.problems:
+            raise error or ValueError(sentence)
+
+
+def checks_of(table: Table) -> list[Check]:
+    """The checks of a table, blocking ones first."""
+    checks = [
+        Check(
+            ROWS_CONSERVED,
+            "Every input row is kept, dropped (reason) or failed (reason); no value misses silently.",
+            is_blocking=True,
+        ),
+        Check(
+            ENOUGH_SUCCEEDED,
+            "In every shard at least the pool's min_success_rate of the rows that could succeed did.",
+            is_blocking=True,
+        ),
+    ]
+    if table.warning_column is not None:
+        checks.append(Check(NO_WARNINGS, "Nothing here that a person should look at."))
+    return [*checks, *(Check(own.name, own.description) for own in table.checks)]
+
+
+def _outcomes(
+    ctx: PoolContext, table: Table, shards: Sequence[str] | None, tables: Mapping[str, Table]
+) -> Iterator[tuple[str | None, Outcome]]:
+    if shards is not None:
+        yield from materialise_shards(ctx, table, shards, tables=tables)
+    elif table.compute_folder is not None and table.roles:
+        yield None, materialise_model(ctx, table, tables=tables)
+    else:
+        yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
+
+
+def _checked(
+    ctx: PoolContext, table: Table, shard: str | None, done: Materialised, frame: pl.DataFrame | None
+) -> ShardResult:
+    """Check the rows of a shard that is up to date, and mark it as blocked or not."""
+    lost_rows, failures = violations(ctx, table, shard, frame), success_violations(ctx, table, shard, frame)
+    ctx.store.set_blocked(table.name, shard, [*lost_rows, *failures])
+    return ShardResult(table.name, shard, done, None, tuple(lost_rows), tuple(failures))
+
+
+def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResult]:
+    """One result per check of `checks_of`, in its order."""
+    table, own = result.table, {check.name: check for check in result.table.checks}
+    for check in checks_of(table):
+        evidence = None
+        if check.name == ROWS_CONSERVED:
+            found = {one.shard: one.lost_rows for one in result.shards}
+        elif check.name == ENOUGH_SUCCEEDED:
+            found = {one.shard: one.failures for one in result.shards}
+        elif check.name == NO_WARNINGS:
+            sentences = warnings_of(ctx, table)
+            found = {f"warning {number}": (sentence,) for number, sentence in enumerate(sentences, start=1)}
+            assert table.warning_column is not None, table.name
+            evidence = ctx.store.read(table.name).drop(table.warning_column)
+        else:
+            found = {one.shard: tuple(own[check.name].violations(ctx, one.shard)) for one in result.shards}
+        wrong = {key or WHOLE: "; ".join(sentences) for key, sentences in found.items() if sentences}
+        yield CheckResult(check, wrong, evidence)

@@ -1,0 +1,122 @@
+"""One table brought up to date: bad shards are named and kept apart, checks block or warn, finished shards stay."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import load_settings
+from curation_assets.flow import run_table as run_table_module
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import checks_of, run_table, run_with_upstream
+from curation_assets.flow.table import Table, TableCheck
+from curation_assets.stores.pools.declaration import add_world_pool
+
+SHARDS = ["tiny-000000", "tiny-000001", "tiny-000002"]
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> PoolContext:
+    settings = load_settings(tmp_path, "embedded")
+    add_world_pool(settings, "tiny", size=30, seed=1, shard_size=10)
+    return PoolContext.open(settings, "tiny", run_id="run-1")
+
+
+def values(rows: list[float | None], reason: str | None = "broken") -> pl.DataFrame:
+    reasons = [None if value is not None else reason for value in rows]
+    return pl.DataFrame({"value": rows, "reason": reasons}, schema={"value": pl.Float64, "reason": pl.String})
+
+
+def signal(compute: Callable[[PoolContext, str | None], pl.DataFrame], version: str = "1", **facts: object) -> Table:
+    return Table("signals/t", "shard", (), version, "", compute=compute, **facts)  # type: ignore[arg-type]
+
+
+def test_a_bad_shard_is_named_and_harms_no_neighbour(ctx: PoolContext) -> None:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        if shard == SHARDS[1]:
+            raise OSError("disk on fire")
+        return values([1.0, None])
+
+    heard: list[tuple[str | None, int | None]] = []
+    result = run_table(
+        ctx,
+        signal(compute),
+        SHARDS,
+        tables={},
+        on_shard=lambda one, frame: heard.append((one.shard, None if frame is None else frame.height)),
+    )
+    assert heard == [(SHARDS[0], 2), (SHARDS[1], None), (SHARDS[2], 2)]
+    assert [repr(error) for error in result.errors.values()] == ["OSError('disk on fire')"]
+    assert [sentence for sentence, _ in result.problems] == ["signals/t of shard tiny-000001: disk on fire"]
+    assert ctx.store.partitions("signals/t") == [SHARDS[0], SHARDS[2]]
+    assert result.checks == []  # of a table that is not whole
+    report = result.report
+    assert (report.table, report.row_count, report.computed, report.reused) == ("signals/t", 4, 2, 0)
+
+
+def test_a_shard_that_breaks_a_blocking_check_is_blocked_until_it_holds(ctx: PoolContext) -> None:
+    frames = dict(zip(SHARDS, (values([1.0]), values([None, 1.0], None), values([None, None])), strict=True))
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None
+        return frames[shard]
+
+    result = run_table(ctx, signal(compute), SHARDS, tables={})
+    assert not result.errors
+    conserved, succeeded = result.checks
+    assert (conserved.check.name, conserved.check.is_blocking, conserved.passed) == ("rows_conserved", True, False)
+    assert conserved.violations == {SHARDS[1]: "1 rows have no value and no reason"}
+    assert succeeded.violations.keys() == {SHARDS[2]}
+    assert succeeded.violations[SHARDS[2]].startswith("only 0.0% of the rows succeeded")
+    assert [error for _, error in result.problems] == [None, None]
+    assert ctx.store.blocked("signals/t").keys() == {SHARDS[1], SHARDS[2]}
+
+    frames = dict.fromkeys(SHARDS, values([1.0]))
+    mended = run_table(ctx, signal(compute, version="2"), SHARDS, tables={})
+    assert all(check.passed for check in mended.checks)
+    assert ctx.store.blocked("signals/t") == {}
+    again = run_table(ctx, signal(compute, version="2"), SHARDS, tables={})
+    assert (again.report.computed, again.report.reused) == (0, 3)
+
+
+def test_what_a_table_warns_of_stops_nothing(ctx: PoolContext) -> None:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return pl.DataFrame({"n": [1, 2], "warning": [None, "few rows"]})
+
+    own = TableCheck("odd", "n is odd", lambda ctx, shard: ["2 is even"])
+    table = Table("standardised/t", "pool", (), "1", "", compute=compute, warning_column="warning", checks=(own,))
+    result = run_table(ctx, table, None, tables={})
+    assert [check.name for check in checks_of(table)] == [one.check.name for one in result.checks]
+    assert [(one.check.name, one.check.is_blocking, dict(one.violations)) for one in result.checks[2:]] == [
+        ("no_warnings", False, {"warning 1": "few rows"}),
+        ("odd", False, {"pool": "2 is even"}),
+    ]
+    assert result.checks[2].evidence is not None
+    assert result.checks[2].evidence.columns == ["n"]
+    assert result.problems == []
+    assert ctx.store.blocked("standardised/t") == {}
+
+
+def test_a_table_with_all_it_rests_on_stops_at_the_first_problem(
+    ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+
+    def declared(name: str, *inputs: str, frame: pl.DataFrame) -> Table:
+        def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+            computed.append(name)
+            return frame
+
+        return Table(name, "pool", inputs, "1", "", compute=compute)
+
+    tables = [
+        declared("raw/a", frame=values([1.0])),
+        declared("signals/other", "raw/a", frame=values([1.0])),
+        declared("signals/b", "raw/a", frame=values([None])),
+        declared("filtered/c", "signals/b", frame=values([1.0])),
+    ]
+    monkeypatch.setattr(run_table_module, "tables_of", lambda ctx: {table.name: table for table in tables})
+    with pytest.raises(ValueError, match=r"^signals/b: only 0.0% of the rows"):
+        run_with_upstream(ctx, "filtered/c")
+    assert computed == ["raw/a", "signals/b"]
