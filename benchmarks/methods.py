@@ -27,10 +27,10 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import known_limit
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
-from curation_assets.methods import all_methods
-from curation_assets.numeric.metrics.separation import KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND
+from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.near_duplicates import hamming_pairs
 from curation_assets.stages.signals.tables import derived_columns
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
@@ -107,7 +107,7 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
     given = {name: one for name, one in given.items() if name in named}
     options |= {
         "methods": named,
-        "distil": not {"vba", "sba"} & set(skip),
+        "distil": not {method.name for method in teachers()} & set(skip),
         "distillation_size": TEACHER_SAMPLE,
         "downstream": False,
         "duplicates": True,
@@ -138,15 +138,16 @@ def bench_scenes(size: int, seed: int, skip: list[str], settings: Settings) -> N
     for row in table.filter(pl.col("verdict") == "does not").to_dicts():
         print(
             f"- does not separate: {row['method']}, {row['kind']}: {row['auc']:.3f} "
-            f"[{row['low']:.3f}, {row['high']:.3f}] {KNOWN_LIMITS.get((row['method'], row['kind']), '')}"
+            f"[{row['low']:.3f}, {row['high']:.3f}] {known_limit(row['method'], row['kind']) or ''}"
         )
     gaps = table.filter(pl.col("is_made_for") & (pl.col("auc").is_null()))
     for row in gaps.to_dicts():
         print(f"- no value: {row['method']}, {row['kind']}")
     for name, why in without.items():
         print(f"- not run: {name}: {why}")
-    for name in sorted(set(all_methods()) - set(MADE_FOR)):
-        print(f"- made for no planted kind: {name}: {NO_PLANTED_KIND.get(name, 'nobody said so yet')}")
+    for name, method in all_methods().items():
+        if not method.made_for:
+            print(f"- made for no planted kind: {name}: {method.no_planted_kind or 'no reason is declared'}")
     print()
     if "text_spotting" in named:
         run_with_upstream(ctx, "downstream/text_in_images")

@@ -8,7 +8,7 @@ import polars as pl
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS
+from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.numeric.metrics.concreteness import concreteness_report
@@ -85,10 +85,12 @@ def _quality_on_one_scale(ctx: PoolContext) -> pl.DataFrame:
     """The pool's fused teachers with one z-score for all caption lengths, as the study fused on its pool."""
     labels = ctx.store.read("teachers/labelled_captions")
     sample = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
-    judged = with_truth(ctx, "teachers/vba", "value").select("sample_id", pl.col("concreteness").cast(pl.Float64))
+    judged = with_truth(ctx, f"teachers/{teacher_names(ctx)[0]}", "value").select(
+        "sample_id", pl.col("concreteness").cast(pl.Float64)
+    )
     sample = sample.join(judged.drop_nulls(), on="sample_id", maintain_order="left")
     scores, labelled = [], []
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         similarities = ctx.store.scan(f"teachers/{teacher}").select("sample_id", "open_similarity").collect()
         values = sample.join(similarities, on="sample_id", how="left", maintain_order="left")["open_similarity"]
         lengths = caption_length(sample["caption"].to_list())
@@ -97,7 +99,7 @@ def _quality_on_one_scale(ctx: PoolContext) -> pl.DataFrame:
         given = _floats(labels[f"{teacher}_open_similarity"])
         labelled.append(standardise(given, caption_length(labels["caption"].to_list()), statistics))
     ratings = labels["rating"].to_numpy()
-    weights = fit_logistic_fusion(np.stack(labelled, axis=1), ratings, names=TEACHERS, **fusion_options(ctx))
+    weights = fit_logistic_fusion(np.stack(labelled, axis=1), ratings, names=teacher_names(ctx), **fusion_options(ctx))
     fused = fuse(np.stack(scores, axis=1), weights)
     return _agreement_rows(POOL, {"fused teachers, one scale for all lengths": fused}, sample["concreteness"])
 
@@ -117,13 +119,13 @@ def _quality_on_balanced(ctx: PoolContext, count: int, seed: int) -> pl.DataFram
     scaled = standardised_labels(ctx, raw, reference=raw)
     labels = standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"), reference=raw)
     weights = fit_logistic_fusion(
-        _teacher_scores(labels), labels["rating"].to_numpy(), names=TEACHERS, **fusion_options(ctx)
+        _teacher_scores(ctx, labels), labels["rating"].to_numpy(), names=teacher_names(ctx), **fusion_options(ctx)
     )
     student = ctx.engines(["student"])["student"]
-    values: dict[str, np.ndarray] = {name: raw[name].to_numpy() for name in TEACHERS}
-    values |= {f"{name}, standardised": scaled[name].to_numpy() for name in TEACHERS}
+    values: dict[str, np.ndarray] = {name: raw[name].to_numpy() for name in teacher_names(ctx)}
+    values |= {f"{name}, standardised": scaled[name].to_numpy() for name in teacher_names(ctx)}
     values |= {
-        "fused teachers": fuse(_teacher_scores(scaled), weights),
+        "fused teachers": fuse(_teacher_scores(ctx, scaled), weights),
         "icc": student.score_captions(planted["caption"].to_list()),
     }
     return _agreement_rows(BALANCED, values, planted["rating"])
@@ -144,5 +146,5 @@ def _floats(column: pl.Series) -> np.ndarray:
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def _teacher_scores(scaled: pl.DataFrame) -> np.ndarray:
-    return scaled.select(TEACHERS).to_numpy().astype(np.float64)
+def _teacher_scores(ctx: PoolContext, scaled: pl.DataFrame) -> np.ndarray:
+    return scaled.select(teacher_names(ctx)).to_numpy().astype(np.float64)

@@ -9,13 +9,13 @@ import polars as pl
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine, resolve_device
-from curation_assets.methods import get_method
+from curation_assets.methods import get_method, teachers
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
 
-SCORERS = ("vba", "sba", "icc")
 STUDENT = "icc"
+SCORERS = (*(method.name for method in teachers() if method.default), STUDENT)
 PAPER_POOL = 8_000_000  # captions; METHODS §1.9 derives 11,111 (VBA), 4,938 (SBA) and 49.4 (student) hours from it
 
 

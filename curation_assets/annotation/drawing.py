@@ -1,4 +1,4 @@
-"""Which captions people should rate: a draw that covers the plane of both teachers."""
+"""Which captions people should rate: a draw that covers the plane of the teachers' scores."""
 
 from typing import Literal, get_args
 
@@ -7,7 +7,7 @@ import polars as pl
 
 from curation_assets.annotation.ratings_log import is_storable
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS
+from curation_assets.flow.declared import teacher_names
 from curation_assets.numeric.plane_sampling import sample_plane
 
 DEFAULT_COUNT = 244  # ICC §4.3
@@ -19,24 +19,27 @@ SCORES_OF: dict[Plane, str] = {"teacher": "standardised/teacher_scores", "studen
 def draw_for_rating(
     ctx: PoolContext, *, count: int = DEFAULT_COUNT, cells: int = 10, seed: int = 0, plane: Plane | None = None
 ) -> pl.DataFrame:
-    """`count` distinct captions of the pool's distillation sample: caption, vba, sba, in random order.
+    """`count` distinct captions of the pool's distillation sample: caption and one column per teacher, in random order.
 
-    About uniform over the (VBA, SBA) plane: `cells` × `cells`, equal quota per non-empty cell (METHODS §1.7). `plane`
+    About uniform over the (VBA, SBA) plane, or the space of K teachers: `cells` intervals per teacher, equal quota per
+    non-empty cell (METHODS §1.7). `plane`
     None takes the scores that the pool fuses (option fuse_on). Captions that no line of a ratings file can hold are
     left out. Raises ValueError for too few captions, MissingTableError where the scores are not made yet.
     """
     plane = plane or ctx.option("fuse_on", "teacher")
     if plane not in get_args(Plane):
         raise ValueError(f"plane must be one of {', '.join(get_args(Plane))}, got {plane!r}")
+    names = teacher_names(ctx)
     scores = (
         ctx.store.scan(SCORES_OF[plane])
-        .select("sample_id", "caption", *TEACHERS)
+        .select("sample_id", "caption", *names)
         .collect()
         .sort("sample_id")
         .unique(subset="caption", keep="first", maintain_order=True)
     )
     scores = scores.filter(pl.Series([is_storable(text) for text in scores["caption"]], dtype=pl.Boolean))
-    vba, sba = (scores[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in TEACHERS)
+    columns = (pl.col(name).cast(pl.Float64).fill_null(float("nan")) for name in names)
+    values = scores.select(columns).to_numpy()  # (N, K)
     rng = np.random.default_rng(seed)
-    rows = rng.permutation(sample_plane(vba, sba, count, rng, cells=cells))
-    return scores[rows.tolist()].select("caption", *TEACHERS)
+    rows = rng.permutation(sample_plane(values, count, rng, cells=cells))
+    return scores[rows.tolist()].select("caption", *names)

@@ -138,7 +138,7 @@ def roles_asked(method: Method, source: Path) -> list[str]:
 
 @errors_as_sentences
 def methods(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the README's table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/methods.md.")] = False,
     into: Annotated[
         Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
     ] = None,

@@ -8,14 +8,17 @@ from typing import Literal, cast, get_args
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.sql import SqlModel, load_models
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.policy import Policy, load_policies
 
 SBA_BRIDGE = "teachers/sba_bridge"  # the table of a pool that trains its own
 
 
-TEACHERS = ("vba", "sba")
+def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
+    """Teachers that the pool runs, in the order of their columns and of the fusion's weights."""
+    run = {method.name for method in ctx.methods("teachers")}
+    return tuple(method.name for method in teachers() if method.name in run)
 
 
 NEAR_DUPLICATES = "fused/duplicates"
@@ -71,6 +74,22 @@ def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
 def recipes() -> dict[str, SqlModel]:
     """SQL models of this stage by 'fused.name', parsed once per process: half a second."""
     return {key: model for key, model in load_models().items() if model.stage == "fused"}
+
+
+def shown_name(recipe: SqlModel) -> str:
+    """A recipe's name beside methods: 'fused NAME' where a method has the same name."""
+    return f"fused {recipe.name}" if recipe.name in all_methods() else recipe.name
+
+
+def made_for() -> dict[str, tuple[str, ...]]:
+    """Shown name of every method and recipe → planted kinds of noise that it should tell from clean samples."""
+    of_methods = {name: method.made_for for name, method in all_methods().items()}
+    return of_methods | {shown_name(recipe): recipe.made_for for recipe in recipes().values()}
+
+
+def known_limit(name: str, kind: str) -> str | None:
+    """Why a method cannot do well here on a kind that it was made for; None where nothing is known to prevent it."""
+    return all_methods()[name].known_limits.get(kind) if name in all_methods() else None
 
 
 FuseOn = Literal["teacher", "student"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import polars as pl
 import sqlglot
@@ -18,6 +18,8 @@ from sqlglot.lineage import lineage
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.flow.graph import inputs_first
+from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, SCALED, recipe_view, signal_of, signal_view
+from curation_assets.numeric.metrics.separation import KINDS
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,12 +89,19 @@ class SqlModel:
     column_lineage: Mapping[str, list[tuple[str, str]]]  # output column → [("stage/name", column)]
     is_per_shard: bool  # '-- applied: per shard': row by row, so one shard needs no other
     parameters: Mapping[str, float]  # '-- parameter: alpha 0.5' → default of $alpha
-    code_version: str  # sha256 of the normalised syntax tree: comments, case of keywords, white space do not count
+    made_for: tuple[str, ...]  # '-- made for: caps': planted kinds of noise that it should tell from clean samples
+    views: Mapping[str, str]  # scaled signals that it reads: 'fused.sieve_scaled' → select statement, in order
+    code_version: str  # sha256 of the normalised syntax tree, views included; comments and white space do not count
 
     @property
     def key(self) -> str:
         """'stage.name', as other models refer to it."""
         return f"{self.stage}.{self.name}"
+
+    @property
+    def script(self) -> str:
+        """All that DuckDB needs where the references are tables: the views, then the file."""
+        return "\n\n".join([*(_create_view(name, sql) + ";" for name, sql in self.views.items()), self.text])
 
 
 def load_models(root: Path = SQL_ROOT) -> dict[str, SqlModel]:
@@ -122,18 +131,22 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         raise SqlModelError(f"{path}: the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
-    grain, tests, is_per_shard, parameters = _header(text, path)
+    header = _header(text, path)
     statement = _one_select(text, path)
+    views = _views(statement, path)
+    statement = _expanded(statement, views)
     used = {parameter.name for parameter in statement.find_all(exp.Placeholder)}
-    if used != set(parameters):
-        raise SqlModelError(f"{path}: parameters in the header {sorted(parameters)}, in the statement {sorted(used)}")
+    if used != set(header.parameters):
+        raise SqlModelError(
+            f"{path}: parameters in the header {sorted(header.parameters)}, in the statement {sorted(used)}"
+        )
     references = _references(statement, path)
     for reference in references:
         if reference == f"{stage}.{name}":
             raise SqlModelError(f"{path} reads itself")
         check_reads_forward(f"{stage}/{name}", reference.replace(".", "/"))
     column_lineage = _column_lineage(statement, path)
-    tested = {column for test in tests for column in test.columns}
+    tested = {column for test in header.tests for column in test.columns}
     if not tested <= set(column_lineage):
         raise SqlModelError(
             f"{path}: tests name {sorted(tested - set(column_lineage))}, which is no output column; "
@@ -145,13 +158,15 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         name=name,
         path=path,
         text=text,
-        grain=grain,
-        tests=tests,
+        grain=header.grain,
+        tests=header.tests,
         references=references,
         columns=tuple(column_lineage),
         column_lineage=column_lineage,
-        is_per_shard=is_per_shard,
-        parameters=parameters,
+        is_per_shard=header.is_per_shard,
+        parameters=header.parameters,
+        made_for=header.made_for,
+        views=views,
         code_version=hashlib.sha256(canonical.encode()).hexdigest(),
     )
 
@@ -161,9 +176,10 @@ def run_model(
 ) -> pl.DataFrame:
     """The model's table, from a connection that has its references as `stage.name`; `parameters` replace defaults.
 
-    Rows are sorted by the first `unique` test's columns, so that the same input gives the same bytes. Raises
-    SqlModelError as `with_defaults`.
+    The model's views are made on the connection, in place of any of an earlier model. Rows are sorted by the first
+    `unique` test's columns, so that the same input gives the same bytes. Raises SqlModelError as `with_defaults`.
     """
+    _create_views(model, connection)
     frame = connection.sql(model.text, params=with_defaults(model, parameters or {})).pl()
     keys = next((test.columns for test in model.tests if test.kind == "unique"), None)
     return frame if keys is None or _ascends(frame, keys) else frame.sort(keys)
@@ -175,8 +191,7 @@ def _ascends(frame: pl.DataFrame, keys: Sequence[str]) -> bool:
     for key in reversed(keys):
         now, before = pl.col(key), pl.col(key).shift(1)
         above = (now > before) | ((now == before) & above)
-    told = frame.select(above.slice(1).fill_null(False).all()).item()
-    return bool(told)
+    return bool(frame.select(above.slice(1).fill_null(False).all()).item())
 
 
 def with_defaults(model: SqlModel, given: Mapping[str, float]) -> dict[str, float]:
@@ -212,15 +227,36 @@ def output_schema(model: SqlModel, inputs: Mapping[str, Mapping[str, str]]) -> d
             columns = ", ".join(f'"{column}" {kind}' for column, kind in inputs[reference].items())
             connection.execute(f'create schema if not exists "{stage}"')
             connection.execute(f'create table "{stage}"."{name}" ({columns})')
+        _create_views(model, connection)
         relation = connection.sql(model.text, params=dict(model.parameters))
         return {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
 
 
-def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool, dict[str, float]]:
-    """Grain, tests, whether it is applied per shard, and parameters, from the comments before the statement."""
+def _create_views(model: SqlModel, connection: "duckdb.DuckDBPyConnection") -> None:
+    for name, sql in model.views.items():
+        connection.execute(_create_view(name, sql))
+
+
+def _create_view(name: str, sql: str) -> str:
+    return f"create or replace view {name} as\n{sql}"
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What the comments before the statement declare."""
+
+    grain: str
+    tests: tuple[SqlTest, ...]
+    is_per_shard: bool
+    parameters: dict[str, float]
+    made_for: tuple[str, ...]
+
+
+def _header(text: str, path: Path) -> _Header:
     grain: str | None = None
     tests: list[SqlTest] = []
     parameters: dict[str, float] = {}
+    made_for: tuple[str, ...] = ()
     is_per_shard = False
     for line in text.splitlines():
         if not line.strip():
@@ -235,10 +271,14 @@ def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool, dict
         elif comment.startswith("test:"):
             tests.append(_parse_test(comment.removeprefix("test:").split(), path))
         elif comment.startswith("parameter:"):
-            told = re.fullmatch(r"parameter: ([a-z][a-z0-9_]*) (-?[0-9]*\.?[0-9]+)", comment)
-            if told is None:
+            match = re.fullmatch(r"parameter: ([a-z][a-z0-9_]*) (-?[0-9]*\.?[0-9]+)", comment)
+            if match is None:
                 raise SqlModelError(f"{path}: a parameter reads '-- parameter: NAME NUMBER', got {comment!r}")
-            parameters[told.group(1)] = float(told.group(2))
+            parameters[match.group(1)] = float(match.group(2))
+        elif comment.startswith("made for:"):
+            made_for = tuple(comment.removeprefix("made for:").split())
+            if unknown := sorted(set(made_for) - set(KINDS)):
+                raise SqlModelError(f"{path}: made for {unknown}; planted kinds are {', '.join(KINDS)}")
         elif comment.startswith("applied:"):
             if comment != "applied: per shard":
                 raise SqlModelError(
@@ -247,7 +287,7 @@ def _header(text: str, path: Path) -> tuple[str, tuple[SqlTest, ...], bool, dict
             is_per_shard = True
     if not grain:
         raise SqlModelError(f"{path}: the file must begin with a comment '-- Grain: one row per …'")
-    return grain, tuple(tests), is_per_shard, parameters
+    return _Header(grain, tuple(tests), is_per_shard, parameters, made_for)
 
 
 def _parse_test(words: list[str], path: Path) -> SqlTest:
@@ -281,6 +321,57 @@ def _one_select(text: str, path: Path) -> exp.Select:
     if tail.sql(dialect=DIALECT, comments=False).lower() != "select * from final":
         raise SqlModelError(f"{path}: the statement must end with 'select * from final'")
     return statement
+
+
+def _views(statement: exp.Select, path: Path) -> dict[str, str]:
+    """The scaled signals that a statement reads: 'fused.sieve_scaled' → select statement, each after what it reads."""
+    read = {f"{table.db}.{table.name}" for table in statement.find_all(exp.Table)}
+    signals = {name.removeprefix("fused.").removesuffix(SCALED) for name in read if _is_scaled_signal(name)}
+    views = {}
+    if ALL_SCALED in read:
+        named = _named_signals(statement, path)
+        signals |= set(named)
+        views[ALL_SCALED] = recipe_view(named)
+    return {**{f"fused.{signal}{SCALED}": signal_view(signal) for signal in sorted(signals)}, **views}
+
+
+def _is_scaled_signal(name: str) -> bool:
+    return name.startswith("fused.") and name.endswith(SCALED)
+
+
+def _named_signals(statement: exp.Select, path: Path) -> list[str]:
+    """Signals whose scores a statement names where it selects from `fused.scaled`, in the order of the text."""
+    columns: dict[str, None] = {}
+    for select in statement.find_all(exp.Select):
+        source = select.args["from_"].this if select.args.get("from_") else None
+        if not isinstance(source, exp.Table) or f"{source.db}.{source.name}" != ALL_SCALED:
+            continue
+        if select.args.get("joins"):
+            raise SqlModelError(f"{path}: select from {ALL_SCALED} in a CTE of its own, without a join")
+        own = select.find_all(exp.Column, bfs=False)
+        columns |= {column.name: None for column in own if column.find_ancestor(exp.Select) is select}
+    try:
+        signals = [signal_of(name) for name in columns if name not in OTHER_COLUMNS]
+    except ValueError as error:
+        raise SqlModelError(f"{path}: {error}") from None
+    if not signals:
+        raise SqlModelError(f"{path} reads {ALL_SCALED} and names no score, such as icc_score")
+    return signals
+
+
+def _expanded(statement: exp.Select, views: Mapping[str, str]) -> exp.Select:
+    """A copy with the views' statements in their places, as columns are traced and versions are made."""
+    if not views:
+        return statement
+
+    def in_place(node: exp.Expression) -> exp.Expression:
+        name = f"{node.db}.{node.name}" if isinstance(node, exp.Table) else ""
+        if name not in views:
+            return node
+        view = _expanded(cast(exp.Select, sqlglot.parse_one(views[name], dialect=DIALECT)), views)
+        return view.subquery(node.alias_or_name)
+
+    return cast(exp.Select, statement.transform(in_place))
 
 
 def _references(statement: exp.Select, path: Path) -> tuple[str, ...]:

@@ -15,6 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from curation_assets.core.roles import ROLES
+from curation_assets.numeric.metrics.separation import KINDS
+
+#: Details of a teacher: beams with their similarities (best first), the best one, and its similarity inside (0, 1).
+TEACHER_DETAILS = ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class Method:
     "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample), "text_boxes",
     "image_embedding". `roles` name the models that it takes as keywords. The function is called as
     `function(**columns, **roles)` and returns `Values`; a sample's value depends on that sample alone.
+
+    A method of stage teachers reads captions (and sample_id) alone and returns the details TEACHER_DETAILS.
+    Raises ValueError for unknown roles and kinds of noise, and for bounds that are no interval.
     """
 
     name: str
@@ -73,14 +80,26 @@ class Method:
     version: str  # bump when numbers change
     example: Example
     stage: Literal["signals", "teachers"] = "signals"
-    summary: str = ""
+    summary: str = ""  # what the score is, one sentence
+    made_for: tuple[str, ...] = ()  # planted kinds of noise (KINDS) that it should tell from clean samples
+    known_limits: Mapping[str, str] = field(default_factory=dict)  # kind of made_for → why it cannot do well on scenes
+    no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
     default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
+    teacher_order: int = 100  # place among the teachers' columns, ties by name; the fused score's terms follow it
 
     def __post_init__(self) -> None:
         unknown = set(self.roles) - set(ROLES)
         if unknown:
             raise ValueError(f"method {self.name!r} asks for unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+        kinds = {*self.made_for, *self.known_limits} - set(KINDS)
+        if kinds:
+            raise ValueError(f"method {self.name!r}: unknown kinds of noise {sorted(kinds)}; known: {', '.join(KINDS)}")
+        if not set(self.known_limits) <= set(self.made_for) or (self.made_for and self.no_planted_kind):
+            raise ValueError(
+                f"method {self.name!r}: known_limits are of kinds in made_for, and no_planted_kind stands without "
+                f"made_for; got made_for={self.made_for}, known_limits of {sorted(self.known_limits)}"
+            )
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")
 
@@ -97,6 +116,12 @@ def all_methods() -> dict[str, Method]:
             raise ValueError(f"methods/{module_info.name}.py defines METHOD named {method.name!r}; name both alike")
         found[method.name] = method
     return dict(sorted(found.items()))
+
+
+def teachers() -> list[Method]:
+    """Every method of stage teachers, by teacher_order and then by name."""
+    found = [method for method in all_methods().values() if method.stage == "teachers"]
+    return sorted(found, key=lambda method: (method.teacher_order, method.name))
 
 
 def get_method(name: str) -> Method:

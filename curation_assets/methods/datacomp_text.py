@@ -82,7 +82,9 @@ METHOD = Method(
     direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, text-based filtering; METHODS §3.2",
     version="1",
-    summary="Is the caption English, and is one of its words an object of ImageNet-21k?",
+    summary="1 where the caption is English and one of its words is an object of ImageNet-21k, else 0.",
+    made_for=("abstract", "foreign"),
+    known_limits={"abstract": "abstract captions name people and things too"},
     default=False,
     file_settings={"wordnet_ids": FileSetting("wordnet_offsets", parse_wordnet_ids, is_list=True)},
     example=Example(

@@ -62,7 +62,8 @@ METHOD = Method(
     direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, image-based filtering; METHODS §3.2",
     version="1",
-    summary="Is the image of a kind that the reference images hold too?",
+    summary="1 where the caption passes and the image's nearest cluster is also that of a reference image, else 0.",
+    made_for=("text_only",),
     default=False,
     file_settings={"path": FileSetting("clusters", read_clusters, table="signals/image_clusters")},
     example=Example(

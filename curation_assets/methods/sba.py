@@ -62,7 +62,9 @@ METHOD = Method(
     source="ICC: Image Caption Concreteness (2024) §4.2, semantic-bottleneck autoencoder",
     version="1",
     stage="teachers",
-    summary="Can the caption be written again from one vector of its meaning?",
+    teacher_order=2,
+    summary="Highest edit similarity of the caption with its reconstructions from one CLIP text vector.",
+    made_for=("abstract",),
     example=Example(
         columns={"caption": ["a red kite", "a red kite over the sea", "kite"]},
         # "a blue kite": 4 edits of 11 → .636364 beats "a kite": 4 of 10 → .6; "kite" in 23 characters: 4/23

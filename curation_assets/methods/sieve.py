@@ -67,7 +67,8 @@ METHOD = Method(
     direction="higher",
     source="SIEVE (Mahmoud et al. 2024) §3.2; masking of METHODS §2.3, clean mode",
     version="1",
-    summary="Does the caption say what a captioner says about the image?",
+    summary="Highest cosine of sentence embeddings between the caption and generated captions, medium phrases masked.",
+    made_for=("mismatched", "abstract", "boilerplate"),
     example=Example(
         columns={
             "caption": ["a photo of red kite", "red", "stock photo", "barn"],

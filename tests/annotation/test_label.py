@@ -41,7 +41,8 @@ def curate(*arguments: object, typed: str | None = None) -> Result:
 def test_a_draw_takes_the_same_from_every_cell() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.beta(8, 2, 5000), rng.beta(2, 8, 5000)  # crowded in one corner
-    chosen = sample_plane(x, y, 244, np.random.default_rng(1))
+    scores = np.stack([x, y], axis=1)
+    chosen = sample_plane(scores, 244, np.random.default_rng(1))
     assert len(set(chosen.tolist())) == 244
     cells = Counter(zip((x[chosen] * 10).astype(int), (y[chosen] * 10).astype(int), strict=True))
     sizes = Counter(zip((x * 10).astype(int), (y * 10).astype(int), strict=True))
@@ -49,23 +50,35 @@ def test_a_draw_takes_the_same_from_every_cell() -> None:
     full = [count for cell, count in cells.items() if sizes[cell] > count]
     assert max(full) - min(full) <= 1, "cells that still hold more gave alike"
     assert all(count <= min(full) + 1 for count in cells.values())
-    assert (sample_plane(x, y, 244, np.random.default_rng(1)) == chosen).all()
-    assert (sample_plane(x, y, 244, np.random.default_rng(2)) != chosen).any()
+    assert (sample_plane(scores, 244, np.random.default_rng(1)) == chosen).all()
+    assert (sample_plane(scores, 244, np.random.default_rng(2)) != chosen).any()
 
 
 def test_edges_and_gaps_of_the_plane() -> None:
     x = np.array([0.0, 1.0, 1.04, -0.1, np.nan, 0.55])
-    assert sample_plane(x, x, 5, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 5]
-    with pytest.raises(ValueError, match="asked for 6 rows, only 5 of 6 have both scores"):
-        sample_plane(x, x, 6, np.random.default_rng(0))
+    scores = np.stack([x, x], axis=1)
+    assert sample_plane(scores, 5, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 5]
+    with pytest.raises(ValueError, match="expected 6 rows with all scores, got 5 of 6"):
+        sample_plane(scores, 6, np.random.default_rng(0))
     with pytest.raises(ValueError, match="at least 1"):
-        sample_plane(x, x, 0, np.random.default_rng(0))
+        sample_plane(scores, 0, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"expected scores \(N, K\)"):
+        sample_plane(x, 5, np.random.default_rng(0))
+
+
+def test_a_third_teacher_adds_an_axis() -> None:
+    """Eight corners of a cube, one crowded: four rows of each are drawn."""
+    corners = np.stack(np.meshgrid([0.2, 0.8], [0.2, 0.8], [0.2, 0.8]), axis=-1).reshape(8, 3)
+    scores = np.concatenate([np.repeat(corners, 4, axis=0), np.repeat(corners[:1], 100, axis=0)])
+    chosen = sample_plane(scores, 32, np.random.default_rng(0), cells=2)
+    _, counts = np.unique(scores[chosen], axis=0, return_counts=True)
+    assert counts.tolist() == [4] * 8
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
 def test_a_draw_always_has_the_asked_size(count: int, cells: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    chosen = sample_plane(rng.random(60), rng.random(60), count, rng, cells=cells)
+    chosen = sample_plane(rng.random((60, 2)), count, rng, cells=cells)
     assert len(np.unique(chosen)) == count
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from curation_assets.core.settings import load_settings
 from curation_assets.core.stages import BackwardsReadError
+from curation_assets.flow import scaled
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.graph import tables_of
@@ -208,6 +209,78 @@ def test_lineage_reaches_the_sources() -> None:
     assert {table for table, _ in lineage["quality"]} >= {"signals/clip_score", "signals/sieve"}
     assert lineage["sample_id"] == [("raw/samples", "sample_id")]
     assert ("raw/samples", "reason") in lineage["reason"]
+    assert lineage["clip_score"] == [
+        ("fused/clip_score_range", "high"), ("fused/clip_score_range", "low"), ("signals/clip_score", "value")
+    ]  # fmt: skip
+
+
+SCALED = """-- Grain: one row per row of raw.samples.
+-- test: unique shard source_row
+with final as (
+    select
+        * exclude (reason),
+        .5 * sieve_score + .5 * clip_score as quality,
+        reason
+    from fused.scaled
+)
+select * from final
+"""
+
+
+def test_a_signal_is_added_to_a_recipe_in_one_line() -> None:
+    added = SCALED.replace(".5 * sieve_score + .5 * clip_score", ".2 * icc_score + .4 * sieve_score + .4 * clip_score")
+    assert sum(old != new for old, new in zip(SCALED.splitlines(), added.splitlines(), strict=True)) == 1
+    model = model_of(added)
+    assert model.columns[3:] == ("icc_score", "sieve_score", "clip_score", "quality", "reason")
+    assert {"signals.icc", "fused.icc_range", "signals.sieve", "raw.samples"} <= set(model.references)
+    assert not any("scaled" in reference for reference in model.references)
+    tables = {
+        "raw.samples": samples(["kept"] * 3, [None] * 3),
+        "signals.icc": signal([0.0, None, 1.0], [None, "empty_caption", None]),
+        "signals.sieve": signal([0.0, 1.0, 0.5]),
+        "signals.clip_score": signal([None, None, 0.3], ["no_image", "no_image", None]),
+    }
+    with connection_of(tables) as connection:
+        frame = run_model(model, connection)
+        assert connection.sql("select sieve_score from fused.sieve_scaled").fetchall() == [(0.0,), (1.0,), (0.5,)]
+        other = run_model(model_of(SCALED), connection)  # the same connection, another recipe: its own columns
+    assert frame["reason"].to_list() == ["clip_score:no_image", "icc:empty_caption", None]
+    assert frame["quality"].to_list() == pytest.approx([None, None, 0.2 * 1 + 0.4 * 0.5 + 0.4 * 0.5])
+    assert other.columns[3:] == ["sieve_score", "clip_score", "quality", "reason"]
+    assert other["reason"].to_list() == ["clip_score:no_image", "clip_score:no_image", None]
+
+
+def test_the_script_of_a_recipe_runs_by_itself() -> None:
+    model = MODELS["fused.icc_sieve_clip"]
+    tables = {"raw.samples": samples(["kept"] * 4, [None] * 4)}
+    tables |= {f"signals.{name}": signal([0.1 * at, 0.2, 0.9, 0.4]) for at, name in enumerate(NAMES)}
+    with connection_of(tables) as connection:
+        expected = run_model(model, connection)
+        *views, statement = model.script.split(";\n\n")
+        for view in views:
+            connection.execute(view)
+        assert connection.sql(statement).pl().sort("source_row").equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sieve_score", "seive_score", "no column 'seive_score'; did you mean 'sieve_score'"),
+        (".5 * sieve_score + .5 * clip_score", "1.0", "names no score"),
+        ("from fused.scaled", "from fused.scaled cross join fused.icc_range", "without a join"),
+        ("-- test", "-- made for: nothing\n-- test", r"made for \['nothing'\]; planted kinds are mismatched"),
+    ],
+)
+def test_wrong_use_of_scaled_signals_is_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(SqlModelError, match=message):
+        model_of(SCALED.replace(old, new))
+
+
+def test_a_view_counts_in_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = model_of(SCALED).code_version
+    assert model_of(SCALED.replace("-- test", "-- made for: mismatched\n-- test")).code_version == before
+    monkeypatch.setattr("curation_assets.flow.scaled._SIGNAL", scaled._SIGNAL.replace("then 0.5", "then 0.25"))
+    assert model_of(SCALED).code_version != before
 
 
 def test_references_columns_grain_and_tests_are_read() -> None:

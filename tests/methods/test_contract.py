@@ -34,7 +34,7 @@ def test_facts_are_present(method: Method) -> None:
     assert method.unit
     assert method.source
     assert method.version
-    assert method.summary.endswith((".", "?"))
+    assert method.summary.endswith("."), "a summary states what the score is"
     assert method.direction in ("higher", "lower")
     assert (method.function.__doc__ or "").strip()
 

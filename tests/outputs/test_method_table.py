@@ -1,4 +1,4 @@
-"""The table of methods: every method once, its facts, and the README's copy of it."""
+"""The table of methods: every method once, its facts, and the copy in docs/methods.md."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,12 @@ from curation_assets.outputs.report.method_table import (
 )
 from tests.support.paths import REPOSITORY
 
-README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs" / "methods.md"
 
 
-def test_readme_table_is_the_generated_one() -> None:
-    assert table_in(README.read_text(encoding="utf-8")) == markdown_table(), (
-        "the README's table of methods is old; run `curate methods --into README.md`"
+def test_the_page_has_the_generated_table() -> None:
+    assert table_in(PAGE.read_text(encoding="utf-8")) == markdown_table(), (
+        "the table of docs/methods.md is old; run `curate methods --into docs/methods.md`"
     )
 
 

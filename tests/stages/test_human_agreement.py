@@ -262,13 +262,13 @@ def test_the_plane_shows_every_rated_caption_and_where_the_fused_score_is_one_ha
     rng = np.random.default_rng(0)
     scores, ratings = rng.uniform(size=(30, 2)), rng.integers(0, 4, 30).astype(float)
     a, b, c = 3.0, 1.5, -2.0
-    axes = plane_figure(scores[:, 0], scores[:, 1], ratings, (a, b, c)).axes[0]
+    axes = plane_figure(pl.DataFrame(scores, schema=TEACHERS), ratings, (a, b, c)).axes[0]
     np.testing.assert_allclose(axes.collections[0].get_offsets(), scores)
     np.testing.assert_array_equal(axes.collections[0].get_array(), ratings)
     line = np.asarray(axes.lines[0].get_xydata())
     assert len(line) > 10
     np.testing.assert_allclose(expit(a * line[:, 0] + b * line[:, 1] + c), 0.5, atol=1e-9)
-    assert not plane_figure(scores[:, 0], scores[:, 1], ratings, None).axes[0].lines
+    assert not plane_figure(pl.DataFrame(scores, schema=TEACHERS), ratings, None).axes[0].lines
     plt.close("all")
 
 

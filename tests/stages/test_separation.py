@@ -3,22 +3,17 @@
 import io
 import json
 import tarfile
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from curation_assets.flow.declared import recipes
+from curation_assets.flow.declared import known_limit, made_for, recipes, shown_name
 from curation_assets.flow.graph import tables_of
-from curation_assets.methods import all_methods
-from curation_assets.numeric.metrics.separation import (
-    KINDS,
-    KNOWN_LIMITS,
-    MADE_FOR,
-    NO_PLANTED_KIND,
-    in_order,
-    verdict_of,
-)
+from curation_assets.methods import all_methods, get_method
+from curation_assets.numeric.metrics.separation import KINDS, in_order, verdict_of
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.outputs.report.pictures import auc_colour
 from curation_assets.stages.downstream.tables import read_truth
@@ -56,20 +51,34 @@ def test_intervals_of_nothing_are_refused() -> None:
 
 
 def test_what_methods_are_made_for_names_what_exists() -> None:
-    fused = {model.name for model in recipes().values()}
-    shown = {*all_methods(), *fused, *(f"fused {name}" for name in fused & set(all_methods()))}
-    assert set(MADE_FOR) | set(NO_PLANTED_KIND) <= shown
+    kinds_of = made_for()
+    assert set(kinds_of) == {*all_methods(), *(shown_name(recipe) for recipe in recipes().values())}
+    assert "fused conceptual_captions" in kinds_of
     assert set(KINDS) == set(CAPTION_FOR) - {"clean"}
-    assert {kind for kinds in MADE_FOR.values() for kind in kinds} <= set(KINDS)
-    assert all(kind in MADE_FOR[method] for method, kind in KNOWN_LIMITS)
-    assert not set(MADE_FOR) & set(NO_PLANTED_KIND)
+    for name, method in all_methods().items():
+        assert bool(method.made_for) != bool(method.no_planted_kind), f"{name}: say which, or why none"
+    for recipe in recipes().values():
+        assert recipe.made_for, recipe.key
+    assert known_limit("datacomp_text", "abstract")
+    assert known_limit("datacomp_text", "foreign") is known_limit("sieve_clip", "mismatched") is None
     assert in_order(["odd_size", "new", "mismatched"]) == ["mismatched", "odd_size", "new"]
 
 
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"made_for": ("typos",)}, "unknown kinds of noise"),
+        ({"known_limits": {"caps": "why"}}, "are of kinds in made_for"),
+        ({"no_planted_kind": "why"}, "stands without made_for"),
+    ],
+)
+def test_a_methods_verdicts_are_checked(facts: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(get_method("clip_score"), **facts)
+
+
 def test_verdicts() -> None:
-    told = [verdict_of("clip_score", "mismatched", auc) for auc in (0.8, 0.799, 0.649)]
-    assert told == ["separates", "partly", "does not"]
-    assert verdict_of("clip_score", "caps", 1.0) is None
+    assert [verdict_of(auc) for auc in (0.8, 0.799, 0.649)] == ["separates", "partly", "does not"]
 
 
 def test_colours_run_from_red_over_white_to_green() -> None:

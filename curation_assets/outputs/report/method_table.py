@@ -1,4 +1,4 @@
-"""The table of methods: facts that every method carries, and which shipped profile can run it. Also in the README."""
+"""The table of methods: the facts of each, and which shipped profile can run it. Also in docs/methods.md."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from curation_assets.methods import Method, all_methods
 from curation_assets.stores.atomic import write_text_atomically
 
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
-HEADINGS = ("method", "asks", "unit", "better", "reads", "models", "profiles", "source")
+HEADINGS = ("method", "score", "unit", "better", "reads", "models", "profiles", "source")
 
 
 def shipped_profiles() -> dict[str, Profile]:
@@ -33,7 +33,7 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
     rows = []
     for method in all_methods().values():
         lacks = {name: availability(method, profile) for name, profile in profiles.items()}
-        told = (
+        facts = (
             method.name,
             method.summary,
             method.unit + _bounds(*method.bounds),
@@ -43,7 +43,7 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
             ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items()),
             method.source,
         )
-        rows.append(dict(zip(HEADINGS, told, strict=True)))
+        rows.append(dict(zip(HEADINGS, facts, strict=True)))
     return rows
 
 

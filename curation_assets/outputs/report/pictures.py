@@ -12,6 +12,8 @@ import polars as pl
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from curation_assets.methods import teachers
+
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 BLUE, ORANGE, GREEN, RED, PURPLE, TEAL = "#2f6fde", "#e8833a", "#3a9d5d", "#d64545", "#8a5cd6", "#2a9d9d"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
@@ -54,12 +56,11 @@ def picture_of(table: str, frame: pl.DataFrame) -> str | None:
         return verdicts_histogram(frame)
     if {"scorer", "spearman", "spearman_low"} <= set(frame.columns) and frame.height:
         return data_uri(agreement_figure(frame))
-    if {"vba", "sba", "rating"} <= set(frame.columns) and frame.height:
-        rated = frame.select(pl.col("vba", "sba", "rating").cast(pl.Float64)).drop_nulls()
-        return data_uri(
-            plane_figure(rated["vba"].to_numpy(), rated["sba"].to_numpy(), rated["rating"].to_numpy(), None)
-        )
-    column = next((name for name in ("value", "quality", "vba", "sba") if name in frame.columns), None)
+    names = [method.name for method in teachers() if method.name in frame.columns]
+    if len(names) == 2 and "rating" in frame.columns and frame.height:
+        rated = frame.select(pl.col(*names, "rating").cast(pl.Float64)).drop_nulls()
+        return data_uri(plane_figure(rated.select(names), rated["rating"].to_numpy(), None))
+    column = next((name for name in ("value", "quality", *names) if name in frame.columns), None)
     if column is not None and frame[column].drop_nulls().len():
         return data_uri(histogram_figure({table: frame[column]}, column))
     return None
@@ -139,21 +140,25 @@ def verdicts_histogram(frame: pl.DataFrame) -> str:
     return data_uri(figure)
 
 
-def plane_figure(
-    vba: np.ndarray, sba: np.ndarray, ratings: np.ndarray, weights: tuple[float, float, float] | None
-) -> Figure:
-    """The (VBA, SBA) plane of the rated captions, coloured by rating, with the line where the fused score is .5."""
+def plane_figure(scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float, float, float] | None) -> Figure:
+    """The plane of two teachers' scores of the rated captions, coloured by rating.
+
+    `scores`: N rows, two columns named for the teachers. `weights`: of both and the intercept, to draw the line where
+    the fused score is .5.
+    """
     figure, axes = plt.subplots(figsize=(4.4, 3.4))
-    points = axes.scatter(vba, sba, c=ratings, cmap="viridis", s=16, alpha=0.85, linewidths=0)
+    across, up = scores.to_numpy().T  # (N,) each
+    points = axes.scatter(across, up, c=ratings, cmap="viridis", s=16, alpha=0.85, linewidths=0)
     figure.colorbar(points, label="human rating (0–3)")
     if weights is not None and weights[1] != 0:
         a, b, c = weights
         along = np.linspace(0, 1, 50)
-        across = -(a * along + c) / b
-        inside = (across >= 0) & (across <= 1)
-        axes.plot(along[inside], across[inside], color=RED, linewidth=1.4, label="fused score = .5")
+        height = -(a * along + c) / b
+        inside = (height >= 0) & (height <= 1)
+        axes.plot(along[inside], height[inside], color=RED, linewidth=1.4, label="fused score = .5")
         axes.legend(frameon=False, fontsize=7)
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="VBA score", ylabel="SBA score")
+    first, second = (f"{name.upper()} score" for name in scores.columns)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=first, ylabel=second)
     return figure
 
 

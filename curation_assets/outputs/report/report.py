@@ -21,12 +21,16 @@ from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
     duplicate_settings,
     fuse_on,
+    known_limit,
     labelled_table,
+    made_for,
     policies_of,
     read_weights,
+    teacher_names,
 )
 from curation_assets.flow.graph import tables_of
-from curation_assets.numeric.metrics.separation import KINDS, KNOWN_LIMITS, MADE_FOR, NO_PLANTED_KIND, in_order
+from curation_assets.methods import all_methods
+from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import pictures
 from curation_assets.stores.manifest import Manifest
 
@@ -105,22 +109,25 @@ def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
 
 
 def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
-    labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(["vba", "sba"])
+    names = teacher_names(ctx)
+    labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(names)
     weights = read_weights(ctx)
-    a, b = weights.weights
-    plane = pictures.plane_figure(
-        labelled["vba"].to_numpy(),
-        labelled["sba"].to_numpy(),
-        labelled["rating"].to_numpy(),
-        (a, b, weights.intercept),
-    )
+    plane = None
+    if len(names) == 2:
+        first, second = weights.weights
+        plane = pictures.data_uri(
+            pictures.plane_figure(
+                labelled.select(names), labelled["rating"].to_numpy(), (first, second, weights.intercept)
+            )
+        )
     dependence = ctx.store.read("standardised/length_dependence")
     evidence = ctx.store.read("standardised/length_evidence")
     agreement = ctx.store.read("distilled/agreement")
     return {
         "weights": weights,
         "fuse_on": fuse_on(ctx),
-        "plane": pictures.data_uri(plane),
+        "names": names,
+        "plane": plane,
         "dependence": dependence.drop("warning").to_dicts(),
         "evidence": evidence.drop("warning").to_dicts(),
         "agreement": agreement.to_dicts(),
@@ -135,7 +142,7 @@ def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
     targets = ctx.store.scan("distilled/targets").select("sample_id", "caption", "value").collect()
     targets = targets.drop_nulls("value").sort("value", "sample_id", descending=[True, False])
     chosen = targets[[int(place) for place in np.linspace(0, targets.height - 1, 8)]] if targets.height else targets
-    for teacher in ("vba", "sba"):
+    for teacher in teacher_names(ctx):
         made = ctx.store.scan(f"teachers/{teacher}").select(
             "sample_id",
             pl.col("best_reconstruction").alias(teacher),
@@ -162,18 +169,16 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
     rows = [{**row, "colour": pictures.auc_colour(row["auc"])} for row in table.to_dicts()]
     cells = {(row["method"], row["kind"]): row for row in rows}
     methods = table["method"].unique(maintain_order=True).to_list()
-    shown = set(kinds)
+    kinds_of, shown = made_for(), set(kinds)
     return {
         "kinds": [(kind, KINDS.get(kind, "")) for kind in kinds],
         "counts": counts,
         "n_clean": int(table["n_clean"].max() or 0),  # type: ignore[arg-type]
         "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
-        "made_for": [(name, [kind for kind in MADE_FOR.get(name, ()) if kind in shown]) for name in methods],
-        "no_kind": NO_PLANTED_KIND,
+        "made_for": [(name, [kind for kind in kinds_of.get(name, ()) if kind in shown]) for name in methods],
+        "no_kind": {name: why for name, method in all_methods().items() if (why := method.no_planted_kind)},
         "failing": [
-            {**row, "why": KNOWN_LIMITS.get((row["method"], row["kind"]))}
-            for row in rows
-            if row["verdict"] == "does not"
+            {**row, "why": known_limit(row["method"], row["kind"])} for row in rows if row["verdict"] == "does not"
         ],
         "gaps": [row for row in rows if row["is_made_for"] and row["auc"] is None],
     }

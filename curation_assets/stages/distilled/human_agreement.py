@@ -17,7 +17,7 @@ from curation_assets.annotation.ratings import only_unigram_nouns
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS, fuse_on
+from curation_assets.flow.declared import fuse_on, teacher_names
 from curation_assets.flow.parallel import call_in_workers
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method, get_method
@@ -48,7 +48,7 @@ def agreement_table(ctx: PoolContext) -> Iterator[Table]:
     if ctx.option("caption_benchmark", None) is not None:
         inputs.append("teachers/benchmark_captions")
     if on_students:
-        inputs += [f"distilled/student_{teacher}" for teacher in TEACHERS]
+        inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
     if student.startswith("pool:"):
         inputs.append(f"distilled/{student.removeprefix('pool:')}")
     yield Table(
@@ -83,7 +83,7 @@ def _extra_methods(ctx: PoolContext) -> list[Method]:
 
 def _roles(ctx: PoolContext) -> tuple[str, ...]:
     of_methods = {role for method in _extra_methods(ctx) for role in method.roles}
-    of_similarities = {name for teacher in TEACHERS for name in _similarities(ctx, teacher)} & set(ROLES)
+    of_similarities = {name for teacher in teacher_names(ctx) for name in _similarities(ctx, teacher)} & set(ROLES)
     return tuple(sorted({"student"} | of_methods | of_similarities))
 
 
@@ -91,7 +91,7 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
     words = ctx.option("word_benchmark", None)
     return {
         "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _extra_methods(ctx)},
-        "similarities": {teacher: _similarities(ctx, teacher) for teacher in TEACHERS},
+        "similarities": {teacher: _similarities(ctx, teacher) for teacher in teacher_names(ctx)},
         "resamples": ctx.option("agreement_resamples", DEFAULT_RESAMPLES),
         **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
     }
@@ -149,7 +149,7 @@ def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.Da
     for method in _extra_methods(ctx):
         scored = score_samples(method, samples, ctx.engines(method.roles), batch_size=ctx.batch_size(method.roles))
         columns.append(scored["value"].alias(method.name))
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         if f"{teacher}_reconstructions" not in table.columns:
             continue
         beams = table[f"{teacher}_reconstructions"].to_list()
@@ -193,21 +193,21 @@ def _scorers(ctx: PoolContext, asked: pl.DataFrame) -> Iterator[dict[str, Any]]:
     def of(scorer: str, values: Any, similarity: str | None = None, standardised: bool = False) -> dict[str, Any]:
         return {"scorer": scorer, "similarity": similarity, "standardised": standardised, "values": values}
 
-    has_teachers = set(TEACHERS) <= set(asked.columns)
+    has_teachers = set(teacher_names(ctx)) <= set(asked.columns)
     if has_teachers:
-        for teacher in TEACHERS:
+        for teacher in teacher_names(ctx):
             for name in _similarities(ctx, teacher):
                 yield of(teacher, asked[f"{teacher}_{name}"], name)
         scaled = standardised_labels(ctx, asked)
-        for teacher in TEACHERS:
+        for teacher in teacher_names(ctx):
             yield of(teacher, scaled[teacher], own_similarity(teacher), standardised=True)
     weights = FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
-    if f"student_{TEACHERS[0]}" in asked.columns:
-        for teacher in TEACHERS:
+    if f"student_{teacher_names(ctx)[0]}" in asked.columns:
+        for teacher in teacher_names(ctx):
             yield of(f"student of {teacher}", asked[f"student_{teacher}"])
-        yield of("fused", fuse(_floats(asked.select(f"student_{teacher}" for teacher in TEACHERS)), weights))
+        yield of("fused", fuse(_floats(asked.select(f"student_{teacher}" for teacher in teacher_names(ctx))), weights))
     elif has_teachers:
-        yield of("fused", fuse(_floats(scaled.select(TEACHERS)), weights))
+        yield of("fused", fuse(_floats(scaled.select(teacher_names(ctx))), weights))
     yield of("icc", asked["icc"])
     for method in _extra_methods(ctx):
         yield of(method.name, asked[method.name])

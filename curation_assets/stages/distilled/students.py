@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS
+from curation_assets.flow.declared import teacher_names
 
 
 def ask_students(ctx: PoolContext, captions: pl.Series) -> list[pl.Series]:
@@ -15,7 +15,7 @@ def ask_students(ctx: PoolContext, captions: pl.Series) -> list[pl.Series]:
 
     asked = captions.fill_null("").str.strip_chars() != ""
     columns = []
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         profile = ctx.profile.with_roles(student=f"pool:student_{teacher}")
         student: Any = load_engine("student", profile, pool_models=ctx.pool_models)
         values = np.full(len(captions), np.nan)

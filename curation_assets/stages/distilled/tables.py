@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS, fuse_on, labelled_table, read_weights
+from curation_assets.flow.declared import fuse_on, labelled_table, read_weights, teacher_names
 from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.stages.distilled.human_agreement import agreement_table
@@ -42,8 +42,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: fusion_options(ctx),
         is_frozen=True,
         description=(
-            "One row: weights a, b and intercept c of score = σ(a·VBA + b·SBA + c), fitted on captions rated above "
-            "against below the median rating."
+            "One row: a weight per teacher and the intercept of score = σ(Σ weight · teacher + intercept), fitted on "
+            "captions rated above against below the median rating."
         ),
     )
     yield Table(
@@ -71,8 +71,8 @@ def _scores_table(ctx: PoolContext) -> str:
 
 def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
     """Appendix A.2's first step: one student per teacher, and what they say."""
-    students = tuple(f"distilled/student_{teacher}" for teacher in TEACHERS)
-    for teacher, name in zip(TEACHERS, students, strict=True):
+    students = tuple(f"distilled/student_{teacher}" for teacher in teacher_names(ctx))
+    for teacher, name in zip(teacher_names(ctx), students, strict=True):
         yield _student_table(
             ctx,
             name.removeprefix("distilled/"),
@@ -148,21 +148,23 @@ def _seed(ctx: PoolContext) -> int:
     return int(ctx.option("student_seed", 0))
 
 
-def _matrix(frame: pl.DataFrame) -> np.ndarray:
-    return frame.select(pl.col(teacher).cast(pl.Float64).fill_null(float("nan")) for teacher in TEACHERS).to_numpy()
+def _matrix(ctx: PoolContext, frame: pl.DataFrame) -> np.ndarray:
+    """(N, K) scores of the K teachers, NaN where there is none."""
+    columns = (pl.col(teacher).cast(pl.Float64).fill_null(float("nan")) for teacher in teacher_names(ctx))
+    return frame.select(columns).to_numpy()
 
 
 def _fusion_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     labelled = ctx.store.read(labelled_table(ctx))
     weights = fit_logistic_fusion(
-        _matrix(labelled), labelled["rating"].to_numpy(), names=TEACHERS, **fusion_options(ctx)
+        _matrix(ctx, labelled), labelled["rating"].to_numpy(), names=teacher_names(ctx), **fusion_options(ctx)
     )
     return pl.DataFrame([weights.to_dict()])
 
 
 def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     scores = ctx.store.read(_scores_table(ctx), shard)
-    target = pl.Series("value", fuse(_matrix(scores), read_weights(ctx))).fill_nan(None)
+    target = pl.Series("value", fuse(_matrix(ctx, scores), read_weights(ctx))).fill_nan(None)
     return scores.select("sample_id", "caption").with_columns(
         target, pl.when(target.is_null()).then(pl.lit("no_teacher_score")).alias("reason")
     )

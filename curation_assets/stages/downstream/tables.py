@@ -10,11 +10,13 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
-    TEACHERS,
     duplicate_settings,
+    made_for,
     missing_signals,
     policies_of,
     recipes,
+    shown_name,
+    teacher_names,
 )
 from curation_assets.flow.table import Table
 from curation_assets.stages.downstream import subset_training
@@ -37,8 +39,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
     if ctx.pool.kind == "world":
-        judged = ("teachers/vba", "teachers/sba", "standardised/teacher_scores", "distilled/targets")
-        teachers = judged if ctx.distils else ()
+        teachers: tuple[str, ...] = ()
+        if ctx.distils:
+            scored = (f"teachers/{name}" for name in teacher_names(ctx))
+            teachers = (*scored, "standardised/teacher_scores", "distilled/targets")
         quality = ("downstream/method_quality", "downstream/separation")
         yield Table(
             name="downstream/method_quality",
@@ -132,10 +136,9 @@ def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
     for recipe in recipes().values():
         if not missing_signals(ctx, recipe.references):
-            name = recipe.name if recipe.name not in found else f"fused {recipe.name}"
-            found[name] = (f"fused/{recipe.name}", "quality")
+            found[shown_name(recipe)] = (f"fused/{recipe.name}", "quality")
     if ctx.distils:
-        found |= {name: ("standardised/teacher_scores", name) for name in TEACHERS}
+        found |= {name: ("standardised/teacher_scores", name) for name in teacher_names(ctx)}
     return found
 
 
@@ -153,10 +156,8 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     judged = {"icc": ("signals/icc", "value")}
     if ctx.distils:
         judged |= {
-            "vba": ("teachers/vba", "value"),
-            "sba": ("teachers/sba", "value"),
-            "vba, standardised": ("standardised/teacher_scores", "vba"),
-            "sba, standardised": ("standardised/teacher_scores", "sba"),
+            **{name: (f"teachers/{name}", "value") for name in teacher_names(ctx)},
+            **{f"{name}, standardised": ("standardised/teacher_scores", name) for name in teacher_names(ctx)},
             "fused teachers": ("distilled/targets", "value"),
         }
     seen = set(ctx.store.scan("distilled/targets").collect()["sample_id"]) if ctx.distils else set()
@@ -176,10 +177,11 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    from curation_assets.numeric.metrics.separation import MADE_FOR, verdict_of
+    from curation_assets.numeric.metrics.separation import verdict_of
     from curation_assets.numeric.separation import auc_interval, roc_auc
 
     lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
+    kinds_of = made_for()
     rows = []
     for name, (table, column) in _separating_tables(ctx).items():
         frame = with_truth(ctx, table, column, with_gaps=True)
@@ -190,12 +192,12 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
             values = group["value"].drop_nulls().to_numpy()
             row = {"method": name, "kind": kind, "auc": None, "low": None, "high": None, "verdict": None}
             row |= {"n": len(values), "n_clean": len(clean), "without_value": group.height - len(values)}
-            row |= {"is_made_for": kind in MADE_FOR.get(name, ())}
+            row |= {"is_made_for": kind in kinds_of.get(name, ())}
             if len(values) and len(clean):
                 both = np.concatenate([clean, values]) * (-1 if name in lower_is_better else 1)
                 row["auc"] = auc = roc_auc(both, np.arange(len(both)) < len(clean))
                 row["low"], row["high"] = auc_interval(auc, len(clean), len(values))
-                row["verdict"] = verdict_of(name, str(kind), auc)
+                row["verdict"] = verdict_of(auc) if row["is_made_for"] else None
             rows.append(row)
     numbers = dict.fromkeys(("auc", "low", "high"), pl.Float64)
     return pl.DataFrame(rows, schema_overrides={**numbers, "verdict": pl.String})

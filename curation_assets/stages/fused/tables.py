@@ -1,7 +1,7 @@
 """fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there.
 
-A recipe that says `-- applied: per shard` may read `fused.<signal>_range`: smallest and largest value of a signal,
-frozen, so that a shard that comes late or goes moves no other sample's score.
+A recipe that declares `-- applied: per shard` reads `fused.scaled`, views over `fused/<signal>_range` (flow/scaled.py):
+smallest and largest value of a signal, frozen, so that a shard that comes late or goes moves no other sample's score.
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def _model_table(model: SqlModel) -> Table:
         config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
         compute_shards=compute_shards if model.is_per_shard else None,
         continues="raw/samples",
-        description=f"{model.grain}\n\n```sql\n{model.text}\n```",
+        description=f"{model.grain}\n\n```sql\n{model.script}\n```",
         kinds=("duckdb", "sql"),
         column_lineage=model.column_lineage,
     )

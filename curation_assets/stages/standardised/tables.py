@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import TEACHERS
+from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.table import Table
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import held_out_fusion
@@ -37,7 +37,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield from word_weight_tables(ctx)
     if not ctx.distils:
         return
-    teachers = tuple(f"teachers/{name}" for name in TEACHERS)
+    teachers = tuple(f"teachers/{name}" for name in teacher_names(ctx))
     yield Table(
         name="standardised/length_statistics",
         grain="pool",
@@ -165,7 +165,7 @@ def _floats(column: pl.Series) -> np.ndarray:
 
 def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rows = []
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         values, lengths = _pool_similarities(ctx, teacher)
         statistics = fit_length_statistics(values, lengths, grouping=_grouping(ctx), min_group=_min_group(ctx))
         rows += [{"teacher": teacher, **row} for row in statistics.to_rows()]
@@ -180,7 +180,7 @@ def read_statistics(ctx: PoolContext, teacher: str) -> LengthStatistics:
 
 def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rows = []
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         values, lengths = _pool_similarities(ctx, teacher)
         before = length_dependence(values, lengths)
         after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
@@ -211,12 +211,12 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         return tuple(float("nan") if found[name] is None else found[name] for name in ("pearson", "spearman"))
 
     _, length_spearman = add("caption length", "none", lengths.astype(np.float64))
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         add(teacher, "none", _floats(labelled[teacher]))
     fused = {}
     for grouping in get_args(Grouping):
         columns = []
-        for teacher in TEACHERS:
+        for teacher in teacher_names(ctx):
             statistics = fit_length_statistics(
                 *_pool_similarities(ctx, teacher), grouping=grouping, min_group=_min_group(ctx)
             )
@@ -251,7 +251,7 @@ def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     scores = sample.select("sample_id", "caption").with_columns(
         pl.Series("caption_length", _lengths(ctx, sample["caption"]))
     )
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         values, lengths = _similarities(ctx, teacher, shard)
         scores = scores.with_columns(pl.Series(teacher, _standardise(ctx, values, lengths, teacher)).fill_nan(None))
     return scores
@@ -270,7 +270,7 @@ def standardised_labels(
     """
     lengths = _lengths(ctx, labelled["caption"])
     scores = labelled.select("caption", "rating")
-    for teacher in TEACHERS:
+    for teacher in teacher_names(ctx):
         if reference is None:
             statistics = read_statistics(ctx, teacher)
         else:
