@@ -14,8 +14,8 @@ from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_
 from curation_assets.audit.recorded import recorded_rows
 from curation_assets.audit.shifts import Told, shifts
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge
-from curation_assets.selection.leave_one_out import kept_rows, leave_one_out
+from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.leave_one_out import leave_one_out
 from curation_assets.selection.policy import (
     POLICIES_ROOT,
     Policy,

@@ -14,10 +14,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, recipes
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import judge
+from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DUPLICATES, PoolRows, uid_texts
-from curation_assets.selection.verdicts import ROW_KEY, apply_cut
+from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_texts
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 from curation_assets.stores.webdataset import key_of
@@ -89,7 +88,7 @@ def recipes_of() -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return cut_frame(judge(policy, PoolRows.read(ctx.store)).cut)
+        return cut_frame(fit_cut(policy, PoolRows.read(ctx.store)))
 
     return Table(
         name=f"filtered/{policy.name}_cut",
@@ -111,8 +110,7 @@ def _inputs_of(policy: Policy) -> tuple[str, ...]:
 
 def _policy_table(policy: Policy) -> Table:
     def verdicts(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
-        values = {reference: _values_of_shards(ctx, reference, shards) for reference in policy.references}
-        return apply_cut(policy, cut_of(ctx, policy.name), unique_samples(ctx, shards), values).drop("rank")
+        return judge(policy, PoolRows.read(ctx.store, shards), cut_of(ctx, policy.name)).frame()
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         assert shard is not None, policy
@@ -132,13 +130,6 @@ def _policy_table(policy: Policy) -> Table:
         continues="raw/samples",
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
     )
-
-
-def _values_of_shards(ctx: PoolContext, reference: str, shards: Sequence[str]) -> pl.DataFrame:
-    asset = reference.replace(".", "/")
-    if ctx.store.table_path(asset).is_file():  # a recipe that needs the whole pool
-        return ctx.store.scan(asset).filter(pl.col("shard").is_in(shards)).collect()
-    return pl.concat([ctx.store.read(asset, shard) for shard in shards])
 
 
 def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
@@ -168,22 +159,6 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     )
     counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
-
-
-def unique_samples(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
-    """Rows of raw/samples of shards; those that repeat another shard's sample are dropped.
-
-    Tables of URLs are searched for duplicates when they are registered, tars can only once all are read.
-    """
-    columns = ["sample_id", "shard", "source_row", "status", "reason"]
-    samples = pl.concat([ctx.store.read("raw/samples", shard, columns=columns) for shard in shards])
-    repeats = ctx.store.read(DUPLICATES).select(*ROW_KEY, is_repeat=True)
-    samples = samples.join(repeats, on=ROW_KEY, how="left", maintain_order="left")
-    is_repeated = (pl.col("status") == "kept") & pl.col("is_repeat").fill_null(False)
-    return samples.with_columns(
-        pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
-        pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
-    ).drop("is_repeat")
 
 
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
