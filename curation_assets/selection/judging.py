@@ -97,7 +97,7 @@ class Judged:
 
 
 def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judged:
-    """Judge every row of a pool, or of some shards of it: by a frozen cut, or by one fitted on these rows.
+    """Judge every row of a pool, or of some shards of it: by a frozen cut, or by one fitted on them.
 
     A row that raw did not keep stays as it is, with raw's reason. Others are kept; dropped, `prefilter:<rank_by>` or
     `below_cut:<rank_by>`; or failed, `no_value:<reason>`. Raises ValueError for a cut of another policy, or of another

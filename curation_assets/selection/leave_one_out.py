@@ -52,7 +52,7 @@ def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, P
     elif policy.prefilters and policy.rank_by != RANDOM:
         *earlier, last = policy.prefilters
         without = None
-        if policy.fraction is not None:  # a threshold in the unit of one signal is none of another
+        if policy.fraction is not None:  # a threshold is in the unit of one signal, not of another
             without = replace(policy, rank_by=last.rank_by, prefilters=tuple(earlier))
         reduced.append((policy.rank_by, without, rows))
     return reduced
@@ -71,9 +71,8 @@ def recipe_weights(rows: PoolRows, reference: str) -> dict[str, float] | None:
     if not len(complete):
         return None
     fitted = complete[:FITTED_ROWS]  # rows are sorted by id: any of them are a random sample
-    weights, *_ = np.linalg.lstsq(
-        np.stack([column[fitted] for column in columns], axis=1), signal.values[fitted], rcond=None
-    )
+    matrix = np.stack([column[fitted] for column in columns], axis=1)  # (M, K)
+    weights, *_ = np.linalg.lstsq(matrix, signal.values[fitted], rcond=None)
     error = -signal.values
     for weight, column in zip(weights, columns, strict=True):
         error += weight * column

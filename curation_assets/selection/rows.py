@@ -286,7 +286,7 @@ class PoolRows:
         known = self._recent.pop(reference, None)
         signal = known[1] if known is not None and known[0] == state else self._read_signal(reference)
         self._recent[reference] = (state, signal)
-        while len(self._recent) > 1 and sum(one.size for _, one in self._recent.values()) > RECENT_BYTES:
+        while len(self._recent) > 1 and sum(recent.size for _, recent in self._recent.values()) > RECENT_BYTES:
             self._recent.popitem(last=False)
         return signal
 

@@ -60,7 +60,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_overlaps,
         description="One row per pair of policies: kept by each, by both, intersection over union.",
     )
-    signals = {one for policy in policies for one in recorded_signals(policy, recipes_of()) if one != RANDOM}
+    signals = {signal for policy in policies for signal in recorded_signals(policy, recipes_of()) if signal != RANDOM}
     yield Table(
         name=LEDGER,
         grain="pool",
@@ -138,26 +138,28 @@ def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
 
 
 def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    """Repeats found before stay, as long as their shard is unchanged; rows of new and changed shards give way."""
-    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
+    """Recorded repeats stay as long as their shard is unchanged; rows of new and changed shards give way."""
+    now = {
+        read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])
+    }
     before = ctx.store.manifest(DUPLICATES)
-    told = {} if before is None else {one.partition: one.content_sha256 for one in before.inputs}
-    settled = [key for key in now if key is not None and told.get(key) == now[key]]
+    recorded = {} if before is None else {read.partition: read.content_sha256 for read in before.inputs}
+    unchanged = [key for key in now if key is not None and recorded.get(key) == now[key]]
     schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
     known = pl.DataFrame(schema=schema)
-    if settled and before is not None:
-        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
+    if unchanged and before is not None:
+        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
     rows = PoolRows.with_repeats(ctx.store)
-    at = rows.repeats(first_too=True)
+    repeated = rows.repeats(first_too=True)
     shared = pl.DataFrame(
         {
-            "sample_id": uid_texts(pl.Series(rows.uid_high[at]), pl.Series(rows.uid_low[at])),
-            "shard": [rows.shard.words[code] for code in rows.shard.codes[at]],
-            "source_row": rows.source_row[at],
+            "sample_id": uid_texts(pl.Series(rows.uid_high[repeated]), pl.Series(rows.uid_low[repeated])),
+            "shard": [rows.shard.words[code] for code in rows.shard.codes[repeated]],
+            "source_row": rows.source_row[repeated],
         },
         schema=schema,
     )
-    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
 
 
@@ -216,7 +218,7 @@ def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     both = np.zeros((len(names), len(names)), dtype=np.int64)
     for key in ctx.store.partitions("raw/samples"):
         tables = [ctx.store.read(f"filtered/{name}", key, columns=["source_row", "verdict"]) for name in names]
-        kept = np.stack([(one.sort("source_row")["verdict"] == "kept").to_numpy() for one in tables])  # (P, N)
+        kept = np.stack([(table.sort("source_row")["verdict"] == "kept").to_numpy() for table in tables])  # (P, N)
         both += kept.astype(np.int64) @ kept.T.astype(np.int64)
     rows = []
     for left, name in enumerate(names):
