@@ -13,9 +13,10 @@ import yaml
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
 from curation_assets.audit.recorded import recorded_rows
 from curation_assets.audit.shifts import Told, shifts
+from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge
-from curation_assets.selection.leave_one_out import kept_rows, leave_one_out
+from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.leave_one_out import leave_one_out
 from curation_assets.selection.policy import (
     POLICIES_ROOT,
     Policy,
@@ -249,10 +250,11 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
     """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
     judged = judge(policy, rows, cut)
     last = len(judged.cut.cuts) - 1
+    values = rows.signal(policy.rank_by, policy.seed).values
     dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
-    dropped = dropped[judged.rank[dropped] <= judged.counts[last][2] + nearest]  # ranks of a cut go from 1 without gaps
-    chosen = dropped[np.argsort(judged.rank[dropped])]
-    value = rows.signal(policy.rank_by, policy.seed).values[chosen]
+    chosen = dropped[top_count(values[dropped], nearest).passes(values[dropped])]
+    chosen = chosen[np.argsort(ranks(values[chosen]))]
+    value = values[chosen]
     found = pl.DataFrame(
         [
             pl.Series("position", chosen, dtype=pl.Int64),

@@ -120,7 +120,7 @@ def ledger_frame(
         enum_series("decided_by", judged.step.astype(np.int32), cuts),
         pl.Series("rank", judged.rank),
         pl.Series("threshold", threshold),
-        pl.Series("margin", judged.decided_value(rows) - threshold),
+        pl.Series("margin", judged.value - threshold),
         enum_series("verdict", judged.verdict.astype(np.int32), STATES),
         judged.reason.series("reason"),
         _constant("policy_version", judged.policy.version, n),
@@ -271,7 +271,7 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
 
 
 def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable[[str], pl.DataFrame]) -> None:
-    """Compare with the verdict table of each shard, which was judged row by row: two ways, one answer.
+    """Compare with the verdict table of each shard, which was judged by itself: stale tables come to light.
 
     `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises LedgerError.
     """

@@ -1,28 +1,88 @@
-"""Selection: which samples of a ranking are kept. Fraction 1 keeps all, 0 is refused, equal scores go by sample_id."""
+"""The rule of a cut on an array of values: which of them pass, which rank they have. Equal values go by position.
 
-from collections.abc import Iterable, Sequence
+Values are in order of sample_id, so that ties go by sample_id, lowest first. Higher is better; NaN, a sample without a
+value, has no rank and never passes. This is the package's one implementation (METHODS §2.4, §13.6);
+outputs/report/compare.js is a port of it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
 
 from curation_assets.numeric.identity import unit_interval_of
+from curation_assets.numeric.sorting import argsort
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Verdict per sample of a ranking. A sample without a value (NaN) has rank 0 and is never kept."""
+class Cutoff:
+    """Where a cut falls among values: all above `threshold` pass, and those equal to it up to a position."""
 
-    is_kept: np.ndarray  # (N,) bool
-    rank: np.ndarray  # (N,) int64; 1 is best, 0 means no value
-    margin: np.ndarray  # (N,) float64: value − threshold, NaN without a value
-    threshold: float  # smallest kept value; +inf when nothing is kept
-    boundary_id: str | None  # at the threshold, samples up to this sample_id are kept; None: all of them
+    threshold: float  # smallest value that passes; +inf where none does
+    last_tie: int | None = None  # position of the last passing value equal to the threshold; None: all of them pass
 
-    @property
-    def kept_count(self) -> int:
-        """Number of kept samples."""
-        return int(self.is_kept.sum())
+    def passes(self, values: np.ndarray) -> np.ndarray:
+        """(M,) float64 → (M,) bool. NaN never passes."""
+        if self.last_tie is None:
+            return np.asarray(values >= self.threshold)
+        passing = np.asarray(values > self.threshold)
+        ties = np.flatnonzero(values == self.threshold)
+        passing[ties[ties <= self.last_tie]] = True
+        return passing
+
+
+#: Nothing passes, whatever its value.
+NOTHING = Cutoff(np.inf, last_tie=-1)
+
+
+def top_count(values: np.ndarray, count: int) -> Cutoff:
+    """The best `count` of (M,) values pass, or all that have a value if they are fewer. O(M): nothing is sorted.
+
+    Raises ValueError for a negative count.
+    """
+    if count < 0:
+        raise ValueError(f"count must be at least 0, got {count}")
+    valued = count_valued(values)
+    if not min(count, valued):
+        return NOTHING
+    last = _position_of_rank(values, valued, min(count, valued))
+    return Cutoff(float(values[last]), last)
+
+
+def top_share_compat(values: np.ndarray, fraction: float) -> Cutoff:
+    """DataComp's rule: sort descending, take the element at index int(V · fraction), pass all values ≥ it.
+
+    Passes V · fraction + 1 of the V values, plus ties (METHODS §2.4, §13.6). The reference fails at fraction 1 with an
+    index error; here that is a ValueError, as is anything else outside [0, 1), and values that are all NaN.
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"compat fraction must be in [0, 1), got {fraction}; use semantics 'exact' to keep all")
+    valued = count_valued(values)
+    if not valued:
+        raise ValueError("no sample has a value, so there is no compat threshold")
+    return Cutoff(float(values[_position_of_rank(values, valued, int(valued * fraction) + 1)]))
+
+
+def count_valued(values: np.ndarray) -> int:
+    """How many of (M,) values are no NaN."""
+    return len(values) - int(np.count_nonzero(np.isnan(values)))
+
+
+def _position_of_rank(values: np.ndarray, valued: int, rank: int) -> int:
+    """Position of the value of rank 1 … `valued`, the number of values that are no NaN."""
+    ascending = valued - rank  # index if sorted; NaN comes last
+    value = np.partition(values, ascending)[ascending]
+    ties = np.flatnonzero(values == value)
+    return int(ties[rank - 1 - int(np.count_nonzero(values > value))])
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """(M,) values → (M,) uint32: 1 is best, 0 for NaN."""
+    positions = np.flatnonzero(~np.isnan(values))
+    rank = np.zeros(len(values), dtype=np.uint32)
+    rank[positions[argsort(-values[positions])]] = np.arange(1, len(positions) + 1, dtype=np.uint32)
+    return rank
 
 
 def share_count(n: int, fraction: float) -> int:
@@ -40,89 +100,9 @@ def check_fraction(fraction: float) -> None:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}; use threshold= to cut by value")
 
 
-def select_top_fraction(values: np.ndarray, sample_ids: Sequence[str], fraction: float) -> Selection:
-    """Keep the best round-half-up(N · fraction) samples, exactly. (N,) values, higher is better.
-
-    N counts samples without a value (NaN) too: failures do not make the subset smaller until values run out.
-    Raises ValueError unless fraction is in (0, 1] and the sample_ids are unique.
-    """
-    return select_top_count(values, sample_ids, share_count(len(sample_ids), fraction))
-
-
-def select_top_count(values: np.ndarray, sample_ids: Sequence[str], count: int) -> Selection:
-    """Keep the best `count` samples, or all that have a value if they are fewer; ties by sample_id, lowest first."""
-    if count < 0:
-        raise ValueError(f"count must be at least 0, got {count}")
-    values, order, rank = _ranking(values, sample_ids)
-    count = min(count, len(order))
-    is_kept = (rank >= 1) & (rank <= count)
-    if count == 0:
-        return Selection(is_kept, rank, np.where(np.isnan(values), np.nan, -np.inf), np.inf, None)
-    last = order[count - 1]
-    return Selection(is_kept, rank, values - values[last], float(values[last]), sample_ids[last])
-
-
-def select_threshold(values: np.ndarray, sample_ids: Sequence[str], threshold: float) -> Selection:
-    """Keep every sample with value ≥ threshold. (N,) values; NaN is never kept."""
-    if not np.isfinite(threshold):
-        raise ValueError(f"threshold must be a finite number, got {threshold}")
-    values, _, rank = _ranking(values, sample_ids)
-    return Selection(values >= threshold, rank, values - threshold, float(threshold), None)
-
-
-def select_compat(values: np.ndarray, sample_ids: Sequence[str], fraction: float) -> Selection:
-    """DataComp's rule: sort descending, take the element at index int(n · fraction), keep all values ≥ it.
-
-    Keeps n · fraction + 1 samples plus ties (METHODS §2.4, §13.6), n being the samples with a value. The reference
-    fails at fraction 1 with an index error; here that is a ValueError, as is anything outside [0, 1).
-    """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"compat fraction must be in [0, 1), got {fraction}; use select_top_fraction to keep all")
-    values, order, _ = _ranking(values, sample_ids)
-    if len(order) == 0:
-        raise ValueError("no sample has a value, so there is no compat threshold")
-    return select_threshold(values, sample_ids, float(values[order[int(len(order) * fraction)]]))
-
-
 def random_ranking(sample_ids: Sequence[str], seed: int) -> np.ndarray:
     """A value in [0, 1) per sample that depends on its id and the seed only. (N,) ids → (N,) float64.
 
     The same sample has the same value in every pool, shard order and machine.
     """
     return np.array([unit_interval_of(sample_id, f"random_ranking:{seed}") for sample_id in sample_ids])
-
-
-def intersect(*subsets: Iterable[str]) -> list[str]:
-    """Sample_ids that are in every subset, sorted. SIEVE §4.3: no re-normalisation. At least one subset."""
-    if not subsets:
-        raise ValueError("intersect needs at least one subset, got none")
-    return sorted(set.intersection(*(set(subset) for subset in subsets)))
-
-
-def intersection_over_union(first: Iterable[str], second: Iterable[str]) -> float:
-    """Shared ids over all ids of two subsets, in [0, 1]. Raises ValueError when both are empty."""
-    left, right = set(first), set(second)
-    if not left | right:
-        raise ValueError("intersection over union of two empty subsets is undefined")
-    return len(left & right) / len(left | right)
-
-
-def independent_iou(fraction: float) -> float:
-    """Intersection over union to expect of two independent selections of the same fraction: k / (2 − k)."""
-    check_fraction(fraction)
-    return fraction / (2 - fraction)
-
-
-def _ranking(values: np.ndarray, sample_ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values (N,), positions of valued samples best first (M,), ranks (N,) with 0 for NaN."""
-    values = np.asarray(values, dtype=np.float64)
-    if values.shape != (len(sample_ids),):
-        raise ValueError(f"expected one value per sample_id, got {values.shape} for {len(sample_ids)} ids")
-    ids = np.array(sample_ids, dtype=np.bytes_)  # (N,) 32 bytes each; a str array would take 128
-    if len(set(sample_ids)) != len(ids):
-        raise ValueError("sample_ids must be unique to rank them: ties go by sample_id; drop duplicates first")
-    order = np.lexsort((ids, -values))  # (N,) NaN last
-    order = order[: len(order) - int(np.isnan(values).sum())]  # (M,)
-    rank = np.zeros(len(values), dtype=np.int64)
-    rank[order] = np.arange(1, len(order) + 1)
-    return values, order, rank

@@ -1,4 +1,4 @@
-"""Cuts: a policy's thresholds, frozen on one pool; enough to judge a sample that was not there."""
+"""Cuts: a policy's thresholds, frozen on one pool; enough to judge a sample of a later shard."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.selection import (
-    share_count,
-)
+from curation_assets.numeric.selection import share_count
 from curation_assets.selection.policy import Policy, Step
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One cut of a policy, frozen: enough to judge a sample that was not there when it was made.
+    """One cut of a policy, frozen: enough to judge a sample of a later shard.
 
     A sample passes when its value is above `threshold`, or equal to it with a sample_id up to `boundary_id`.
     """
@@ -26,14 +24,6 @@ class Cut:
     kept: int
     threshold: float  # smallest value that passes; +inf when none does
     boundary_id: str | None  # None: every value equal to the threshold passes
-
-    def passes(self, values: np.ndarray, sample_ids: np.ndarray) -> np.ndarray:
-        """(N,) values and ids → (N,) bool. NaN never passes."""
-        passing = values >= self.threshold
-        if self.boundary_id is not None:
-            tied = np.flatnonzero(values == self.threshold)
-            passing[tied] = sample_ids[tied] <= self.boundary_id
-        return passing
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def cut_frame(cut: PolicyCut) -> pl.DataFrame:
     """A cut as a table (CUT_SCHEMA)."""
     content = cut.to_dict()
     of_pool = {name: value for name, value in content.items() if name != "cuts"}
-    rows = [{**of_pool, "step": step, **one} for step, one in enumerate(content["cuts"])]
+    rows = [{**of_pool, "step": step, **of_step} for step, of_step in enumerate(content["cuts"])]
     return pl.DataFrame(rows, schema=CUT_SCHEMA)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from curation_assets.selection.cut import kept_count
+from curation_assets.selection.judging import kept_rows
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import PoolRows, Signal, Texts
 
@@ -16,16 +16,16 @@ FITTED_ROWS = 100_000  # weights are read off so many rows, and checked on all
 
 def leave_one_out(rows: PoolRows, policy: Policy, is_kept: np.ndarray) -> pl.DataFrame:
     """One row per signal of the policy: how many it keeps without it, and IoU with what it keeps, (N,) bool."""
-    told: list[dict[str, object]] = []
-    for without, reduced, provided in _reduced(rows, policy):
-        facts: dict[str, object] = {"kept": None, "iou": None}
+    records: list[dict[str, object]] = []
+    for without, reduced, reduced_rows in _reduced(rows, policy):
+        count, iou = None, None
         if reduced is not None:
-            kept = kept_rows(reduced, provided)
+            kept = kept_rows(reduced, reduced_rows)
             either = int((is_kept | kept).sum())
-            facts = {"kept": int(kept.sum()), "iou": int((is_kept & kept).sum()) / either if either else None}
-        told.append({"policy": policy.name, "without": without, **facts})
+            count, iou = int(kept.sum()), int((is_kept & kept).sum()) / either if either else None
+        records.append({"policy": policy.name, "without": without, "kept": count, "iou": iou})
     schema = {"policy": pl.String, "without": pl.String, "kept": pl.Int64, "iou": pl.Float64}
-    return pl.DataFrame(told, schema=schema, orient="row")
+    return pl.DataFrame(records, schema=schema, orient="row")
 
 
 def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, PoolRows]]:
@@ -35,9 +35,9 @@ def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, P
     a recipe the others' scores keep their weights. The policy is None where that is not defined.
     """
     reduced: list[tuple[str, Policy | None, PoolRows]] = []
-    for place, one in enumerate(policy.prefilters):
-        others = policy.prefilters[:place] + policy.prefilters[place + 1 :]
-        reduced.append((one.rank_by, replace(policy, prefilters=others), rows))
+    for index, prefilter in enumerate(policy.prefilters):
+        others = policy.prefilters[:index] + policy.prefilters[index + 1 :]
+        reduced.append((prefilter.rank_by, replace(policy, prefilters=others), rows))
     if policy.rank_by.startswith("fused."):
         scores = rows.signal(policy.rank_by).scores
         weights = recipe_weights(rows, policy.rank_by)
@@ -46,13 +46,13 @@ def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, P
                 reduced.append((name.removesuffix("_score"), None, rows))
                 continue
             rest = np.sum([weights[other] * scores[other] for other in scores if other != name], axis=0)
-            # A copy of the rows in which the recipe says something else; nothing is read twice.
+            # The same rows with other values of the recipe; nothing is read twice.
             other_rows = rows.with_signal(policy.rank_by, Signal(rest, Texts(np.full(len(rows), -1, np.int32), [])))
             reduced.append((name.removesuffix("_score"), policy, other_rows))
     elif policy.prefilters and policy.rank_by != RANDOM:
         *earlier, last = policy.prefilters
         without = None
-        if policy.fraction is not None:  # a threshold of one signal says nothing about another
+        if policy.fraction is not None:  # a threshold is in the unit of one signal, not of another
             without = replace(policy, rank_by=last.rank_by, prefilters=tuple(earlier))
         reduced.append((policy.rank_by, without, rows))
     return reduced
@@ -71,46 +71,11 @@ def recipe_weights(rows: PoolRows, reference: str) -> dict[str, float] | None:
     if not len(complete):
         return None
     fitted = complete[:FITTED_ROWS]  # rows are sorted by id: any of them are a random sample
-    weights, *_ = np.linalg.lstsq(np.stack([one[fitted] for one in columns], axis=1), signal.values[fitted], rcond=None)
+    matrix = np.stack([column[fitted] for column in columns], axis=1)  # (M, K)
+    weights, *_ = np.linalg.lstsq(matrix, signal.values[fitted], rcond=None)
     error = -signal.values
     for weight, column in zip(weights, columns, strict=True):
         error += weight * column
     if np.abs(error[complete]).max() >= LINEAR_TOLERANCE:
         return None
     return dict(zip(signal.scores, weights.tolist(), strict=True))
-
-
-def kept_rows(policy: Policy, rows: PoolRows) -> np.ndarray:
-    """(N,) bool, `judge(policy, rows).is_kept`: the subset alone, without ranks and reasons, and so without sorting."""
-    at_stake = np.flatnonzero(rows.is_kept)
-    pool_size = len(at_stake)
-    for step in policy.steps:
-        values = rows.signal(step.rank_by, policy.seed).values[at_stake]
-        is_valued = ~np.isnan(values)
-        at_stake, values = at_stake[is_valued], values[is_valued]
-        if step.threshold is not None:
-            at_stake = at_stake[values >= step.threshold]
-        elif policy.semantics == "compat":
-            assert step.fraction is not None, policy
-            if not len(values):
-                raise ValueError(f"policy {policy.name!r}: no sample has a value of {policy.rank_by}; nothing to cut")
-            place = len(values) - 1 - int(len(values) * step.fraction)
-            at_stake = at_stake[values >= np.partition(values, place)[place]]
-        else:
-            at_stake = at_stake[_best(values, min(kept_count(step, pool_size), len(values)))]
-    kept = np.zeros(len(rows), dtype=bool)
-    kept[at_stake] = True
-    return kept
-
-
-def _best(values: np.ndarray, count: int) -> np.ndarray:
-    """(M,) bool: the `count` highest values, ties in order of position."""
-    if count == len(values):
-        return np.ones(len(values), dtype=bool)
-    if count == 0:
-        return np.zeros(len(values), dtype=bool)
-    least = np.partition(values, len(values) - count)[len(values) - count]
-    is_best: np.ndarray = values > least
-    tied = np.flatnonzero(values == least)
-    is_best[tied[: count - int(is_best.sum())]] = True
-    return is_best

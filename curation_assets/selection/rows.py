@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.errors import StoreError
-from curation_assets.numeric.identity import UID_DTYPE
+from curation_assets.numeric.identity import UID_DTYPE, to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs
 from curation_assets.selection.policy import RANDOM
@@ -22,12 +22,13 @@ from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
 ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
-_PLACE = ["shard", "source_row"]
+#: Columns that identify a row of raw/samples; a sample_id may be in several rows.
+ROW_KEY = ("shard", "source_row")
 _State = tuple[Any, ...]  # which files a table consists of, and when they were written
 
-RECENT_BYTES = 512 << 20  # of signals that are kept for whoever asks next
+RECENT_BYTES = 512 << 20  # of signals that are kept for the next reader
 
-#: Rows that bring a sample which another shard brings already; see flow/filtered.py.
+#: Rows whose sample another shard has already; see stages/filtered/tables.py.
 DUPLICATES = "filtered/duplicates"
 
 
@@ -56,7 +57,7 @@ def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of few different texts: (N,) codes, -1 for null, and what each code says."""
+    """A column of few different texts: (N,) codes, -1 for null, and the text of each code."""
 
     codes: np.ndarray
     words: list[str]
@@ -76,13 +77,13 @@ class Texts:
 def enum_series(name: str, codes: np.ndarray, words: Sequence[str]) -> pl.Series:
     """(N,) codes into `words`, -1 for null → Enum of only the words that occur, sorted."""
     used = sorted({words[code] for code in np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()})
-    place = {word: position for position, word in enumerate(used)}
-    table = np.array([place.get(word, 0) for word in words] or [0], dtype=np.uint32)
+    code_of = {word: code for code, word in enumerate(used)}
+    table = np.array([code_of.get(word, 0) for word in words] or [0], dtype=np.uint32)
     physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
     if used and codes.min(initial=0) >= 0:
         return physical.cat.to(pl.Enum(used))
-    known = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
-    return known.cat.to(pl.Enum(used)) if used else pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
+    nullable = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
+    return nullable.cat.to(pl.Enum(used)) if used else pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Signal:
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(one.nbytes for one in (self.values, self.reasons.codes, *self.scores.values()))
+        return sum(column.nbytes for column in (self.values, self.reasons.codes, *self.scores.values()))
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,15 @@ class StoredRows:
 
     uid_high: np.ndarray  # (N,) uint64
     uid_low: np.ndarray
-    shard: np.ndarray  # (N,) int32 codes into the shards asked for
+    shard: np.ndarray  # (N,) int32 codes into the shards that were read
     source_row: np.ndarray  # (N,) int64
     status: np.ndarray  # (N,) int8, as STATES
     reason: Texts
 
 
 def stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
-    """Identities and states of shards. Raises MissingTableError where one is not there, or none is asked for."""
-    store.scan("raw/samples", shards or None)  # says what to do
+    """Identities and states of shards. Raises MissingTableError where one is missing, or none is named."""
+    store.scan("raw/samples", shards or None)  # raises an error with advice
     parts = list(each_file(_read_states, [store.table_path("raw/samples", key) for key in shards]))
     high, low, source_row, status = (np.concatenate([part[n] for part in parts]) for n in range(4))
     lengths = [len(part[0]) for part in parts]
@@ -162,7 +163,7 @@ class PoolRows:
     source_row: np.ndarray
     status: np.ndarray  # (N,) 0 kept, 1 dropped, 2 failed, as STATES
     raw_reason: Texts
-    places: pl.DataFrame  # shard, source_row as stored, before sorting
+    row_keys: pl.DataFrame  # ROW_KEY as stored, before sorting
     order: np.ndarray  # sorted row → stored row
     shards: tuple[str, ...] | None = None  # None: all of the pool
     _signals: dict[str, Signal] = field(default_factory=dict)
@@ -176,7 +177,7 @@ class PoolRows:
         """Read raw/samples, of all shards or those named; repeats are dropped. Raises MissingTableError."""
         rows = cls.with_repeats(store) if shards is None else cls._read(store, tuple(sorted(shards)))
         if store.table_path(DUPLICATES).is_file():
-            rows._drop(rows._rows_of(store.read(DUPLICATES)))
+            rows._drop(rows._positions_of(store.read(DUPLICATES)))
         rows._drop(rows.repeats())
         return rows
 
@@ -188,30 +189,30 @@ class PoolRows:
         with them the signals that were read last.
         """
         state = _state_of(store, "raw/samples")
-        found = _last.get("pool")
-        if found is None or found[0] != state:
+        cached = _last.get("pool")
+        if cached is None or cached[0] != state:
             _last.clear()  # make room first
-            found = _last["pool"] = (state, cls._read(store, None))
-            found[1]._recent = OrderedDict()
-        return replace(found[1], store=store, _signals={})
+            cached = _last["pool"] = (state, cls._read(store, None))
+            cached[1]._recent = OrderedDict()
+        return replace(cached[1], store=store, _signals={})
 
     @classmethod
     def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
         shards = store.partitions("raw/samples") if only is None else only
         stored = stored_rows(store, shards)
-        place = pl.DataFrame(
+        keys = pl.DataFrame(
             [Texts(stored.shard, list(shards)).series("shard"), pl.Series("source_row", stored.source_row)]
         )
         order = _row_order(stored)
         columns = [stored.uid_high, stored.uid_low, stored.source_row, stored.shard, stored.status, stored.reason.codes]
         high, low, row, shard, status, reason = gather(columns, order)
         reasons = Texts(reason, stored.reason.words)
-        return cls(store, high, low, Texts(shard, list(shards)), row, status, reasons, place, order, only)
+        return cls(store, high, low, Texts(shard, list(shards)), row, status, reasons, keys, order, only)
 
     def repeats(self, first_too: bool = False) -> np.ndarray:
-        """Rows that bring a sample which an earlier row (by shard and source_row) brings, both kept by raw.
+        """Rows whose sample an earlier row (by shard and source_row) has already, both kept by raw.
 
-        `first_too`: with the rows that bring it first.
+        `first_too`: with the first row of each such sample.
         """
         kept = np.flatnonzero(self.status == KEPT)
         high = self.uid_high[kept]
@@ -230,20 +231,31 @@ class PoolRows:
             status[repeats], codes[repeats] = DROPPED, len(words) - 1
             self.status, self.raw_reason = status, Texts(codes, words)
 
-    def _rows_of(self, places: pl.DataFrame) -> np.ndarray:
-        """Sorted positions of rows given by shard and source_row; those that are not there are left out."""
-        if places.is_empty():
+    def _positions_of(self, keys: pl.DataFrame) -> np.ndarray:
+        """Sorted positions of rows given by ROW_KEY; unknown rows are left out."""
+        known = keys.select(ROW_KEY).filter(pl.col("shard").is_in(self.shard.words))
+        if known.is_empty():
             return np.zeros(0, dtype=np.int64)
-        wanted = places.select("shard", "source_row").filter(pl.col("shard").is_in(self.shard.words))
-        mine = self.places.with_row_index("stored").with_columns(pl.col("shard").cast(pl.String))
-        stored = mine.join(wanted, on=_PLACE, how="semi")["stored"].to_numpy()
+        mine = self.row_keys.with_row_index("stored").with_columns(pl.col("shard").cast(pl.String))
+        stored = mine.join(known, on=ROW_KEY, how="semi")["stored"].to_numpy()
+        return np.sort(self.stored_order[stored])
+
+    @cached_property
+    def stored_order(self) -> np.ndarray:
+        """(N,) stored row → its position here: the inverse of `order`."""
         position = np.empty(len(self), dtype=np.int64)
         position[self.order] = np.arange(len(self))
-        return np.sort(position[stored])
+        return position
+
+    def count_up_to(self, sample_id: str) -> int:
+        """How many rows have this sample_id or a lower one: they come first."""
+        high, low = (np.uint64(half) for half in to_u64_pair(sample_id))
+        first, end = np.searchsorted(self.uid_high, high), np.searchsorted(self.uid_high, high, side="right")
+        return int(first + np.searchsorted(self.uid_low[first:end], low, side="right"))
 
     @cached_property
     def rows_sha256(self) -> str:
-        """Which rows these are, in which order: 64 hex digits over ids, shards and places."""
+        """Which rows these are, in which order: 64 hex digits over ids, shards and source rows."""
         digest = hashlib.sha256(json.dumps(self.shard.words).encode())
         for column in (self.uid_high, self.uid_low, self.shard.codes, self.source_row):
             digest.update(np.ascontiguousarray(column).data)
@@ -267,23 +279,23 @@ class PoolRows:
         return self._signals[key]
 
     def _recent_signal(self, reference: str) -> Signal:
-        """A signal as its tables have it now: a cut, the verdicts and the ledger of a policy ask for the same ones."""
+        """A signal as its tables have it now: a policy's cut, verdicts and ledger read the same ones."""
         if self._recent is None:
             return self._read_signal(reference)
         state = _state_of(self.store, reference.replace(".", "/"))
         known = self._recent.pop(reference, None)
         signal = known[1] if known is not None and known[0] == state else self._read_signal(reference)
         self._recent[reference] = (state, signal)
-        while len(self._recent) > 1 and sum(one.size for _, one in self._recent.values()) > RECENT_BYTES:
+        while len(self._recent) > 1 and sum(recent.size for _, recent in self._recent.values()) > RECENT_BYTES:
             self._recent.popitem(last=False)
         return signal
 
     def provide(self, reference: str, signal: Signal, seed: int = 0) -> None:
-        """Take `signal` for what 'stage.table' (or the random ranking) says, instead of reading it."""
+        """Use `signal` as 'stage.table' (or as the random ranking) instead of reading it."""
         self._signals[f"{RANDOM}:{seed}" if reference == RANDOM else reference] = signal
 
     def with_signal(self, reference: str, signal: Signal) -> "PoolRows":
-        """The same rows with `signal` in place of what 'stage.table' says."""
+        """The same rows with `signal` in place of 'stage.table'."""
         return replace(self, _signals={**self._signals, reference: signal})
 
     def facts(self, columns: Sequence[str]) -> pl.DataFrame:
@@ -324,21 +336,21 @@ class PoolRows:
         else:
             lazy = self.store.scan(asset, self.shards)
         names = lazy.collect_schema().names()
-        known = {*_PLACE, "value", "quality", "reason", *extra}
-        wanted = [name for name in names if name in known or name.endswith("_score")]
+        read = {*ROW_KEY, "value", "quality", "reason", *extra}
+        wanted = [name for name in names if name in read or name.endswith("_score")]
         coded = {"shard": pl.Enum(self.shard.words), "reason": pl.Categorical()}  # numbers instead of texts
         return lazy.select(pl.col(name).cast(coded[name]) if name in coded else name for name in wanted)
 
     def _aligned(self, asset: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Row for row with raw/samples as stored; rows that the table lacks are null."""
-        if frame.height == self.places.height and frame.select(_PLACE).equals(self.places):
+        if frame.height == self.row_keys.height and frame.select(ROW_KEY).equals(self.row_keys):
             return frame
-        if frame.select(_PLACE).is_duplicated().any():
+        if frame.select(ROW_KEY).is_duplicated().any():
             raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
-        there = frame.with_columns(is_there=pl.lit(True))
-        joined = self.places.join(there, on=_PLACE, how="left", maintain_order="left")
+        marked = frame.with_columns(is_in_table=pl.lit(True))
+        joined = self.row_keys.join(marked, on=ROW_KEY, how="left", maintain_order="left")
         return joined.with_columns(
-            pl.when(pl.col("is_there").is_null())
+            pl.when(pl.col("is_in_table").is_null())
             .then(pl.lit("no_row"))
             .otherwise(pl.col("reason").cast(pl.String))
             .alias("reason")
@@ -352,8 +364,8 @@ def _state_of(store: ShardStore, asset: str) -> _State:
     """Changes whenever a file of the table does."""
     whole = store.table_path(asset)
     paths = [whole] if whole.is_file() else [store.table_path(asset, shard) for shard in store.partitions(asset)]
-    told = [(str(path), path.stat()) for path in paths]
-    return tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in told)
+    stats = [(str(path), path.stat()) for path in paths]
+    return tuple((path, stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 
 def _value_column(asset: str, columns: Sequence[str]) -> str:

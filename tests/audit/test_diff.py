@@ -30,15 +30,16 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.selection import random_ranking, share_count, top_count
 from curation_assets.numeric.words import word_counts
-from curation_assets.selection.judging import judge
-from curation_assets.selection.leave_one_out import kept_rows, recipe_weights
+from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.leave_one_out import recipe_weights
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
 from curation_assets.selection.rows import PoolRows
-from curation_assets.selection.verdicts import apply_policy
 from curation_assets.stores.shard_store import ShardStore
-from tests.audit.test_ledger import drop_repeats, policies, pools, store_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, score_by_hand, summarise, webdataset_pool, write_tar
+from tests.support.random_pools import policies, pools, store_pool
+from tests.support.slow_judge import NothingToCutError, slow_judge
 
 
 @pytest.fixture(scope="module")
@@ -62,29 +63,28 @@ def test_overlap_equals_counting_by_hand(
     )
     store_pool(store, texts, tables)
     rows = PoolRows.read(store)
-    marked = drop_repeats(samples)
     try:
-        slow = [apply_policy(policy, marked, tables).verdicts for policy in (left, right)]
-        found = compare(rows, left, right)
-    except ValueError as error:  # compat on a pool without any value
-        if "no sample has a value" not in str(error):
-            raise
+        slow = [slow_judge(policy, samples, tables) for policy in (left, right)]
+    except NothingToCutError:
+        with pytest.raises(ValueError, match="no sample has a value"):
+            compare(rows, left, right)
         return
-    kept = [set(one.filter(pl.col("verdict") == "kept")["sample_id"]) for one in slow]
+    found = compare(rows, left, right)
+    kept = [set(judged.kept) for judged in slow]
     both, either = kept[0] & kept[1], kept[0] | kept[1]
     overlap = found.overlap
     assert (overlap.left, overlap.right, overlap.both) == (len(kept[0]), len(kept[1]), len(both))
     assert (overlap.only_left, overlap.only_right) == (len(kept[0] - kept[1]), len(kept[1] - kept[0]))
     assert overlap.iou == (len(both) / len(either) if either else None)
-    pairs = [(a, b) for a, b in zip(slow[0]["verdict"], slow[1]["verdict"], strict=True)]
+    verdicts = [[row["verdict"] for row in judged.verdicts] for judged in slow]
+    pairs = list(zip(*verdicts, strict=True))
     told = {(row["left_verdict"], row["right_verdict"]): row["rows"] for row in found.transitions.to_dicts()}
     assert told == {pair: pairs.count(pair) for pair in set(pairs)}
     for dimension in ("domain", "caption length"):  # every judged row is in one group
         part = found.shifts.filter(pl.col("dimension") == dimension)
         assert part.select(pl.sum("pool", "left", "right")).row(0) == (found.judged, overlap.left, overlap.right)
-    for policy, one in ((left, slow[0]), (right, slow[1])):
-        kept_now = rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list()
-        assert kept_now == sorted(one.filter(pl.col("verdict") == "kept")["sample_id"])
+    for policy, judged in ((left, slow[0]), (right, slow[1])):
+        assert rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list() == judged.kept
     urls = {row["sample_id"]: row["url"] for row in texts.to_dicts()}
     for row in found.nearest.to_dicts():
         assert row["sample_id"] in urls
@@ -269,6 +269,16 @@ def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Pat
     }
     for side, name in (("left", "icc"), ("right", "clip")):
         assert told["kept"][side] == len(np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy"))
+
+
+@pytest.mark.parametrize(("fraction", "iou"), [(0.1, 0.0526), (0.2, 0.1111), (0.3, 0.1765)])
+def test_two_random_rankings_overlap_as_chance_has_it(fraction: float, iou: float) -> None:
+    """METHODS §13.9: k / (2 − k), and what two random rankings really share."""
+    ids = [f"{i:032x}" for i in range(4000)]
+    rankings = [random_ranking(ids, seed) for seed in (1, 2)]
+    overlap = Overlap.of(*(top_count(values, share_count(4000, fraction)).passes(values) for values in rankings))
+    assert overlap.chance_iou(4000) == pytest.approx(iou, abs=5e-5)
+    assert overlap.iou == pytest.approx(iou, abs=0.02)
 
 
 def test_overlap_read_by_eye() -> None:

@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -29,13 +28,14 @@ from curation_assets.core.errors import StoreError
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection import rows as lineage_rows
-from curation_assets.selection.judging import judge
-from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.selection.judging import VERDICT_SCHEMA, judge
+from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum_series, packed_uids, uid_texts
-from curation_assets.selection.verdicts import apply_policy
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.random_pools import policies, pools, store_pool
+from tests.support.slow_judge import NothingToCutError, slow_judge
 
 
 @pytest.fixture(scope="module")
@@ -171,109 +171,44 @@ def random_rows(n: int, *, shards: int, seed: int) -> PoolRows:
     codes = (place % shards).astype(np.int32)
     names = [f"photos-{number:06d}" for number in range(shards)]
     none = Texts(np.full(n, -1, dtype=np.int32), [])
-    places = pl.DataFrame({"source_row": place})
+    row_keys = pl.DataFrame({"source_row": place})
     return PoolRows(
         ShardStore(Path("nowhere")), high[order], low[order], Texts(codes, names), place, np.zeros(n, np.int8), none,
-        places, np.arange(n),
+        row_keys, np.arange(n),
     )  # fmt: skip
 
 
-# -- property: judged at once = judged row by row ----------------------------------------------------------------------
-
-REFERENCES = ("signals.icc", "signals.clip_score", "fused.sieve_clip")
-VALUES = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]), st.floats(-2, 2))
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    n = draw(st.integers(1, 24))
-    numbers = draw(st.lists(st.integers(0, 12), min_size=n, max_size=n))  # repeats: a sample in several rows
-    rows = []
-    for place, number in enumerate(numbers):
-        status = draw(st.sampled_from(("kept", "kept", "kept", "dropped", "failed")))
-        rows.append(
-            {
-                "sample_id": f"{(number * 2_654_435_761) % 2**32:08x}" + "f0" * 12,
-                "shard": f"photos-{place % 3:06d}",
-                "source_row": place // 3,
-                "status": status,
-                "reason": None if status == "kept" else draw(st.sampled_from(("a", "b", None))),
-            }
-        )
-    samples = pl.DataFrame(rows, schema_overrides={"reason": pl.String, "source_row": pl.Int64})
-    tables = {}
-    for reference in REFERENCES:
-        values = [draw(VALUES) for _ in rows]
-        missing = [value is None or value != value for value in values]
-        tables[reference] = samples.select("sample_id", "shard", "source_row").with_columns(
-            pl.Series("quality" if reference.startswith("fused") else "value", values, dtype=pl.Float64),
-            pl.Series("reason", [draw(st.sampled_from(("x", "y", None))) if m else None for m in missing], pl.String),
-        )
-    return samples, tables
-
-
-@st.composite
-def policies(draw: st.DrawFn) -> Policy:
-    rank_by = draw(st.sampled_from((*REFERENCES, "random")))
-    if draw(st.booleans()):
-        cut: dict[str, Any] = draw(
-            st.sampled_from(({"threshold": 0.0}, {"threshold": 0.25}, {"threshold": 0.7}, {"count": 1}, {"count": 4}))
-        )
-        before = [Prefilter(draw(st.sampled_from(REFERENCES)), threshold=0.25)] if draw(st.booleans()) else []
-        return Policy("p", rank_by, prefilters=tuple(before), **cut)
-    fraction = draw(st.sampled_from((0.01, 0.2, 0.5, 0.9, 1.0)))
-    if fraction < 1 and draw(st.booleans()):
-        return Policy("p", rank_by, fraction=fraction, semantics="compat")
-    wide = [share for share in (0.5, 0.9, 1.0) if share >= fraction]
-    prefilters = draw(st.lists(st.builds(Prefilter, st.sampled_from(REFERENCES), st.sampled_from(wide)), max_size=2))
-    return Policy("p", rank_by, fraction=fraction, prefilters=tuple(prefilters), seed=draw(st.integers(0, 2)))
-
-
-def store_pool(store: ShardStore, samples: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> None:
-    for (shard,), part in samples.group_by("shard"):
-        store.write("raw/samples", part.sort("source_row"), str(shard), code_version="1")
-        for reference, table in tables.items():
-            if not reference.startswith("fused"):
-                mine = table.filter(pl.col("shard") == shard).sort("source_row").drop("shard")
-                store.write(reference.replace(".", "/"), mine, str(shard), code_version="1")
-    store.write(
-        "fused/sieve_clip", tables["fused.sieve_clip"].sample(fraction=1.0, shuffle=True, seed=3), code_version="1"
-    )
+# -- property: a ledger holds the verdicts of the slow judge, and replays ----------------------------------------------
 
 
 @given(pool=pools(), policy=policies())
 @settings(max_examples=60)
-def test_judging_arrays_equals_judging_row_by_row_and_replays(
+def test_a_ledger_holds_what_judging_row_by_row_gives_and_replays(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]], policy: Policy
 ) -> None:
     samples, tables = pool
     store = ShardStore(tmp_path_factory.mktemp("store"))
     store_pool(store, samples, tables)
     rows = PoolRows.read(store)
-    marked = drop_repeats(samples)
     try:
-        slow = apply_policy(policy, marked, tables)
-    except ValueError as error:  # compat on a pool without any value
+        slow = slow_judge(policy, samples, tables)
+    except NothingToCutError:
         with pytest.raises(ValueError, match="no sample has a value"):
             judge(policy, rows)
-        if "no compat threshold" not in str(error):
-            raise
         return
+    verdicts = pl.DataFrame(slow.verdicts, schema={**VERDICT_SCHEMA, "rank": pl.UInt32})
     path = store.root / "p.parquet"
-    fast = write_ledger(rows, policy, path, VersionBook(store, "embedded"), recipes={})
-    check_against_verdicts(fast, rows, lambda shard: slow.verdicts.filter(pl.col("shard") == shard))
-    assert fast.cut.cuts == slow.cut.cuts
+    judged = write_ledger(rows, policy, path, VersionBook(store, "embedded"), recipes={})
+    check_against_verdicts(judged, rows, lambda shard: verdicts.filter(pl.col("shard") == shard))
     frame = read_ledger(path).frame
     # Exactly one terminal verdict per input row, with a reason exactly where it is not kept.
     assert frame.select("shard", "source_row").n_unique() == frame.height == samples.height
     assert frame["verdict"].null_count() == 0
     assert (frame["reason"].is_null() == (frame["verdict"].cast(pl.String) == "kept")).all()
-    told = slow.verdicts.sort("sample_id", "shard", "source_row")
-    for name in ("rank", "threshold", "margin"):
-        assert frame[name].cast(told[name].dtype).to_list() == told[name].to_list(), name
-    assert frame["decided_by"].cast(pl.String).to_list() == told["decided_by"].to_list()
-    kept = slow.verdicts.filter(pl.col("verdict") == "kept")["sample_id"].to_list()
-    assert npy_bytes(replay(path, store)) == npy_bytes(pack_uids(kept))
+    expected = verdicts.sort("sample_id", "shard", "source_row")
+    for name in ("rank", "threshold", "margin", "decided_by", "verdict", "reason"):
+        assert frame[name].cast(expected[name].dtype).to_list() == expected[name].to_list(), name
+    assert npy_bytes(replay(path, store)) == npy_bytes(pack_uids(slow.kept))
 
 
 def test_a_signal_is_read_again_when_its_table_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,19 +250,6 @@ def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> Non
     ctx.store.write("signals/icc", pl.concat([table, table[:1]]), shard, code_version="9")
     with pytest.raises(StoreError, match="two rows for one row of raw/samples"):
         PoolRows.read(ctx.store).signal("signals.icc")
-
-
-def drop_repeats(samples: pl.DataFrame) -> pl.DataFrame:
-    """flow/filtered.py, row by row."""
-    seen: set[str] = set()
-    rows = []
-    for row in samples.sort("shard", "source_row").to_dicts():
-        if row["status"] == "kept" and row["sample_id"] in seen:
-            row |= {"status": "dropped", "reason": "duplicate_across_shards"}
-        elif row["status"] == "kept":
-            seen.add(row["sample_id"])
-        rows.append(row)
-    return pl.DataFrame(rows, schema=samples.schema)
 
 
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=20))

@@ -1,6 +1,5 @@
 """DataComp's text side: the exact rules at their edges, and the bundled language identifier on real captions."""
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -9,7 +8,6 @@ from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
 from curation_assets.numeric.datacomp import broken_caption_rule, broken_image_based_caption_rule, broken_size_rule
-from curation_assets.numeric.selection import select_compat, select_threshold, select_top_fraction
 from curation_assets.scoring.files import score_file
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
@@ -97,19 +95,6 @@ def test_laion_filter_tells_cosine_and_rule():
     assert values.details["rule_value"][1:] == pytest.approx([0.0, 0.6])
     at_threshold = method.function(**method.example.columns, **method.example.roles, threshold=0.6)
     assert at_threshold.value.tolist() == [1.0, 0.0, 1.0]
-
-
-def test_clip_fractions_exact_and_compat():
-    """METHODS §13.6, values .1 … 1.0: the reference keeps one more than asked."""
-    values = np.arange(1, 11) / 10
-    ids = [f"{i:032x}" for i in range(10)]
-    for fraction, threshold, kept in ((0.2, 0.8, 3), (0.3, 0.7, 4), (0.25, 0.8, 3), (0.0, 1.0, 1)):
-        cut = select_compat(values, ids, fraction)
-        assert (cut.threshold, cut.kept_count) == (pytest.approx(threshold), kept)
-    assert select_top_fraction(values, ids, 0.3).kept_count == 3
-    assert select_threshold(values, ids, 0.3).kept_count == 8
-    with pytest.raises(ValueError, match=r"must be in \[0, 1\)"):
-        select_compat(values, ids, 1.0)
 
 
 # --- the bundled identifier ---

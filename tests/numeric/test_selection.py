@@ -1,5 +1,6 @@
-"""Selection: exact counts, DataComp's rule, ties and edges (METHODS §2.4, §13.6, §13.9)."""
+"""The rule of a cut: exact counts, DataComp's rule, ties and edges (METHODS §2.4, §13.6)."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -8,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation_assets.numeric.selection import (
-    independent_iou,
-    intersect,
-    intersection_over_union,
+    NOTHING,
+    Cutoff,
     random_ranking,
-    select_compat,
-    select_threshold,
-    select_top_count,
-    select_top_fraction,
+    ranks,
     share_count,
+    top_count,
+    top_share_compat,
 )
 from curation_assets.numeric.sorting import argsort, gather
 
 TENTHS = np.arange(1, 11) / 10
+NAN = float("nan")
 
 
 def ids(n: int) -> list[str]:
@@ -32,27 +32,41 @@ def ids(n: int) -> list[str]:
 )
 def test_compat_is_the_reference_rule(fraction: float, threshold: float, kept: int) -> None:
     """METHODS §13.6 on .1, .2, …, 1.0."""
-    selection = select_compat(TENTHS, ids(10), fraction)
-    assert (selection.threshold, selection.kept_count) == (threshold, kept)
+    cutoff = top_share_compat(TENTHS, fraction)
+    assert (cutoff.threshold, cutoff.passes(TENTHS).sum()) == (threshold, kept)
+
+
+def test_compat_passes_all_ties() -> None:
+    values = np.array([0.5, 0.9, NAN, 0.5, 0.5, 0.1])
+    assert top_share_compat(values, 0.2).passes(values).tolist() == [True, True, False, True, True, False]
 
 
 def test_compat_refuses_fraction_one_where_the_reference_crashes() -> None:
     with pytest.raises(ValueError, match=r"compat fraction must be in \[0, 1\), got 1"):
-        select_compat(TENTHS, ids(10), 1)
+        top_share_compat(TENTHS, 1)
+    with pytest.raises(ValueError, match="no sample has a value"):
+        top_share_compat(np.array([NAN, NAN]), 0.5)
 
 
-def test_exact_fraction() -> None:
-    selection = select_top_fraction(TENTHS, ids(10), 0.2)
-    assert selection.is_kept.tolist() == [False] * 8 + [True] * 2
-    assert selection.threshold == 0.9
-    assert selection.rank.tolist() == list(range(10, 0, -1))
-    np.testing.assert_allclose(selection.margin, TENTHS - 0.9)
+def test_the_best_of_ten() -> None:
+    cutoff = top_count(TENTHS, 2)
+    assert cutoff.passes(TENTHS).tolist() == [False] * 8 + [True] * 2
+    assert cutoff == Cutoff(0.9, last_tie=8)
+    assert ranks(TENTHS).tolist() == list(range(10, 0, -1))
 
 
-def test_fraction_one_keeps_all_and_zero_is_refused() -> None:
-    assert select_top_fraction(TENTHS, ids(10), 1).is_kept.all()
-    with pytest.raises(ValueError, match=r"fraction must be in \(0, 1\], got 0"):
-        select_top_fraction(TENTHS, ids(10), 0)
+def test_all_and_none_of_ten() -> None:
+    assert top_count(TENTHS, 99).passes(TENTHS).all()
+    assert top_count(TENTHS, 0) == top_count(np.zeros(0), 5) == NOTHING
+    assert not NOTHING.passes(np.array([1.0, math.inf])).any()
+    with pytest.raises(ValueError, match="count must be at least 0, got -1"):
+        top_count(TENTHS, -1)
+
+
+@pytest.mark.parametrize("fraction", [0, -0.5, 1.1])
+def test_a_share_is_above_0_and_at_most_1(fraction: float) -> None:
+    with pytest.raises(ValueError, match=rf"fraction must be in \(0, 1\], got {fraction}"):
+        share_count(10, fraction)
 
 
 @pytest.mark.parametrize(
@@ -62,43 +76,40 @@ def test_rounds_half_up_as_written(n: int, fraction: float, k: int) -> None:
     assert share_count(n, fraction) == k
 
 
-def test_ties_go_by_sample_id() -> None:
-    selection = select_top_count(np.array([0.5, 0.5, 0.5, 0.9]), ["c" * 32, "a" * 32, "b" * 32, "d" * 32], 2)
-    assert selection.is_kept.tolist() == [False, True, False, True]
-    assert selection.boundary_id == "a" * 32
+def test_ties_go_by_position() -> None:
+    values = np.array([0.9, 0.5, 0.5, 0.5, 0.9])
+    cutoff = top_count(values, 4)
+    assert cutoff == Cutoff(0.5, last_tie=2)
+    assert cutoff.passes(values).tolist() == [True, True, True, False, True]
+    assert ranks(values).tolist() == [1, 3, 4, 5, 2]
 
 
-def test_gaps_are_never_kept() -> None:
-    selection = select_top_count(np.array([np.nan, 0.1, np.nan]), ids(3), 3)
-    assert selection.is_kept.tolist() == [False, True, False]
-    assert selection.rank.tolist() == [0, 1, 0]
-    assert np.isnan(selection.margin).tolist() == [True, False, True]
+def test_gaps_never_pass_and_have_no_rank() -> None:
+    values = np.array([NAN, 0.1, NAN])
+    assert top_count(values, 3).passes(values).tolist() == [False, True, False]
+    assert Cutoff(-math.inf).passes(values).tolist() == [False, True, False]
+    assert ranks(values).tolist() == [0, 1, 0]
 
 
-def test_threshold_keeps_equal_values() -> None:
-    assert select_threshold(TENTHS, ids(10), 0.8).kept_count == 3
+def test_a_threshold_passes_equal_values() -> None:
+    assert Cutoff(0.8).passes(TENTHS).sum() == 3
 
 
-def test_duplicate_ids_are_refused() -> None:
-    with pytest.raises(ValueError, match="unique"):
-        select_top_count(np.array([0.1, 0.2]), ["a" * 32] * 2, 1)
-
-
-@given(st.lists(st.floats(-1, 1) | st.just(float("nan")), min_size=1, max_size=30), st.floats(0.001, 1), st.randoms())
-def test_exact_count_whatever_the_ties_and_the_order(values: list[float], fraction: float, random) -> None:
-    n = len(values)
-    count = min(share_count(n, fraction), int((~np.isnan(values)).sum()))
-    selection = select_top_fraction(np.array(values), ids(n), fraction)
-    assert selection.kept_count == count
-    order = list(range(n))
-    random.shuffle(order)
-    shuffled = select_top_fraction(np.array(values)[order], [ids(n)[i] for i in order], fraction)
-    assert shuffled.is_kept.tolist() == selection.is_kept[order].tolist()
-    worst_kept = np.array(values)[selection.is_kept]
-    best_dropped = np.array(values)[~selection.is_kept]
-    best_dropped = best_dropped[~np.isnan(best_dropped)]
-    if len(worst_kept) and len(best_dropped):
-        assert worst_kept.min() >= best_dropped.max()
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 0.5, NAN]) | st.floats(-1, 1) | st.just(NAN), max_size=30), st.integers(0, 32)
+)
+def test_what_passes_are_the_first_ranks_of_a_sorted_list(numbers: list[float], count: int) -> None:
+    values = np.array(numbers, dtype=np.float64)
+    order = sorted((i for i, value in enumerate(numbers) if value == value), key=lambda i: (-numbers[i], i))
+    rank = ranks(values)
+    assert rank.dtype == np.uint32
+    assert rank.tolist() == [order.index(i) + 1 if i in order else 0 for i in range(len(numbers))]
+    cutoff = top_count(values, count)
+    assert sorted(np.flatnonzero(cutoff.passes(values)).tolist()) == sorted(order[:count])
+    if order[:count]:
+        last = order[:count][-1]
+        assert (cutoff.threshold, cutoff.last_tie) == (numbers[last], last)
+        assert math.copysign(1, cutoff.threshold) == math.copysign(1, numbers[last])
 
 
 def test_random_ranking_is_uniform_and_of_the_id_alone() -> None:
@@ -106,25 +117,6 @@ def test_random_ranking_is_uniform_and_of_the_id_alone() -> None:
     assert values.mean() == pytest.approx(0.5, abs=0.02)  # standard error .0046
     assert random_ranking(ids(4000)[7:8], seed=0)[0] == values[7]
     assert abs(np.corrcoef(values, random_ranking(ids(4000), seed=1))[0, 1]) < 0.06
-
-
-def test_intersections() -> None:
-    assert intersect(["b", "a"], ["c", "b"]) == ["b"]
-    assert intersection_over_union(["a", "b"], ["b", "c"]) == pytest.approx(1 / 3)
-    with pytest.raises(ValueError, match="undefined"):
-        intersection_over_union([], [])
-
-
-@pytest.mark.parametrize(("fraction", "iou"), [(0.1, 0.0526), (0.2, 0.1111), (0.3, 0.1765)])
-def test_baseline_overlap_of_independent_selections(fraction: float, iou: float) -> None:
-    """METHODS §13.9: k / (2 − k), and what two random rankings really share."""
-    assert independent_iou(fraction) == pytest.approx(iou, abs=5e-5)
-    names = ids(4000)
-    kept = [
-        {names[i] for i in np.flatnonzero(select_top_fraction(random_ranking(names, seed), names, fraction).is_kept)}
-        for seed in (1, 2)
-    ]
-    assert intersection_over_union(*kept) == pytest.approx(iou, abs=0.02)
 
 
 KEYS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {

@@ -24,12 +24,12 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.operations.planning import REASONS, Plan, TableFacts, facts_of, make_plan, verdict_flips
 from curation_assets.selection.judging import judge
 from curation_assets.selection.policy import Prefilter
-from curation_assets.selection.rows import PoolRows
-from curation_assets.selection.verdicts import apply_policy
+from curation_assets.selection.rows import ROW_KEY, PoolRows
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.lineage_pools import bring_up_to_date, summarise, webdataset_pool
 from tests.support.paths import PROFILES
+from tests.support.slow_judge import slow_judge
 
 
 def hand_facts(ctx: PoolContext) -> list[TableFacts]:
@@ -123,13 +123,9 @@ def test_flips_of_a_changed_policy_are_exact(tmp_path: Path) -> None:
     icc = next(one for one in policies_of(ctx) if one.name == "icc")
     wider = replace(what_if(icc, fraction=0.6), name="icc")
     found = verdict_flips(ctx, plan_of(ctx, hand_facts(ctx)), [wider, icc])
-    after = apply_policy(
-        wider,
-        ctx.store.scan("raw/samples").collect(),
-        {"signals.icc": ctx.store.scan("signals/icc").collect()},
-    ).verdicts
-    place = ["shard", "source_row"]
-    flipped = before.sort(place)["verdict"] != after.sort(place)["verdict"]
+    samples, icc_table = (ctx.store.scan(table).collect() for table in ("raw/samples", "signals/icc"))
+    after = pl.DataFrame(slow_judge(wider, samples, {"signals.icc": icc_table}).verdicts)
+    flipped = before.sort(ROW_KEY)["verdict"] != after.sort(ROW_KEY)["verdict"]
     assert found["flips"].to_list() == [int(flipped.sum()), 0]
     assert flipped.any()
 

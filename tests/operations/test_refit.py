@@ -15,7 +15,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
 from curation_assets.operations.refit import begin_recut, finish_recut, flips, frozen_behind, unfinished
 from curation_assets.selection.cut import cut_frame, cut_of_frame
-from curation_assets.selection.verdicts import ROW_KEY
+from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, summarise, webdataset_pool, write_tar

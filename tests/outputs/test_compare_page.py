@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from curation_assets.audit.diff import Comparison, compare, judged_side, what_if
 from curation_assets.audit.recorded import cuts_in_force
@@ -19,18 +21,18 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.outputs.report import compare as page
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge
+from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
-from tests.audit.test_ledger import policies, pools, store_pool
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.random_pools import can_be_cut, policies, pools, store_pool
 
 SCRIPT = Path(page.__file__).parent / "compare.js"
 RUN = f"""
 const {{ compare, unpack }} = require({json.dumps(str(SCRIPT))});
-const told = JSON.parse(require("fs").readFileSync(0, "utf8")), data = unpack(told.data);
-console.log(JSON.stringify(told.pairs.map(([a, b]) => {{
+const input = JSON.parse(require("fs").readFileSync(0, "utf8")), data = unpack(input.data);
+console.log(JSON.stringify(input.pairs.map(([a, b]) => {{
   try {{ return compare(a, b, data); }} catch (error) {{ return {{ error: error.message }}; }}
 }})));
 """
@@ -46,11 +48,11 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 def in_javascript(
     rows: PoolRows, pairs: list[tuple[Policy, Policy]], cuts: Mapping[str, PolicyCut] | None = None
 ) -> list[dict[str, Any]]:
-    told = {
+    content = {
         "data": page.compare_data(rows, list({one.name: one for pair in pairs for one in pair}.values())),
         "pairs": [[page._policy(one, (cuts or {}).get(one.name)) for one in pair] for pair in pairs],
     }
-    run = subprocess.run(["node", "-e", RUN], input=json.dumps(told), capture_output=True, text=True, check=True)
+    run = subprocess.run(["node", "-e", RUN], input=json.dumps(content), capture_output=True, text=True, check=True)
     found: list[dict[str, Any]] = json.loads(run.stdout)
     return found
 
@@ -58,10 +60,11 @@ def in_javascript(
 def assert_same(
     rows: PoolRows, left: Policy, right: Policy, found: dict[str, Any], cuts: Mapping[str, PolicyCut] | None = None
 ) -> None:
-    expected = compare(rows, left, right)
-    if cuts is not None:
+    if cuts is None:
+        expected = compare(rows, left, right)
+    else:
         expected = Comparison(
-            rows.store, *(judged_side(rows, one, cuts[one.name]) for one in (left, right)), lambda: rows
+            rows.store, *(judged_side(rows, one, cuts.get(one.name)) for one in (left, right)), lambda: rows
         ).whole()
     overlap = expected.overlap
     assert found["overlap"] == {
@@ -87,14 +90,16 @@ def assert_same(
 
 
 @needs_node
-@given(pool=pools(), left=policies(), right=policies())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(pool=pools(), left=policies("left"), right=policies("right"), is_frozen=st.booleans())
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_any_pool_and_policies_give_the_same_numbers(
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
     left: Policy,
     right: Policy,
+    is_frozen: bool,
 ) -> None:
+    """The port held against selection/judging.py: cuts fitted on the pool, or frozen on its first shard."""
     samples, tables = pool
     store = ShardStore(tmp_path_factory.mktemp("store"))
     texts = samples.with_columns(
@@ -103,14 +108,49 @@ def test_any_pool_and_policies_give_the_same_numbers(
     )
     store_pool(store, texts, tables)
     rows = PoolRows.read(store)
-    right = Policy(**{**vars(right), "name": "other"})
-    (found,) = in_javascript(rows, [(left, right)])
-    if "error" in found:  # compat on a pool without any value
+    cuts = None
+    if is_frozen:
+        first = PoolRows.read(store, store.partitions("raw/samples")[:1])
+        cuts = {policy.name: fit_cut(policy, first) for policy in (left, right) if can_be_cut(policy, first)}
+    (compared,) = in_javascript(rows, [(left, right)], cuts)
+    if "error" in compared:  # compat on a pool without any value
         with pytest.raises(ValueError, match="no sample has a value"):
             compare(rows, left, right)
-        assert "no sample has a value" in found["error"]
+        assert "no sample has a value" in compared["error"]
     else:
-        assert_same(rows, left, right, found)
+        assert_same(rows, left, right, compared, cuts)
+
+
+@needs_node
+@given(pool=pools(), policy=policies(), is_frozen=st.booleans())
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+def test_every_row_has_the_verdict_rank_and_threshold_of_the_judge(
+    tmp_path_factory: pytest.TempPathFactory,
+    pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
+    policy: Policy,
+    is_frozen: bool,
+) -> None:
+    samples, tables = pool
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    store_pool(store, samples.with_columns(url=pl.lit(None, pl.String), caption=pl.lit("x")), tables)
+    rows = PoolRows.read(store)
+    fitted_on = PoolRows.read(store, store.partitions("raw/samples")[:1]) if is_frozen else rows
+    if not can_be_cut(policy, fitted_on):  # the property before this one
+        return
+    cut = fit_cut(policy, fitted_on)
+    judged = judge(policy, rows, cut)
+    data = page.compare_data(rows, [policy], cuts={policy.name: cut} if is_frozen else None)
+    script = f"""const {{ judge, unpack }} = require({json.dumps(str(SCRIPT))});
+    const data = unpack(JSON.parse(require("fs").readFileSync(0, "utf8")));
+    const judged = judge(data.policies[0], data.values, data.n, data.ids), list = (column) => Array.from(column);
+    console.log(JSON.stringify([list(judged.verdict), list(judged.step), list(judged.rank), judged.thresholds]));"""
+    run = subprocess.run(["node", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=True)
+    verdict, step, rank, thresholds = json.loads(run.stdout)
+    kept = rows.is_kept
+    assert verdict == judged.verdict[kept].tolist()
+    assert step == judged.step[kept].tolist()
+    assert rank == judged.rank[kept].tolist()
+    assert thresholds == [None if np.isinf(one.threshold) else one.threshold for one in cut.cuts]
 
 
 @needs_node

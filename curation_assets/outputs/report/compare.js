@@ -1,5 +1,7 @@
-// Judging and comparing policies in the browser, with the numbers of `curate diff` (lineage/judging.py, lineage/diff.py).
-// Rows are those that raw kept, sorted by sample_id: a stable sort breaks ties as the pipeline does.
+// A PORT of selection/judging.py (with numeric/selection.py, selection/leave_one_out.py and audit/diff.py) for the browser:
+// the same numbers as `curate diff`. The rule lives there; a change there is ported here, and the property tests of
+// tests/outputs/test_compare_page.py hold the two against each other on random pools and policies.
+// Rows are those that raw kept, sorted by sample_id: ties go by position, and so by sample_id.
 "use strict";
 
 const KEPT = 0, DROPPED = 1, FAILED = 2, STATES = ["kept", "dropped", "failed"];
@@ -32,8 +34,7 @@ function cutOf(policy, ordered, poolSize, step) {
     while (count < ordered.length && ordered[count] >= threshold) count += 1;
     return [count, threshold];
   }
-  const asked = fraction === null ? step.count : shareCount(poolSize, fraction);
-  const count = Math.min(asked, ordered.length);
+  const count = Math.min(fraction === null ? step.count : shareCount(poolSize, fraction), ordered.length);
   return [count, count ? ordered[count - 1] : NaN];
 }
 
@@ -45,23 +46,24 @@ function passing(cut, column, valued, ids) {
   return first < 0 ? valued.length : first;
 }
 
-// One verdict per row; a policy with frozen `cuts` is judged by them, one without is fitted. `values`: reference → Float64Array, NaN where there is none.
+// One verdict per row; a policy with frozen `cuts` is judged by them, another is fitted.
+// `values`: reference → Float64Array, NaN where there is none.
 function judge(policy, values, n, ids) {
   const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
   const steps = [...policy.prefilters, policy];
-  let alive = Uint32Array.from({ length: n }, (_, i) => i);
-  steps.forEach((made, number) => {
-    const reference = made.rank_by;
+  let candidates = Uint32Array.from({ length: n }, (_, i) => i);
+  steps.forEach((one, number) => {
+    const reference = one.rank_by;
     const column = values[reference === "random" ? `random:${policy.seed}` : reference];
     if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
-    const valued = alive.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
+    const valued = candidates.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
     const frozen = policy.cuts ? policy.cuts[number] : null;
     const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
-      : cutOf(policy, Array.from(valued, (i) => column[i]), n, made);
+      : cutOf(policy, Array.from(valued, (i) => column[i]), n, one);
     thresholds.push(threshold);
-    for (const i of alive) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
-    valued.forEach((i, place) => { rank[i] = place + 1; if (place >= count) verdict[i] = DROPPED; });
-    alive = valued.slice(0, count).sort();
+    for (const i of candidates) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
+    valued.forEach((i, index) => { rank[i] = index + 1; if (index >= count) verdict[i] = DROPPED; });
+    candidates = valued.slice(0, count).sort();
   });
   return { policy, verdict, step, rank, thresholds };
 }
@@ -102,15 +104,15 @@ function shiftsOf(dimension, left, right) {
 
 // The policy without each of its signals: how many it keeps, and IoU with what it kept.
 function leaveOneOut(judged, data) {
-  const { policy } = judged, told = [];
+  const { policy } = judged, records = [];
   const add = (without, reduced, values) => {
-    if (reduced === null) { told.push({ policy: policy.name, without, kept: null, iou: null }); return; }
+    if (reduced === null) { records.push({ policy: policy.name, without, kept: null, iou: null }); return; }
     const other = judge({ ...reduced, cuts: null }, values, data.n).verdict, overlap = overlapOf(judged.verdict, other);
-    told.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
+    records.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
   };
-  policy.prefilters.forEach((one, place) => {
-    const others = policy.prefilters.filter((_, other) => other !== place);
-    add(one.rank_by, { ...policy, prefilters: others }, data.values);
+  policy.prefilters.forEach((prefilter, index) => {
+    const others = policy.prefilters.filter((_, other) => other !== index);
+    add(prefilter.rank_by, { ...policy, prefilters: others }, data.values);
   });
   if (policy.rank_by.startsWith("fused.")) {
     const recipe = data.recipes[policy.rank_by] || { names: [], weights: null };
@@ -128,7 +130,7 @@ function leaveOneOut(judged, data) {
     const reduced = { ...policy, rank_by: last.rank_by, prefilters: policy.prefilters.slice(0, -1) };
     add(policy.rank_by, policy.fraction === null ? null : reduced, data.values);
   }
-  return told;
+  return records;
 }
 
 // The samples that the last cut dropped by the smallest margin.
@@ -148,14 +150,14 @@ function nearestDropped(judged, other, data, count) {
 function transitionsOf(left, right, raw) {
   const counts = [[0, 0, 0], [0, raw.dropped, 0], [0, 0, raw.failed]];
   left.forEach((code, i) => { counts[code][right[i]] += 1; });
-  const told = [];
+  const transitions = [];
   counts.forEach((row, i) => row.forEach((rows, j) => {
-    if (rows) told.push({ left_verdict: STATES[i], right_verdict: STATES[j], rows });
+    if (rows) transitions.push({ left_verdict: STATES[i], right_verdict: STATES[j], rows });
   }));
-  return told;
+  return transitions;
 }
 
-// Everything that `curate diff --json` says about two policies.
+// Everything that `curate diff --json` has about two policies.
 function compare(left, right, data, nearest = 10) {
   const one = judge(left, data.values, data.n, data.ids), other = judge(right, data.values, data.n, data.ids);
   const same = JSON.stringify(left) === JSON.stringify(right);
@@ -178,13 +180,13 @@ function rowOf(text, data) {
   return row >= 0 || !wanted ? row : data.captions.findIndex((caption) => caption.toLowerCase().includes(wanted));
 }
 
-// What every policy says of one row, as `curate why` does.
+// The verdict of every policy on one row, as `curate why` has it.
 function whyOf(row, policies, data) {
   return policies.map((policy) => {
     const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n, data.ids);
     const { rank_by: by } = [...policy.prefilters, policy][step[row]], threshold = thresholds[step[row]];
     const value = data.values[by === "random" ? `random:${policy.seed}` : by][row];
-    const number = (told) => (Number.isNaN(told) ? null : told);
+    const number = (float) => (Number.isNaN(float) ? null : float);
     return {
       policy: policy.name, verdict: STATES[verdict[row]], decided_by: by, value: number(value),
       threshold: number(threshold), margin: number(value - threshold), rank: rank[row] || null,
@@ -193,16 +195,16 @@ function whyOf(row, policies, data) {
 }
 
 // The embedded data: base64 of little-endian float64 becomes Float64Array.
-function unpack(told) {
+function unpack(packed) {
   const floats = (text) => {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     return new Float64Array(bytes.buffer);
   };
   const each = (object) => Object.fromEntries(Object.entries(object).map(([name, text]) => [name, floats(text)]));
-  const recipes = Object.fromEntries(Object.entries(told.recipes).map(([name, one]) => [
+  const recipes = Object.fromEntries(Object.entries(packed.recipes).map(([name, one]) => [
     name, { names: Object.keys(one.scores), weights: one.weights, scores: each(one.scores) },
   ]));
-  return { ...told, values: each(told.values), recipes };
+  return { ...packed, values: each(packed.values), recipes };
 }
 
 if (typeof module !== "undefined") module.exports = { compare, judge, rowOf, shareCount, unpack, whyOf };

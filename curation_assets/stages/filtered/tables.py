@@ -14,10 +14,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, recipes
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import judge
+from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DUPLICATES, PoolRows, uid_texts
-from curation_assets.selection.verdicts import ROW_KEY, apply_cut
+from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_texts
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 from curation_assets.stores.webdataset import key_of
@@ -61,7 +60,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_overlaps,
         description="One row per pair of policies: kept by each, by both, intersection over union.",
     )
-    signals = {one for policy in policies for one in recorded_signals(policy, recipes_of()) if one != RANDOM}
+    signals = {signal for policy in policies for signal in recorded_signals(policy, recipes_of()) if signal != RANDOM}
     yield Table(
         name=LEDGER,
         grain="pool",
@@ -89,7 +88,7 @@ def recipes_of() -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return cut_frame(judge(policy, PoolRows.read(ctx.store)).cut)
+        return cut_frame(fit_cut(policy, PoolRows.read(ctx.store)))
 
     return Table(
         name=f"filtered/{policy.name}_cut",
@@ -111,8 +110,7 @@ def _inputs_of(policy: Policy) -> tuple[str, ...]:
 
 def _policy_table(policy: Policy) -> Table:
     def verdicts(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
-        values = {reference: _values_of_shards(ctx, reference, shards) for reference in policy.references}
-        return apply_cut(policy, cut_of(ctx, policy.name), unique_samples(ctx, shards), values).drop("rank")
+        return judge(policy, PoolRows.read(ctx.store, shards), cut_of(ctx, policy.name)).frame()
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         assert shard is not None, policy
@@ -134,56 +132,35 @@ def _policy_table(policy: Policy) -> Table:
     )
 
 
-def _values_of_shards(ctx: PoolContext, reference: str, shards: Sequence[str]) -> pl.DataFrame:
-    asset = reference.replace(".", "/")
-    if ctx.store.table_path(asset).is_file():  # a recipe that needs the whole pool
-        return ctx.store.scan(asset).filter(pl.col("shard").is_in(shards)).collect()
-    return pl.concat([ctx.store.read(asset, shard) for shard in shards])
-
-
 def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
     """The cut in force. Raises MissingTableError before the policy's first run."""
     return cut_of_frame(ctx.store.read(f"filtered/{policy_name}_cut"))
 
 
 def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    """Repeats found before stay, as long as their shard is unchanged; rows of new and changed shards give way."""
-    now = {one.partition: one.content_sha256 for one in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])}
+    """Recorded repeats stay as long as their shard is unchanged; rows of new and changed shards give way."""
+    now = {
+        read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])
+    }
     before = ctx.store.manifest(DUPLICATES)
-    told = {} if before is None else {one.partition: one.content_sha256 for one in before.inputs}
-    settled = [key for key in now if key is not None and told.get(key) == now[key]]
+    recorded = {} if before is None else {read.partition: read.content_sha256 for read in before.inputs}
+    unchanged = [key for key in now if key is not None and recorded.get(key) == now[key]]
     schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
     known = pl.DataFrame(schema=schema)
-    if settled and before is not None:
-        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(settled)).select(*schema)
+    if unchanged and before is not None:
+        known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
     rows = PoolRows.with_repeats(ctx.store)
-    at = rows.repeats(first_too=True)
+    repeated = rows.repeats(first_too=True)
     shared = pl.DataFrame(
         {
-            "sample_id": uid_texts(pl.Series(rows.uid_high[at]), pl.Series(rows.uid_low[at])),
-            "shard": [rows.shard.words[code] for code in rows.shard.codes[at]],
-            "source_row": rows.source_row[at],
+            "sample_id": uid_texts(pl.Series(rows.uid_high[repeated]), pl.Series(rows.uid_low[repeated])),
+            "shard": [rows.shard.words[code] for code in rows.shard.codes[repeated]],
+            "source_row": rows.source_row[repeated],
         },
         schema=schema,
     )
-    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(settled), *ROW_KEY)
+    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
-
-
-def unique_samples(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
-    """Rows of raw/samples of shards; those that repeat another shard's sample are dropped.
-
-    Tables of URLs are searched for duplicates when they are registered, tars can only once all are read.
-    """
-    columns = ["sample_id", "shard", "source_row", "status", "reason"]
-    samples = pl.concat([ctx.store.read("raw/samples", shard, columns=columns) for shard in shards])
-    repeats = ctx.store.read(DUPLICATES).select(*ROW_KEY, is_repeat=True)
-    samples = samples.join(repeats, on=ROW_KEY, how="left", maintain_order="left")
-    is_repeated = (pl.col("status") == "kept") & pl.col("is_repeat").fill_null(False)
-    return samples.with_columns(
-        pl.when(is_repeated).then(pl.lit("dropped")).otherwise(pl.col("status")).alias("status"),
-        pl.when(is_repeated).then(pl.lit("duplicate_across_shards")).otherwise(pl.col("reason")).alias("reason"),
-    ).drop("is_repeat")
 
 
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
@@ -241,7 +218,7 @@ def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     both = np.zeros((len(names), len(names)), dtype=np.int64)
     for key in ctx.store.partitions("raw/samples"):
         tables = [ctx.store.read(f"filtered/{name}", key, columns=["source_row", "verdict"]) for name in names]
-        kept = np.stack([(one.sort("source_row")["verdict"] == "kept").to_numpy() for one in tables])  # (P, N)
+        kept = np.stack([(table.sort("source_row")["verdict"] == "kept").to_numpy() for table in tables])  # (P, N)
         both += kept.astype(np.int64) @ kept.T.astype(np.int64)
     rows = []
     for left, name in enumerate(names):

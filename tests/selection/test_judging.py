@@ -1,0 +1,295 @@
+"""The judge: one terminal verdict per row, exact counts, frozen cuts, DataComp's rule; held against the slow twin."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curation_assets.core.errors import StoreError
+from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
+from curation_assets.selection.judging import VERDICT_SCHEMA, Judged, fit_cut, judge, kept_rows
+from curation_assets.selection.policy import Policy, Prefilter, load_policies
+from curation_assets.selection.rows import PoolRows
+from curation_assets.stores.shard_store import ShardStore
+from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_duplicates, store_pool
+from tests.support.slow_judge import NothingToCutError, SlowlyJudged, slow_judge
+
+POLICIES = load_policies()
+TENTHS: list[float | None] = [i / 10 for i in range(1, 11)]
+
+
+def assert_same(judged: Judged, slow: SlowlyJudged) -> None:
+    """Verdicts, reasons, values, ranks and thresholds, in the order of raw/samples; types and nulls included."""
+    frame = judged.frame()
+    assert frame.schema == VERDICT_SCHEMA
+    assert not any(frame[name].is_nan().any() for name in ("value", "threshold", "margin"))
+    ranks = judged.rank[judged.rows.stored_order]
+    verdicts = frame.with_columns(rank=pl.Series(ranks, dtype=pl.Int64)).to_dicts()
+    expected = [row | {"rank": row["rank"] or 0} for row in slow.verdicts]
+    assert verdicts == expected
+
+
+def shard_by_shard(samples: pl.DataFrame) -> pl.DataFrame:
+    """Rows in the order in which a store reads them back."""
+    return pl.concat(samples.sort("shard", maintain_order=True).partition_by("shard", maintain_order=True))
+
+
+@given(pool=pools(), policy=policies(), seed=st.integers(0, 99))
+@settings(max_examples=100)
+def test_judging_arrays_equals_judging_row_by_row(
+    tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy, seed: int
+) -> None:
+    samples, tables = pool
+    samples = shard_by_shard(samples.sample(fraction=1.0, shuffle=True, seed=seed))  # rows in any order in their shard
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    store_pool(store, samples, tables)
+    rows = PoolRows.read(store)
+    try:
+        slow = slow_judge(policy, samples, tables)
+    except NothingToCutError:
+        for fitted in (judge, fit_cut, kept_rows):
+            with pytest.raises(ValueError, match="no sample has a value"):
+                fitted(policy, rows)
+        return
+    judged = judge(policy, rows)
+    assert_same(judged, slow)
+    assert judged.cut.cuts == slow.cuts
+    assert fit_cut(policy, rows) == judged.cut
+    assert judged.counts == tuple((cut.candidates, cut.valued, cut.kept) for cut in slow.cuts)
+    assert rows.sample_ids.filter(pl.Series(judged.is_kept)).to_list() == slow.kept
+    assert kept_rows(policy, rows).tolist() == judged.is_kept.tolist()
+
+
+@given(pool=pools(), policy=policies(), early=st.integers(1, 2))
+@settings(max_examples=100)
+def test_a_frozen_cut_judges_shards_that_came_later(
+    tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy, early: int
+) -> None:
+    """As verdict tables are made: the cut fitted on the first shards, every shard read and judged by itself."""
+    samples, tables = pool
+    samples = shard_by_shard(samples)
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    store_pool(store, samples, tables)
+    store_duplicates(store, samples)
+    shards = store.partitions("raw/samples")
+    first = samples.filter(pl.col("shard").is_in(shards[:early]))
+    try:
+        cuts = slow_judge(policy, first, tables).cuts
+    except NothingToCutError:
+        return
+    cut = fit_cut(policy, PoolRows.read(store, shards[:early]))
+    assert cut.cuts == cuts
+    assert PolicyCut.from_dict(cut.to_dict()) == cut_of_frame(cut_frame(cut)) == cut
+    slow = slow_judge(policy, samples, tables, cuts)
+    assert_same(judge(policy, PoolRows.read(store), cut), slow)
+    together = judge(policy, PoolRows.read(store, shards[-2:]), cut).frame()
+    for shard in shards:
+        frame = judge(policy, PoolRows.read(store, [shard]), cut).frame()
+        expected = [row for row in slow.verdicts if row["shard"] == shard]
+        assert frame.to_dicts() == [{name: row[name] for name in VERDICT_SCHEMA} for row in expected]
+        if shard in shards[-2:]:
+            assert together.filter(pl.col("shard") == shard).equals(frame)
+
+
+@given(pool=pools(), policy=policies(), seed=st.integers(0, 99))
+@settings(max_examples=25)
+def test_the_order_of_rows_is_irrelevant(
+    tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy, seed: int
+) -> None:
+    samples, tables = pool
+    frames, cuts = [], []
+    for ordered in (samples, samples.sample(fraction=1.0, shuffle=True, seed=seed)):
+        store = ShardStore(tmp_path_factory.mktemp("store"))
+        store_pool(store, ordered, tables)
+        rows = PoolRows.read(store)
+        if not can_be_cut(policy, rows):
+            return
+        judged = judge(policy, rows)
+        frames.append(judged.frame().sort("shard", "source_row"))
+        cuts.append(judged.cut)
+    assert frames[0].equals(frames[1])
+    assert cuts[0] == cuts[1]
+
+
+# -- read by eye ------------------------------------------------------------------------------------------------------
+
+
+def pool_of(
+    folder: Path, values: Mapping[str, list[float | None]], status: list[str] | None = None, shards: int = 2
+) -> PoolRows:
+    """A stored pool of as many samples as values; `values` by reference."""
+    n = len(next(iter(values.values())))
+    status = status or ["kept"] * n
+    samples = pl.DataFrame(
+        {
+            "sample_id": [f"{(i * 7919) % 10_007:032x}" for i in range(n)],
+            "shard": [f"scenes-{i * shards // n:06d}" for i in range(n)],
+            "source_row": list(range(n)),
+            "status": status,
+            "reason": [None if state == "kept" else f"why_{state}" for state in status],
+        },
+        schema_overrides={"reason": pl.String},
+    )
+    tables = {
+        reference: samples.select("sample_id", "shard", "source_row").with_columns(
+            pl.Series("value", column, dtype=pl.Float64),
+            pl.Series("reason", ["no_image" if value is None else None for value in column], dtype=pl.String),
+        )
+        for reference, column in values.items()
+    }
+    store = ShardStore(folder)
+    store_pool(store, samples, tables)
+    return PoolRows.read(store)
+
+
+def test_a_simple_cut(tmp_path: Path) -> None:
+    judged = judge(Policy(name="p", rank_by="signals.icc", fraction=0.2), pool_of(tmp_path, {"signals.icc": TENTHS}))
+    frame = judged.frame()
+    assert list(frame.columns) == list(VERDICT_SCHEMA)
+    assert frame["source_row"].to_list() == list(range(10))
+    assert frame["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
+    assert judged.rank[judged.rows.stored_order].tolist() == list(range(10, 0, -1))
+    assert frame["margin"].to_list() == pytest.approx([value - 0.9 for value in TENTHS if value])
+    assert frame["reason"].to_list() == ["below_cut:signals.icc"] * 8 + [None] * 2
+    assert (judged.cut.k, judged.cut.threshold, judged.cut.pool_size) == (2, 0.9, 10)
+
+
+def test_ties_go_by_sample_id(tmp_path: Path) -> None:
+    """Ids of rows 0–3: 0, 7919, 5831, 3743."""
+    rows = pool_of(tmp_path, {"signals.icc": [0.5, 0.5, 0.5, 0.5]})
+    judged = judge(Policy(name="p", rank_by="signals.icc", count=2), rows)
+    assert judged.frame()["verdict"].to_list() == ["kept", "dropped", "dropped", "kept"]
+    assert judged.cut.cuts[0].boundary_id == f"{3743:032x}"
+    assert judged.frame()["margin"].to_list() == [0.0] * 4
+
+
+def test_compat_keeps_one_more(tmp_path: Path) -> None:
+    """METHODS §13.6."""
+    compat = Policy(name="p", rank_by="signals.clip_score", fraction=0.2, semantics="compat")
+    cut = fit_cut(compat, pool_of(tmp_path, {"signals.clip_score": TENTHS}))
+    assert (cut.k, cut.threshold) == (3, 0.8)
+
+
+def test_threshold_policy(tmp_path: Path) -> None:
+    rows = pool_of(tmp_path, {"signals.clip_score": [0.29, 0.3, None, 0.31]})
+    frame = judge(Policy(name="p", rank_by="signals.clip_score", threshold=0.3), rows).frame()
+    assert frame["verdict"].to_list() == ["dropped", "kept", "failed", "kept"]
+    assert frame["reason"][2] == "no_value:no_image"
+
+
+def test_a_count_keeps_so_many_or_all(tmp_path: Path) -> None:
+    """Rao et al.'s amalgams are the best so many pairs of a union."""
+    rows = pool_of(tmp_path, {"signals.icc": TENTHS})
+    for count, kept in ((3, 3), (99, 10)):
+        assert kept_rows(Policy(name="p", rank_by="signals.icc", count=count), rows).sum() == kept
+
+
+def test_prefilter_then_rank(tmp_path: Path) -> None:
+    """Half of eight by CLIP (rows 4–7), then the best quarter of the pool (2) by ICC among those."""
+    clip: list[float | None] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    icc: list[float | None] = [0.9, 0.9, 0.9, 0.9, 0.1, 0.4, None, 0.3]
+    judged = judge(POLICIES["icc_after_clip"], pool_of(tmp_path, {"signals.clip_score": clip, "signals.icc": icc}))
+    frame = judged.frame()
+    assert frame["verdict"].to_list() == ["dropped"] * 5 + ["kept", "failed", "kept"]
+    assert frame["reason"].to_list() == [
+        *["prefilter:signals.clip_score"] * 4,
+        "below_cut:signals.icc",
+        None,
+        "no_value:no_image",
+        None,
+    ]
+    assert frame["decided_by"].to_list() == ["signals.clip_score"] * 4 + ["signals.icc"] * 4
+    assert frame["value"].to_list() == [0.1, 0.2, 0.3, 0.4, 0.1, 0.4, None, 0.3]
+    assert frame["threshold"].to_list() == [0.5] * 4 + [0.3] * 4
+    assert [(cut.candidates, cut.valued, cut.kept) for cut in judged.cut.cuts] == [(8, 8, 4), (4, 3, 2)]
+
+
+def test_prefilters_by_threshold_intersect_with_predicates(tmp_path: Path) -> None:
+    """DataComp: the best by CLIPScore first, then whatever passes every predicate (METHODS §3.2)."""
+    rows = pool_of(tmp_path, {"signals.clip_score": TENTHS, "signals.a": [1, 0] * 5, "signals.b": [1.0] * 8 + [0, 1]})
+    policy = Policy(
+        name="p",
+        rank_by="signals.a",
+        threshold=1,
+        prefilters=(Prefilter("signals.clip_score", 0.6), Prefilter("signals.b", threshold=1)),
+    )
+    frame = judge(policy, rows).frame()
+    # best six are rows 4–9; b drops 8; a keeps the even ones
+    assert frame["source_row"].filter(frame["verdict"] == "kept").to_list() == [4, 6]
+    assert frame["reason"].to_list()[7:] == ["below_cut:signals.a", "prefilter:signals.b", "below_cut:signals.a"]
+
+
+def test_what_raw_did_not_keep_keeps_its_reason(tmp_path: Path) -> None:
+    rows = pool_of(tmp_path, {"signals.icc": [0.9, None, None, 0.8]}, ["kept", "dropped", "failed", "kept"])
+    frame = judge(Policy(name="p", rank_by="signals.icc", fraction=0.5), rows).frame()
+    assert frame["verdict"].to_list() == ["kept", "dropped", "failed", "dropped"]
+    assert frame["reason"].to_list() == [None, "why_dropped", "why_failed", "below_cut:signals.icc"]
+    assert frame["decided_by"].to_list() == ["signals.icc", None, None, "signals.icc"]
+
+
+def test_a_dropped_duplicate_does_not_silence_the_kept_row(tmp_path: Path) -> None:
+    """Two rows of one sample in one shard, the first dropped by raw: the kept one is judged by its own value."""
+    samples = pl.DataFrame(
+        {
+            "sample_id": ["a" * 32, "a" * 32, "b" * 32],
+            "shard": ["s-000000"] * 3,
+            "source_row": [0, 1, 2],
+            "status": ["dropped", "kept", "kept"],
+            "reason": ["duplicate", None, None],
+        }
+    )
+    signal = samples.select("sample_id", "shard", "source_row", value=pl.Series([None, 0.9, 0.2])).with_columns(
+        reason=pl.Series(["upstream_dropped:duplicate", None, None])
+    )
+    store = ShardStore(tmp_path)
+    store_pool(store, samples, {"signals.icc": signal})
+    frame = judge(Policy(name="p", rank_by="signals.icc", fraction=1), PoolRows.read(store)).frame()
+    assert frame["verdict"].to_list() == ["dropped", "kept", "kept"]
+    assert frame["value"].to_list() == [None, 0.9, 0.2]
+
+
+def test_two_values_of_one_row_are_refused(tmp_path: Path) -> None:
+    rows = pool_of(tmp_path, {"signals.icc": TENTHS})
+    shard = rows.shard.words[0]
+    table = rows.store.read("signals/icc", shard)
+    rows.store.write("signals/icc", pl.concat([table, table.head(1)]), shard, code_version="2")
+    with pytest.raises(StoreError, match=r"signals/icc has two rows for one row of raw/samples"):
+        judge(POLICIES["icc"], PoolRows.read(rows.store, [shard]))
+
+
+def test_a_frozen_cut_is_of_one_policy_and_version(tmp_path: Path) -> None:
+    policy = Policy(name="p", rank_by="signals.icc", fraction=0.2)
+    cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": TENTHS}))
+    later = pool_of(tmp_path / "later", {"signals.icc": [0.95, 0.85]})
+    assert judge(policy, later, cut).frame()["verdict"].to_list() == ["kept", "dropped"]
+    with pytest.raises(ValueError, match="apply the policy anew"):
+        judge(policy.with_fraction(0.3), later, cut)
+
+
+def test_a_cut_that_nothing_passed_passes_nothing_later(tmp_path: Path) -> None:
+    policy = Policy(name="p", rank_by="signals.icc", fraction=0.5)
+    cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": [None, None]}))
+    assert (cut.k, cut.threshold) == (0, math.inf)
+    later = pool_of(tmp_path / "later", {"signals.icc": [0.95, math.inf]})
+    assert judge(policy, later, cut).frame()["verdict"].to_list() == ["dropped", "dropped"]
+
+
+def test_the_fingerprint_tells_pools_apart(tmp_path: Path) -> None:
+    policy = Policy(name="p", rank_by="signals.icc", fraction=0.5)
+    first, same, other = (
+        fit_cut(policy, pool_of(tmp_path / str(number), {"signals.icc": values})).pool_fingerprint
+        for number, values in enumerate(([0.1, 0.2], [0.1, 0.2], [0.1, 0.3]))
+    )
+    assert first == same != other
+
+
+def test_an_empty_pool_keeps_nothing(tmp_path: Path) -> None:
+    judged = judge(POLICIES["icc"], pool_of(tmp_path, {"signals.icc": [None, None]}, ["failed", "dropped"]))
+    assert (judged.cut.k, judged.frame()["verdict"].to_list()) == (0, ["failed", "dropped"])
+    assert judged.rank.tolist() == [0, 0]
+    assert np.isnan(judged.value).all()
