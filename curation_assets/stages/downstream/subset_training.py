@@ -4,6 +4,7 @@ The functions that train are plain, importable and free of the store, so worker 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,6 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.parallel import call_in_workers
 from curation_assets.stages.filtered.tables import kept_ids
 
-DEFAULT_BUDGET = {"captioner_steps": 150, "captioner_batch": 48, "dual_encoder_steps": 100, "dual_encoder_batch": 96}
-DEFAULT_EVALUATION_SCENES = 200
 EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
 RECALL_AT = (1, 5, 10)
 
@@ -26,11 +25,10 @@ Evaluate = Callable[[np.ndarray, list[str], np.ndarray, list[list[str]], int, Ma
 
 def budget_of(ctx: PoolContext) -> dict[str, Any]:
     """Steps and batch sizes, the same for every subset; seeds; number of evaluation scenes."""
-    budget = {**DEFAULT_BUDGET, **ctx.option("downstream_budget", {})}
     return {
-        **budget,
-        "seeds": list(ctx.option("downstream_seeds", [0])),
-        "evaluation_scenes": ctx.option("evaluation_scenes", DEFAULT_EVALUATION_SCENES),
+        **asdict(ctx.options.downstream_budget),
+        "seeds": list(ctx.options.downstream_seeds),
+        "evaluation_scenes": ctx.options.evaluation_scenes,
     }
 
 

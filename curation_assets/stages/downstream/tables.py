@@ -11,7 +11,6 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
     TEACHERS,
-    duplicate_settings,
     missing_signals,
     policies_of,
     recipes,
@@ -34,7 +33,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield from text_tables.tables(ctx)
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
     downstream: tuple[str, ...] = ()
-    if ctx.option("downstream", ctx.pool.kind == "world"):
+    if ctx.trains_downstream:
         downstream = ("downstream/captioning", "downstream/retrieval")
         for name, compute, what in (
             ("captioning", _captioning, "captioning metrics (BLEU, ROUGE-L, CIDEr-D) of a captioner"),
@@ -94,7 +93,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "filter drops."
             ),
         )
-    if duplicate_settings(ctx) is not None:
+    if ctx.options.duplicates is not None:
         optional += (NEAR_DUPLICATES,)
     ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
     ranked -= set(optional)

@@ -41,11 +41,11 @@ def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
 
     Raises SqlModelError for a parameter that the recipe lacks or that is no number.
     """
-    return with_defaults(model, ctx.option("recipes", {}).get(model.name, {}))
+    return with_defaults(model, ctx.options.recipes.get(model.name, {}))
 
 
 def _check_option(ctx: PoolContext) -> None:
-    unknown = sorted(set(ctx.option("recipes", {})) - {model.name for model in recipes().values()})
+    unknown = sorted(set(ctx.options.recipes) - {model.name for model in recipes().values()})
     if unknown:
         names = sorted(model.name for model in recipes().values())
         raise ValueError(f"pool {ctx.pool.name!r}: option recipes names {unknown}; there are {names}")

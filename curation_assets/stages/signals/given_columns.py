@@ -28,7 +28,7 @@ ID_COLUMNS = ("sample_id", "uid")
 
 def given_file(ctx: PoolContext, column: str) -> Path | None:
     """The file that the pool names for a column. Raises ValueError for a column that no method reads, or no file."""
-    given = ctx.option("given", {})
+    given = ctx.options.given
     unknown = sorted(set(given) - set(DTYPES))
     if unknown:
         raise ValueError(f"pool {ctx.pool.name!r}: option given names {unknown}; it may name {sorted(DTYPES)}")
