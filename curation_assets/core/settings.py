@@ -57,7 +57,8 @@ class Profile:
     device: Device = setting(default="auto", description="Where models run; auto: a GPU if there is one.")
 
     def __post_init__(self) -> None:
-        check_known("role", {*self.roles, *self.generation, *self.batch_size}, ROLES)
+        for name in ("roles", "generation", "batch_size"):
+            check_known(name, "role", getattr(self, name), ROLES)
         for role, address in self.roles.items():
             if ":" not in address:
                 raise ValueError(

@@ -119,18 +119,19 @@ def unknown_name(name: Any, known: Iterable[str]) -> str:
     return f"{name!r}; {f'did you mean {near[0]!r}? ' if near else ''}known: {', '.join(names) or 'none'}"
 
 
-def check_known(what: str, names: Iterable[Any], known: Iterable[str]) -> None:
-    """Raise ValueError for the first of `names` that is not known: "no role 'captoiner'; did you mean …"."""
+def check_known(where: str, what: str, names: Iterable[Any], known: Iterable[str]) -> None:
+    """Raise ValueError where one of `names` is not known: "roles has no role 'captoiner'; did you mean …"."""
     known = set(known)
-    for name in sorted(set(names) - known, key=str):
-        raise ValueError(f"no {what} {unknown_name(name, known)}")
+    unknown = sorted(set(names) - known, key=str)
+    if unknown:
+        raise ValueError(f"{where} has no {what} {unknown_name(unknown[0], known)}")
 
 
 # -- what a field takes, in words -------------------------------------------------------------------------------------
 
 
 def described(info: FieldInfo) -> str:
-    """What a field takes, in words: 'a whole number ≥ 1', 'one of length, global', 'texts or null'."""
+    """What a field takes, in words: 'an integer ≥ 1', 'one of length, global', 'a string or null'."""
     return _described(info.annotation, info.metadata)
 
 
@@ -173,8 +174,8 @@ def _phrase(plain: Any, *, is_plural: bool = False) -> str:
         return f"{'mappings' if is_plural else 'a mapping'} of names to {values}"
     if plain is Any:
         return "any values"
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}.get(plain, "a mapping")
-    return f"{words.removeprefix('a ')}s" if is_plural and plain is not bool else words
+    words = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}.get(plain, "a mapping")
+    return f"{words.removeprefix('an').removeprefix('a').strip()}s" if is_plural and plain is not bool else words
 
 
 def _range(limits: Mapping[str, Any]) -> str:
@@ -199,7 +200,7 @@ def _mistake(error: Any, cls: type) -> str:
     kind, location = error["type"], error["loc"]
     if kind in ("unexpected_keyword_argument", "invalid_key"):
         path, owner, _ = _walk(cls, location[:-1])
-        parent = f"{'.'.join(path)} has no" if path else "no"
+        parent = f"{'.'.join(path)} has no" if path else "there is no"
         return f"{parent} setting {unknown_name(location[-1], fields_of(nested(owner)))}"
     path, place, expected = _walk(cls, location)
     name = ".".join(path)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.sql import SqlModel, load_models
 from curation_assets.methods import all_methods
@@ -55,11 +56,7 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     saved = load_policies(policies_folder(ctx))
     wanted = ctx.options.policies
     if wanted is not None:
-        unknown = sorted(set(wanted) - set(policies) - set(saved))
-        if unknown:
-            raise ValueError(
-                f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
-            )
+        check_known(f"pool {ctx.pool.name!r}: option policies", "policy", wanted, {*policies, *saved})
         policies = {name: policies[name] for name in wanted if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
         policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}

@@ -46,7 +46,7 @@ class Pool:
     def __post_init__(self) -> None:
         if not POOL_NAME.match(self.name):
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
-        check_known("role", self.roles, ROLES)
+        check_known("roles", "role", self.roles, ROLES)
         for entry in self.allow_hosts:
             if not _HOST_ENTRY.match(entry):
                 raise ValueError(
