@@ -92,9 +92,11 @@ def content_of(value: Any) -> Any:
     The inverse of `build`.
     """
     if dataclasses.is_dataclass(value):
-        fields = fields_of(type(value)).items()
-        own = {name: (getattr(value, name), info.get_default(call_default_factory=True)) for name, info in fields}
-        changed = {name: content_of(content) for name, (content, default) in own.items() if content != default}
+        changed = {}
+        for name, info in fields_of(type(value)).items():
+            content, default = getattr(value, name), info.get_default(call_default_factory=True)
+            if repr(content) != repr(default):  # 1 is not 1.0: hashes see it
+                changed[name] = content_of(content)
         return {name: True if content == {} else content for name, content in changed.items()}  # see Switched
     if isinstance(value, Mapping):
         return {key: content_of(content) for key, content in value.items()}
