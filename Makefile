@@ -12,7 +12,7 @@ export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format ui train-embedded bench bench-downstream screenshots clean
+.PHONY: help install demo test check format ui train-embedded bench bench-downstream docs screenshots clean
 
 help: ## List the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench: install ## Held-out quality of the embedded models
 
 bench-downstream: install ## ICC-filtered against random, several seeds (tens of minutes)
 	$(BIN)/python benchmarks/downstream_seeds.py
+
+docs: install ## Write the pages of docs/ that are made from the code
+	$(BIN)/python -m curation_assets.outputs.report.options_table
 
 screenshots: install ## Redraw the pictures of the README (needs chromium on the PATH)
 	$(BIN)/python docs/make_pictures.py

@@ -26,7 +26,7 @@ def draw_for_rating(
     None takes the scores that the pool fuses (option fuse_on). Captions that no line of a ratings file can hold are
     left out. Raises ValueError for too few captions, MissingTableError where the scores are not made yet.
     """
-    plane = plane or ctx.option("fuse_on", "teacher")
+    plane = plane or ctx.options.fuse_on
     if plane not in get_args(Plane):
         raise ValueError(f"plane must be one of {', '.join(get_args(Plane))}, got {plane!r}")
     names = teacher_names(ctx)

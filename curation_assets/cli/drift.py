@@ -73,6 +73,6 @@ def _store(ctx: PoolContext) -> ShardStore:
     if ctx.store.manifest("signals/drift") is None:
         pool = ctx.pool.name
         freeze_it = f"`curate drift freeze {pool} --out FILE`, name it in the pool's option `canary`, then "
-        first = "" if ctx.option("canary", None) else freeze_it
+        first = "" if ctx.options.canary else freeze_it
         raise ValueError(f"pool {pool!r} has no canary scores yet: {first}`curate run {pool}`")
     return ctx.store

@@ -3,19 +3,21 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from curation_assets.core.roles import ROLES
+from curation_assets.core.validation import Whole, build, check_known, checked, setting
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 PROFILES_ROOT = Path(__file__).parent / "profiles"
 
 MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
+Device = Literal["auto", "cpu", "cuda"]
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
 
@@ -35,32 +37,32 @@ def check_shard_key(key: str) -> str:
     return key
 
 
-@dataclass(frozen=True)
+@checked("profile")
 class Profile:
-    """One address per role, with the generation settings of that role.
+    """One address per role, with the generation settings of that role."""
 
-    `roles`: role name → address (`embedded:…`, `bank:…`, `hub:org/name@revision`, `path:…`, `pool:…` for what the
-    pool itself distilled). `generation`: role name → keyword settings. `methods`: method name → keyword settings of
-    its function. `batch_size`: role name → samples. `device`: 'auto', 'cpu' or 'cuda'.
-    """
-
-    name: str
-    roles: Mapping[str, str]
-    generation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    batch_size: Mapping[str, int] = field(default_factory=dict)
-    device: str = "auto"
+    name: str = setting(description="What reports and ledgers call it.")
+    roles: Mapping[str, str] = setting(
+        description="role → embedded:…, bank:…, hub:org/name@revision, path:…, or pool:… (what the pool distilled)."
+    )
+    generation: Mapping[str, Mapping[str, Any]] = setting(
+        default_factory=dict, description="Keyword settings of a role's engine: role → setting → value."
+    )
+    methods: Mapping[str, Mapping[str, Any]] = setting(
+        default_factory=dict, description="Keyword settings of a method's function: method → setting → value."
+    )
+    batch_size: Mapping[str, Whole] = setting(
+        default_factory=dict, unit="samples", description="Largest batch of a role: role → samples."
+    )
+    device: Device = setting(default="auto", description="Where models run; auto: a GPU if there is one.")
 
     def __post_init__(self) -> None:
-        unknown = (set(self.roles) | set(self.generation) | set(self.batch_size)) - set(ROLES)
-        if unknown:
-            raise ValueError(f"profile {self.name!r} names unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"profile {self.name!r}: device must be auto, cpu or cuda, got {self.device!r}")
+        for name in ("roles", "generation", "batch_size"):
+            check_known(name, "role", getattr(self, name), ROLES)
         for role, address in self.roles.items():
             if ":" not in address:
                 raise ValueError(
-                    f"profile {self.name!r}: address of role {role!r} must read scheme:rest "
+                    f"address of role {role!r} must read scheme:rest "
                     f"(embedded:clip, hub:org/name@revision, path:/folder), got {address!r}"
                 )
 
@@ -90,10 +92,8 @@ def load_profile(name_or_path: str) -> Profile:
     if not path.is_file():
         shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
         raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
-    content = yaml.safe_load(path.read_text()) or {}
-    if "roles" not in content:
-        raise ValueError(f"{path}: expected a mapping with 'roles', got keys {sorted(content)}")
-    return Profile(name=content.pop("name", path.stem), **content)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return build(Profile, {"name": path.stem, **content} if isinstance(content, dict) else content, str(path))
 
 
 def cache_root() -> Path:

@@ -87,7 +87,7 @@ def _asset_of(
         description=table.description,
         kinds=set(table.kinds),
         metadata=_declared_metadata(table, pool_name),
-        automation_condition=backfill_condition(declared.option("backfill_cron", "0 * * * *")) if is_sharded else None,
+        automation_condition=backfill_condition(declared.options.backfill_cron) if is_sharded else None,
         check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},

@@ -42,18 +42,8 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     return found
 
 
-#: Share of the rows that can succeed and must, where the pool's option `min_success_rate` names no other.
-DEFAULT_MIN_SUCCESS_RATE = 0.1
 #: Reasons that say nothing about how well a step works: the row has nothing that the method could look at.
 _NOT_AT_STAKE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
-
-
-def min_success_rate(ctx: PoolContext) -> float:
-    """The pool's floor, in [0, 1]; 0 switches it off. Raises ValueError for anything else."""
-    floor = ctx.option("min_success_rate", DEFAULT_MIN_SUCCESS_RATE)
-    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
-        raise ValueError(f"option min_success_rate must be a share in [0, 1], got {floor!r}")
-    return float(floor)
 
 
 def success_rate(frame: pl.DataFrame) -> float | None:
@@ -83,7 +73,7 @@ def success_violations(
     if table.compute is None or not STAGES[table.stage].checks_success:
         return []
     rate = success_rate(ctx.store.read(table.name, shard) if frame is None else frame)
-    floor = min_success_rate(ctx)
+    floor = ctx.options.min_success_rate
     if rate is None or rate >= floor:
         return []
     return [

@@ -14,6 +14,7 @@ from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.pools.declaration import Pool, load_pool
+from curation_assets.stores.pools.options import PoolOptions
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.shard_store import ShardStore
 
@@ -50,21 +51,27 @@ class PoolContext:
     @property
     def trains_sba(self) -> bool:
         """Whether this pool trains the bridge of the semantic teacher on its own captions."""
-        return self.distils and bool(self.pool.options.get("train_sba", False))
+        return self.distils and self.options.train_sba is not None
 
     @property
     def distils(self) -> bool:
         """Whether this pool runs the teachers and distils a student of its own."""
-        return bool(self.pool.options.get("distil", self.pool.kind == "world"))
+        return self.pool.kind == "world" if self.options.distil is None else self.options.distil
+
+    @property
+    def trains_downstream(self) -> bool:
+        """Whether this pool trains a small model on every subset: held-out scenes come with world pools only."""
+        return self.pool.kind == "world" if self.options.downstream is None else self.options.downstream
 
     @property
     def pool_models(self) -> Path:
         """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
         return self.store.root / "distilled"
 
-    def option(self, name: str, default: Any) -> Any:
-        """A setting of the pool's declaration, or `default`."""
-        return self.pool.options.get(name, default)
+    @property
+    def options(self) -> PoolOptions:
+        """What the pool's declaration says to the stages."""
+        return self.pool.options
 
     def methods(self, stage: str) -> list[Method]:
         """The methods of a stage that this pool runs, with the settings that the profile gives them.
@@ -72,7 +79,7 @@ class PoolContext:
         A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
         names it. Raises ValueError for an unknown name in that option.
         """
-        named = {get_method(name).name for name in self.option("methods", [])} | set(self.profile.methods)
+        named = {get_method(name).name for name in self.options.methods} | set(self.profile.methods)
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in all_methods().values()

@@ -2,10 +2,10 @@
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast, get_args
 
+from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.sql import SqlModel, load_models
 from curation_assets.methods import all_methods, teachers
@@ -22,42 +22,6 @@ def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
 
 
 NEAR_DUPLICATES = "fused/duplicates"
-
-
-@dataclass(frozen=True)
-class DuplicateSettings:
-    """The pool's option `duplicates`: a mapping of these, or true for the defaults."""
-
-    perceptual_bits: int | None = 4  # pHashes that differ in at most so many of 64 bits; null: not compared
-    cosine: float | None = None  # image embeddings of at least this cosine (SemDeDup); null: not compared
-    prefer: str | None = None  # table whose higher value is kept, such as signals.clip_score
-
-    def __post_init__(self) -> None:
-        if self.perceptual_bits is not None and not 0 <= self.perceptual_bits <= 15:
-            raise ValueError(f"duplicates: perceptual_bits must be in [0, 15] or null, got {self.perceptual_bits}")
-        if self.cosine is not None and not 0 < self.cosine <= 1:
-            raise ValueError(f"duplicates: cosine must be in (0, 1] or null, got {self.cosine}")
-        if self.prefer is not None and not self.prefer.startswith("signals."):
-            raise ValueError(f"duplicates: prefer must read signals.METHOD, got {self.prefer!r}")
-
-    @property
-    def columns(self) -> list[str]:
-        """Derived columns that are compared."""
-        both = (("perceptual_hash", self.perceptual_bits), ("image_embedding", self.cosine))
-        return [name for name, limit in both if limit is not None]
-
-
-def duplicate_settings(ctx: PoolContext) -> DuplicateSettings | None:
-    """Settings of the pool, None where it does not look for duplicates. Raises ValueError for unknown ones."""
-    option = ctx.option("duplicates", None)
-    if not option:
-        return None
-    given = {} if option is True else dict(option)
-    unknown = sorted(set(given) - set(DuplicateSettings.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(DuplicateSettings.__dataclass_fields__)
-        raise ValueError(f"pool {ctx.pool.name!r}: duplicates has no settings {unknown}; it has {known}")
-    return DuplicateSettings(**given)
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
@@ -92,20 +56,9 @@ def known_limit(name: str, kind: str) -> str | None:
     return all_methods()[name].known_limits.get(kind) if name in all_methods() else None
 
 
-FuseOn = Literal["teacher", "student"]
-
-
-def fuse_on(ctx: PoolContext) -> FuseOn:
-    """The pool's option. Raises ValueError for another word."""
-    chosen = ctx.option("fuse_on", "teacher")
-    if chosen not in get_args(FuseOn):
-        raise ValueError(f"option fuse_on must be one of {', '.join(get_args(FuseOn))}, got {chosen!r}")
-    return cast(FuseOn, chosen)
-
-
 def labelled_table(ctx: PoolContext) -> str:
     """The table of rated captions that the fusion weights are fitted on."""
-    return "standardised/labelled_scores" if fuse_on(ctx) == "teacher" else "distilled/labelled_student_scores"
+    return "standardised/labelled_scores" if ctx.options.fuse_on == "teacher" else "distilled/labelled_student_scores"
 
 
 def read_weights(ctx: PoolContext) -> FusionWeights:
@@ -120,17 +73,13 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
-    wanted = ctx.option("policies", None)
+    wanted = ctx.options.policies
     if wanted is not None:
-        unknown = sorted(set(wanted) - set(policies) - set(saved))
-        if unknown:
-            raise ValueError(
-                f"pool {ctx.pool.name!r} names unknown policies {unknown}; known: {sorted({*policies, *saved})}"
-            )
+        check_known(f"pool {ctx.pool.name!r}: option policies", "policy", wanted, {*policies, *saved})
         policies = {name: policies[name] for name in wanted if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
         policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
-    fraction = ctx.option("fraction", None)
+    fraction = ctx.options.fraction
     shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
@@ -138,7 +87,7 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
 def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
     """Signals (and the duplicates) that the policy reads and the pool does not run."""
     waits = set(missing_signals(ctx, policy.references))
-    if NEAR_DUPLICATES.replace("/", ".") in policy.references and duplicate_settings(ctx) is None:
+    if NEAR_DUPLICATES.replace("/", ".") in policy.references and ctx.options.duplicates is None:
         waits.add(NEAR_DUPLICATES)
     return waits
 

@@ -124,7 +124,7 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
     declared = [load_pool(ctx.settings, name) for name in names]
     kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
-    kept_out += [home / str(pool.options["canary"]) for pool in declared if pool.options.get("canary")]
+    kept_out += [home / pool.options.canary for pool in declared if pool.options.canary]
     kept_out += [Path(export.folder) for export in recorded_exports(home)]
     kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
     kept_out += [one for one in (root / DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
@@ -146,7 +146,7 @@ def _source_folder(source: Path) -> Path:
 
 def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
     """Its rows leave the frozen set; the scores that earlier builds gave to the others stay comparable."""
-    path = ctx.settings.home / str(ctx.option("canary", ""))
+    path = ctx.settings.home / (ctx.options.canary or "")
     if not path.is_file():
         return
     ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
@@ -256,7 +256,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     after = digests(home, paths)
     needles = Needles.of(takedown.samples)
     searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
-    canary = home / str(ctx.option("canary", ""))
+    canary = home / (ctx.options.canary or "")
     searched += [canary] if canary.is_file() else []
     left = [(_shown(home, path), what) for path in searched for what in needles.found_in(path)]
     artefacts = [

@@ -11,8 +11,7 @@ from curation_assets.core.roles import Captioner, ObjectDetector
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, ContractError, LoadImage, Progress, evaluate, row_identity
-
-DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (METHODS §2.2: 4 → 33.7, 8 → 34.0)
+from curation_assets.stores.pools.options import DEFAULT_CAPTION_COUNT
 
 
 def generate_captions(

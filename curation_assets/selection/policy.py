@@ -1,18 +1,15 @@
 """Policies: which samples become the subset. One small YAML file each."""
 
-import difflib
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from curation_assets.core.stages import check_reads_forward
-from curation_assets.numeric.selection import (
-    check_fraction,
-)
+from curation_assets.core.validation import Number, Threshold, Whole, build, checked, content_of, setting
 
 POLICIES_ROOT = Path(__file__).parent / "policies"
 RANDOM = "random"
@@ -21,7 +18,7 @@ CODE_VERSION = "1"  # bump when the same policy file would give other verdicts
 Semantics = Literal["exact", "compat"]
 
 
-@dataclass(frozen=True)
+@checked("prefilter")
 class Prefilter:
     """A first cut: only the best `fraction` of the pool by `rank_by`, or values from `threshold` on, go further.
 
@@ -29,15 +26,14 @@ class Prefilter:
     thresholds, or a fraction first and thresholds after it. Raises ValueError unless exactly one of both is given.
     """
 
-    rank_by: str
-    fraction: float | None = None  # of the kept samples of the pool, (0, 1]
-    threshold: float | None = None  # in the unit of rank_by; keeps values ≥ it
+    rank_by: str = setting(description="stage.table whose value (or quality) ranks.")
+    fraction: Number | None = setting(default=None, gt=0, le=1, description="Share kept of the pool's kept samples.")
+    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values from it on are kept.")
 
     def __post_init__(self) -> None:
         if (self.fraction is None) == (self.threshold is None):
             raise ValueError(
-                f"prefilter {self.rank_by} needs fraction or threshold, one of them; got {self.fraction}, "
-                f"{self.threshold}"
+                f"{self.rank_by} needs fraction or threshold, one of them; got {self.fraction}, {self.threshold}"
             )
 
 
@@ -51,7 +47,7 @@ class Step:
     count: int | None = None
 
 
-@dataclass(frozen=True)
+@checked("policy")
 class Policy:
     """How a subset is chosen. Higher values are better; ties go by sample_id, lowest first.
 
@@ -60,39 +56,33 @@ class Policy:
     ties; METHODS §2.4). Raises ValueError unless exactly one of `fraction`, `threshold` and `count` is given.
     """
 
-    name: str
-    rank_by: str  # "stage.table" whose value (or quality) ranks, or "random"
-    fraction: float | None = None
-    threshold: float | None = None  # in the unit of rank_by; keeps values ≥ it
-    count: int | None = None  # so many samples, such as Rao et al.'s amalgams of 2,015,000
-    prefilters: tuple[Prefilter, ...] = ()
-    seed: int = 0  # for rank_by random
-    semantics: Semantics = "exact"
-    description: str = ""
+    name: str = setting(description="The name of the file, and of the table of its verdicts.")
+    rank_by: str = setting(description="stage.table whose value (or quality) ranks, or random.")
+    fraction: Number | None = setting(default=None, gt=0, le=1, description="Share kept of what raw kept.")
+    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values from it on are kept.")
+    count: Whole | None = setting(  # such as Rao et al.'s amalgams of 2,015,000
+        default=None, ge=1, unit="samples", description="So many are kept, or all where there are fewer."
+    )
+    prefilters: tuple[Prefilter, ...] = setting(default=(), description="Cuts made before, in order.")
+    seed: Whole = setting(default=0, description="For rank_by random.")
+    semantics: Semantics = setting(default="exact", description="Round half up, or DataComp's n · fraction + 1.")
+    description: str = setting(default="", description="For people; changes no verdict.")
 
     def __post_init__(self) -> None:
-        where = f"policy {self.name!r}"
         given = [one for one in (self.fraction, self.threshold, self.count) if one is not None]
         if len(given) != 1:
-            raise ValueError(f"{where} needs fraction, threshold or count, one of them; got {given or 'none'}")
-        if self.count is not None and self.count < 1:
-            raise ValueError(f"{where}: count must be at least 1, got {self.count}")
-        if self.semantics not in ("exact", "compat"):
-            raise ValueError(f"{where}: semantics must be 'exact' or 'compat', got {self.semantics!r}")
+            raise ValueError(f"needs fraction, threshold or count, one of them; got {given or 'none'}")
         if self.semantics == "compat" and (self.prefilters or self.fraction is None or self.fraction >= 1):
-            raise ValueError(f"{where}: compat takes a fraction below 1 and no prefilters, as the reference does")
-        for share in (self.fraction, *(prefilter.fraction for prefilter in self.prefilters)):
-            if share is not None:
-                check_fraction(share)
+            raise ValueError("compat takes a fraction below 1 and no prefilters, as the reference does")
         for prefilter in self.prefilters:
             if self.fraction is not None and prefilter.fraction is not None and prefilter.fraction < self.fraction:
                 raise ValueError(
-                    f"{where}: prefilter {prefilter.rank_by} keeps {prefilter.fraction} of the pool, less than the "
+                    f"prefilter {prefilter.rank_by} keeps {prefilter.fraction} of the pool, less than the "
                     f"final {self.fraction}; both are fractions of the whole pool"
                 )
         for reference in self.references:
             if reference.count(".") != 1:
-                raise ValueError(f"{where}: rank_by must read stage.table or {RANDOM}, got {reference!r}")
+                raise ValueError(f"rank_by must read stage.table or {RANDOM}, got {reference!r}")
             check_reads_forward(f"filtered/{self.name}", reference.replace(".", "/"))
 
     @property
@@ -131,29 +121,13 @@ def load_policies(root: Path = POLICIES_ROOT) -> dict[str, Policy]:
 
 def load_policy(path: Path) -> Policy:
     """A policy from its YAML file. The file is named like the policy. Raises ValueError for unknown or missing keys."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    known = set(Policy.__dataclass_fields__)
-    unknown = sorted(set(content) - known)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        raise ValueError(f"{path}: unknown keys {unknown}{f'; did you mean {near[0]!r}?' if near else ''}")
-    if content.get("name") != path.stem or "rank_by" not in content:
-        raise ValueError(f"{path}: expected name: {path.stem} and rank_by, got {content}")
-    prefilters = tuple(Prefilter(**prefilter) for prefilter in content.pop("prefilters", None) or ())
-    return Policy(prefilters=prefilters, **content)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    policy = build(Policy, content, str(path))
+    if policy.name != path.stem:
+        raise ValueError(f"{path}: expected name: {path.stem}, got {policy.name!r}; file and policy are named alike")
+    return policy
 
 
 def policy_content(policy: Policy) -> dict[str, Any]:
     """What the policy's YAML file says: only what differs from the defaults. The inverse of `load_policy`."""
-    content: dict[str, Any] = {}
-    for one in fields(Policy):
-        value = getattr(policy, one.name)
-        if one.name in ("name", "rank_by") or value != one.default:
-            content[one.name] = (
-                [_without_nones(prefilter) for prefilter in value] if one.name == "prefilters" else value
-            )
-    return content
-
-
-def _without_nones(prefilter: Prefilter) -> dict[str, Any]:
-    return {name: value for name, value in asdict(prefilter).items() if value is not None}
+    return content_of(policy)

@@ -9,7 +9,7 @@ import tarfile
 import threading
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
+from curation_assets.core.validation import Number, Whole, checked, setting
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -51,33 +52,29 @@ DOWNLOADS_SCHEMA = pl.Schema(
 )
 
 
-@dataclass(frozen=True)
+@checked("download")
 class DownloadSettings:
     """How images are fetched and stored. The defaults follow DataComp's recipe (METHODS §3.4)."""
 
-    timeout_seconds: float = 10.0  # without a sign of life
-    max_seconds: float = 60.0  # for a whole body, however lively
-    retries: int = 1
-    threads: int = 32
-    image_size_px: int = 512  # longer side; larger images are scaled down, none is scaled up
-    encode_quality: int = 95
-    max_bytes: int = 20 * MIB
-    max_pixels: int = 50_000_000
-    disallowed_header_directives: tuple[str, ...] = ("noai", "noimageai", "noindex", "noimageindex")  # or noml
-    user_agent_token: str | None = None
-    connect_to: Mapping[str, str] = field(default_factory=dict)  # host of a URL → address:port to ask instead
-
-    def __post_init__(self) -> None:
-        for name in ("timeout_seconds", "max_seconds", "threads", "image_size_px"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"download setting {name} must be positive, got {getattr(self, name)}")
-        if self.retries < 0 or not 1 <= self.encode_quality <= 100:
-            raise ValueError(
-                f"retries must be ≥ 0 and encode_quality in [1, 100], got {self.retries}, {self.encode_quality}"
-            )
-        if isinstance(self.disallowed_header_directives, str):
-            raise ValueError("disallowed_header_directives must be a list of words, got a single string")
-        object.__setattr__(self, "disallowed_header_directives", tuple(self.disallowed_header_directives))
+    timeout_seconds: Number = setting(default=10.0, gt=0, unit="seconds", description="Without a sign of life.")
+    max_seconds: Number = setting(default=60.0, gt=0, unit="seconds", description="For a whole image, however lively.")
+    retries: Whole = setting(default=1, ge=0, description="Further attempts after a failure that may pass.")
+    threads: Whole = setting(default=32, ge=1, description="Downloads side by side.")
+    image_size_px: Whole = setting(
+        default=512, ge=1, unit="px", description="Longer side; larger images are scaled down, none is scaled up."
+    )
+    encode_quality: Whole = setting(default=95, ge=1, le=100, description="JPEG quality of what is stored.")
+    max_bytes: Whole = setting(default=20 * MIB, ge=1, unit="bytes", description="Larger files are refused.")
+    max_pixels: Whole = setting(default=50_000_000, ge=1, unit="px²", description="Larger images are refused.")
+    disallowed_header_directives: tuple[str, ...] = setting(
+        default=("noai", "noimageai", "noindex", "noimageindex"), description="X-Robots-Tag words obeyed; also: noml."
+    )
+    user_agent_token: str | None = setting(
+        default=None, description="Name in the User-Agent, which headers may address."
+    )
+    connect_to: Mapping[str, str] = setting(
+        default_factory=dict, description="Host of a URL → address:port to connect to instead."
+    )
 
     @property
     def limits(self) -> ImageLimits:

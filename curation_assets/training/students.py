@@ -4,19 +4,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from curation_assets.core.roles import SentenceEncoder
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.pools.options import StudentKind
 
 #: Ridge penalties tried, from interpolation to the mean. Embeddings are unit vectors, so these are absolute.
 RIDGE_PENALTIES = tuple(float(penalty) for penalty in np.logspace(-3, 3, 25))
 FOLDS = 5
 MIN_CAPTIONS = 20
 
-StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
 #: Settings of the kinds that are trained step by step. roberta from scratch learns at 5e-4.
 FIT_DEFAULTS: dict[str, dict[str, Any]] = {
     "minilm_mlp": {"epochs": 200, "patience": 20, "learning_rate": 1e-3},

@@ -127,7 +127,7 @@ def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
     kept = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept").sort("value", descending=True)
     last = kept["sample_id"][-1]
     pool = load_pool(settings, "photos")
-    save_pool(settings, type(pool)(pool.name, pool.kind, pool.source, options={**pool.options, "fraction": 0.05}))
+    save_pool(settings, replace(pool, options=replace(pool.options, fraction=0.05)))
     narrower = PoolContext.open(settings, "photos", run_id="run-8")
     summarise(narrower)
     policies = [one for one in explain(settings, last)[0]["policies"] if one["policy"] == "icc"]

@@ -553,5 +553,5 @@ def test_another_recipe_or_file_is_another_bridge(hub: Path, tmp_path: Path) -> 
     assert is_up_to_date(ctx, tables["teachers/sba_bridge"], tables=tables)
     (tmp_path / "mine.txt").write_text("\n".join(TRAINING_CAPTIONS[:21]))
     assert not is_up_to_date(ctx, tables["teachers/sba_bridge"], tables=tables)
-    with pytest.raises(ValueError, match=r"option train_sba has no settings \['lr'\]"):
-        tables_of(with_bridge_of_its_own(tmp_path / "b", hub, train_sba={"lr": 1}))
+    with pytest.raises(ValueError, match=r"options\.train_sba has no setting 'lr'"):
+        with_bridge_of_its_own(tmp_path / "b", hub, train_sba={"lr": 1})

@@ -12,7 +12,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.stages import BackwardsReadError, check_reads_forward
 from curation_assets.defs.launch import phases, run_pool
-from curation_assets.flow.conservation import min_success_rate, success_rate, success_violations, violations
+from curation_assets.flow.conservation import success_rate, success_violations, violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
@@ -164,10 +164,9 @@ def test_too_few_successes_are_a_violation_and_rows_not_at_stake_do_not_count(ct
 def test_the_floor_is_the_pools_own(settings: Settings) -> None:
     for name, floor in (("low", 0), ("high", 0.9)):
         add_world_pool(settings, name, size=20, seed=1, shard_size=10, options={"min_success_rate": floor})
-        assert min_success_rate(PoolContext.open(settings, name)) == floor
-    add_world_pool(settings, "odd", size=20, seed=1, shard_size=10, options={"min_success_rate": 90})
-    with pytest.raises(ValueError, match=r"share in \[0, 1\]"):
-        min_success_rate(PoolContext.open(settings, "odd"))
+        assert PoolContext.open(settings, name).options.min_success_rate == floor
+    with pytest.raises(ValueError, match=r"min_success_rate must be a number in \[0, 1\], got 90"):
+        add_world_pool(settings, "odd", size=20, seed=1, shard_size=10, options={"min_success_rate": 90})
 
 
 def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:

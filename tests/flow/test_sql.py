@@ -143,7 +143,7 @@ def test_alpha_weighs_clip_in_the_fusion(tmp_path: Path) -> None:
     ctx = PoolContext.open(settings, "tiny")
     assert config_of(ctx, tables_of(ctx)["fused/sieve_clip"], None)["table"] == {"alpha": 0.25}
     add_world_pool(settings, "wrong", size=10, seed=0, options={"recipes": {"sieve": {"alpha": 0.25}}})
-    with pytest.raises(ValueError, match=r"option recipes names \['sieve'\]"):
+    with pytest.raises(ValueError, match="option recipes has no recipe 'sieve'; did you mean 'sieve_clip'"):
         tables_of(PoolContext.open(settings, "wrong"))
 
 

@@ -217,7 +217,7 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     ]  # fmt: skip
     store.write("signals/canary", pl.DataFrame(scores, schema=CANARY_SCORES_SCHEMA), code_version="1")
     pool = load_pool(settings, "photos")
-    save_pool(settings, replace(pool, options={**pool.options, "canary": "canary.parquet"}))
+    save_pool(settings, replace(pool, options=replace(pool.options, canary="canary.parquet")))
     ctx = PoolContext.open(settings, "photos", run_id="run-8")
     hit, other = (store.scan("raw/samples").filter(pl.col("url").str.ends_with(f"/{n}.jpg")).collect() for n in (9, 17))
     hit_shard, other_shard = "photos-000001", "photos-000002"

@@ -35,7 +35,7 @@ def test_a_prefilter_has_one_cut() -> None:
 
 
 def test_a_policy_has_one_cut() -> None:
-    with pytest.raises(ValueError, match="count must be at least 1"):
+    with pytest.raises(ValueError, match="count must be an integer ≥ 1 or null, got 0"):
         Policy("p", "signals.icc", count=0)
     with pytest.raises(ValueError, match="one of them"):
         Policy("p", "signals.icc", count=3, fraction=0.5)
@@ -53,11 +53,11 @@ def test_with_fraction_widens_prefilters_only_where_needed() -> None:
     [
         ({"rank_by": "signals.icc"}, "fraction, threshold or count, one of them"),
         ({"rank_by": "signals.icc", "fraction": 0.5, "threshold": 0.5}, "one of them"),
-        ({"rank_by": "signals.icc", "fraction": 0}, "fraction must be in"),
+        ({"rank_by": "signals.icc", "fraction": 0}, r"fraction must be a number in \(0, 1\] or null, got 0"),
         ({"rank_by": "icc", "fraction": 0.5}, "stage.table or random"),
         ({"rank_by": "downstream.report", "fraction": 0.5}, "against the flow"),
         ({"rank_by": "signals.icc", "fraction": 1, "semantics": "compat"}, "compat takes a fraction below 1"),
-        ({"rank_by": "signals.icc", "fraction": 0.5, "semantics": "fuzzy"}, "'exact' or 'compat'"),
+        ({"rank_by": "signals.icc", "fraction": 0.5, "semantics": "fuzzy"}, "one of exact, compat"),
         ({"rank_by": "signals.icc", "fraction": 0.5, "prefilters": (Prefilter("random", 0.4),)}, "less than the final"),
     ],
 )

@@ -114,17 +114,3 @@ def test_new_labels_make_new_weights(tmp_path: Path) -> None:
     labels.write_text(labels.read_text().replace("\t0.0\n", "\t3.0\n"))
     assert not is_up_to_date(ctx, table, tables=tables)
     assert not is_up_to_date(ctx, tables["teachers/labelled_captions"], tables=tables)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"fuse_on": "both"}, "fuse_on must be one of teacher, student, got 'both'"),
-        ({"student_fit": {"lr": 1}}, r"no settings \['lr'\]; it has backbone, epochs"),
-        ({"student_kind": "mlp"}, "student kind must be one of minilm_ridge"),
-    ],
-)
-def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):  # noqa: PT012
-        ctx, tables = with_teacher_scores(tmp_path, **{"fuse_on": "student", **options})
-        make(ctx, tables, "student_vba")

@@ -101,7 +101,7 @@ def canary_pool(home: Path, **roles: str) -> Settings:
     """A pool of tars whose declaration names a canary of 24 of its samples; clip_score alone is watched."""
     settings = replace(load_settings_of(home), workers=1)
     pool = load_pool(settings, "photos")
-    options = {**pool.options, "canary": "canary.parquet", "canary_methods": ["clip_score"]}
+    options = replace(pool.options, canary="canary.parquet", canary_methods=("clip_score",))
     save_pool(settings, replace(pool, options=options, roles=roles))
     return settings
 
@@ -200,9 +200,7 @@ def test_a_canary_that_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CanaryError, match="curate drift freeze"):
         Canary.read(tmp_path / "none.parquet")
     pool = load_pool(settings, "photos")
-    save_pool(
-        settings, replace(pool, options={**pool.options, "canary": "gone.parquet", "canary_methods": ["clip_score"]})
-    )
+    save_pool(settings, replace(pool, options=replace(pool.options, canary="gone.parquet")))
     gone = PoolContext.open(settings, "photos")
     tables = tables_of(gone)
     with pytest.raises(ValueError, match="curate drift freeze photos"):

@@ -19,8 +19,6 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
-    duplicate_settings,
-    fuse_on,
     known_limit,
     labelled_table,
     made_for,
@@ -125,7 +123,7 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
     agreement = ctx.store.read("distilled/agreement")
     return {
         "weights": weights,
-        "fuse_on": fuse_on(ctx),
+        "fuse_on": ctx.options.fuse_on,
         "names": names,
         "plane": plane,
         "dependence": dependence.drop("warning").to_dicts(),
@@ -191,7 +189,7 @@ def _text_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
 
 def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
-    if duplicate_settings(ctx) is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
+    if ctx.options.duplicates is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
         return None
     found = ctx.store.read(NEAR_DUPLICATES)
     dropped = found.filter(pl.col("quality") == 0)

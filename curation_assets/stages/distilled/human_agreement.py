@@ -8,7 +8,7 @@ beam), `agreement_resamples` (bootstrap draws).
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from curation_assets.annotation.ratings import only_unigram_nouns
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fuse_on, teacher_names
+from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.parallel import call_in_workers
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method, get_method
@@ -31,21 +31,19 @@ from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.distilled.students import ask_students
 from curation_assets.stages.standardised.tables import standardised_labels
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.pools.options import Similarity
 from curation_assets.stores.text_tables import read_table
 
 RATED, CAPTIONS, WORDS = "rated captions", "caption benchmark", "word benchmark"
-SIMILARITIES = ("text_similarity", "edit_similarity")
-DEFAULT_SIMILARITIES = ("edit_similarity",)  # costs nothing
-DEFAULT_RESAMPLES = 1000
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
 
 def agreement_table(ctx: PoolContext) -> Iterator[Table]:
     """The one table of this file."""
-    on_students = ctx.option("fuse_on", "teacher") == "student"
+    on_students = ctx.options.fuse_on == "student"
     student = ctx.profile.address("student")
     inputs = ["teachers/labelled_captions", "standardised/length_statistics", "distilled/fusion_weights"]
-    if ctx.option("caption_benchmark", None) is not None:
+    if ctx.options.caption_benchmark is not None:
         inputs.append("teachers/benchmark_captions")
     if on_students:
         inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
@@ -71,7 +69,7 @@ def agreement_table(ctx: PoolContext) -> Iterator[Table]:
 def _extra_methods(ctx: PoolContext) -> list[Method]:
     """Methods of the option `agreement_methods`. Raises ValueError for one that reads more than captions."""
     found = []
-    for name in ctx.option("agreement_methods", []):
+    for name in ctx.options.agreement_methods:
         method = get_method(name)
         if not set(method.columns) <= {"caption", "sample_id"}:
             raise ValueError(
@@ -88,20 +86,20 @@ def _roles(ctx: PoolContext) -> tuple[str, ...]:
 
 
 def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
-    words = ctx.option("word_benchmark", None)
+    words = ctx.options.word_benchmark
     return {
         "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _extra_methods(ctx)},
         "similarities": {teacher: _similarities(ctx, teacher) for teacher in teacher_names(ctx)},
-        "resamples": ctx.option("agreement_resamples", DEFAULT_RESAMPLES),
+        "resamples": ctx.options.agreement_resamples,
         **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
     }
 
 
 def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rated = {RATED: ctx.store.read("teachers/labelled_captions")}
-    if ctx.option("caption_benchmark", None) is not None:
+    if ctx.options.caption_benchmark is not None:
         rated[CAPTIONS] = ctx.store.read("teachers/benchmark_captions")
-    if (words := ctx.option("word_benchmark", None)) is not None:
+    if (words := ctx.options.word_benchmark) is not None:
         rated[WORDS] = _words(Path(words))
     rows = []
     for benchmark, table in rated.items():
@@ -142,7 +140,7 @@ def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.Da
     texts = table["caption"].to_list()
     student = ctx.engines(["student"])["student"]
     columns = [pl.Series("icc", student.score_captions(texts), dtype=pl.Float64)]
-    if fuse_on(ctx) == "student":
+    if ctx.options.fuse_on == "student":
         columns += [column.alias(f"student_{column.name}") for column in ask_students(ctx, table["caption"])]
     ids = pl.Series("sample_id", [sample_id_of("", text) for text in texts])
     samples = table.select("caption").with_columns(ids)
@@ -166,12 +164,9 @@ def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.Da
 
 
 def _similarities(ctx: PoolContext, teacher: str) -> list[str]:
-    """The teacher's own similarity and those of the option. Raises ValueError for one that does not exist."""
-    asked = list(ctx.option("agreement_similarities", DEFAULT_SIMILARITIES))
-    unknown = sorted(set(asked) - set(SIMILARITIES))
-    if unknown:
-        raise ValueError(f"option agreement_similarities has {unknown}; known: {', '.join(SIMILARITIES)}")
-    return [name for name in SIMILARITIES if name in (own_similarity(teacher), *asked)]
+    """The teacher's own similarity and those of the option."""
+    wanted = (own_similarity(teacher), *ctx.options.agreement_similarities)
+    return [name for name in get_args(Similarity) if name in wanted]
 
 
 def own_similarity(teacher: str) -> str:
@@ -224,7 +219,7 @@ def _row(
     numbers = _floats(pl.DataFrame({"values": values}))[:, 0]
     row: dict[str, Any] = {"scorer": scorer, "similarity": similarity, "standardised": standardised}
     ratings = _floats(table.select("rating"))[:, 0]
-    resamples = int(ctx.option("agreement_resamples", DEFAULT_RESAMPLES))
+    resamples = ctx.options.agreement_resamples
     try:
         found = agreement(numbers, ratings, np.random.default_rng(0) if resamples else None, resamples=resamples)
     except ValueError as error:  # a scorer that says one thing of all captions agrees with nothing: said, not hidden

@@ -6,13 +6,14 @@ one student per teacher first, the weights on their outputs, then the final stud
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fuse_on, labelled_table, read_weights, teacher_names
+from curation_assets.flow.declared import labelled_table, read_weights, teacher_names
 from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.stages.distilled.human_agreement import agreement_table
@@ -20,8 +21,6 @@ from curation_assets.stages.distilled.students import ask_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
 
-#: Settings of the option `student_fit`, as `students.train_student` takes them.
-FIT_SETTINGS = ("backbone", "epochs", "batch_size", "learning_rate", "patience")
 #: Kinds of student that read frozen sentence embeddings.
 EMBEDDING_KINDS = ("minilm_ridge", "minilm_mlp")
 
@@ -30,7 +29,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage; none where the pool distils no student of its own."""
     if not ctx.distils:
         return
-    on_students = fuse_on(ctx) == "student"
+    on_students = ctx.options.fuse_on == "student"
     if on_students:
         yield from _students_of_teachers(ctx)
     yield Table(
@@ -66,7 +65,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _scores_table(ctx: PoolContext) -> str:
-    return "standardised/teacher_scores" if fuse_on(ctx) == "teacher" else "distilled/student_scores"
+    return "standardised/teacher_scores" if ctx.options.fuse_on == "teacher" else "distilled/student_scores"
 
 
 def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
@@ -105,21 +104,13 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _student_kind(ctx: PoolContext) -> str:
-    return str(ctx.option("student_kind", "minilm_ridge"))
-
-
 def _student_roles(ctx: PoolContext) -> tuple[str, ...]:
-    return ("sentence_encoder",) if _student_kind(ctx) in EMBEDDING_KINDS else ()
+    return ("sentence_encoder",) if ctx.options.student_kind in EMBEDDING_KINDS else ()
 
 
 def student_fit(ctx: PoolContext) -> dict[str, Any]:
-    """The pool's option `student_fit`. Raises ValueError for a setting that no student has."""
-    settings = dict(ctx.option("student_fit", {}))
-    unknown = sorted(set(settings) - set(FIT_SETTINGS))
-    if unknown:
-        raise ValueError(f"option student_fit has no settings {unknown}; it has {', '.join(FIT_SETTINGS)}")
-    return settings
+    """What the pool's option `student_fit` sets, as `students.train_student` takes it."""
+    return content_of(ctx.options.student_fit)
 
 
 def _student_table(ctx: PoolContext, name: str, source: str, column: str, description: str) -> Table:
@@ -128,7 +119,7 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
 
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
         fit = student_fit(ctx)
-        return {"kind": _student_kind(ctx), "seed": _seed(ctx), **({"fit": fit} if fit else {})}
+        return {"kind": ctx.options.student_kind, "seed": ctx.options.student_seed, **({"fit": fit} if fit else {})}
 
     return Table(
         name=f"distilled/{name}",
@@ -142,10 +133,6 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
         description=description,
         kinds=("torch", "safetensors"),
     )
-
-
-def _seed(ctx: PoolContext) -> int:
-    return int(ctx.option("student_seed", 0))
 
 
 def _matrix(ctx: PoolContext, frame: pl.DataFrame) -> np.ndarray:
@@ -191,9 +178,9 @@ def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, nam
             scored["caption"].to_list(),
             scored[column].to_numpy(),
             folder,
-            kind=cast(Any, _student_kind(ctx)),
+            kind=ctx.options.student_kind,
             sentence_encoder=roles.get("sentence_encoder"),
-            seed=_seed(ctx),
+            seed=ctx.options.student_seed,
             device=resolve_device(ctx.profile.device),
             **student_fit(ctx),
         )

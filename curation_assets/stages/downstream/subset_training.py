@@ -1,6 +1,5 @@
 """What a subset is worth: every trainer trains a small model on it and measures it on held-out scenes."""
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import Settings
+from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.parallel import call_in_workers
@@ -15,7 +15,6 @@ from curation_assets.flow.table import Table
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.training.trainers import Task, Trainer, all_trainers
 
-DEFAULT_EVALUATION_SCENES = 200
 EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
 
 
@@ -43,23 +42,16 @@ def run_settings(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
 
     Raises ValueError where the pool's option `downstream_budget` names what no trainer has.
     """
-    given = dict(ctx.option("downstream_budget", {}))
-    known = {name for one in all_trainers().values() for name in one.budget}
-    for name in given.keys() - known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"option downstream_budget: no trainer has {name!r}{hint} Known: {', '.join(sorted(known))}")
+    given = ctx.options.downstream_budget
+    check_known(
+        "option downstream_budget", "setting", given, {name for each in all_trainers().values() for name in each.budget}
+    )
     return {
         **trainer.budget,
         **{name: value for name, value in given.items() if name in trainer.budget},
-        "seeds": list(ctx.option("downstream_seeds", [0])),
-        "evaluation_scenes": evaluation_scenes(ctx),
+        "seeds": list(ctx.options.downstream_seeds),
+        "evaluation_scenes": ctx.options.evaluation_scenes,
     }
-
-
-def evaluation_scenes(ctx: PoolContext) -> int:
-    """How many held-out scenes the trained models are measured on."""
-    return int(ctx.option("evaluation_scenes", DEFAULT_EVALUATION_SCENES))
 
 
 def metrics_by_policy_and_seed(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
@@ -125,7 +117,7 @@ def pool_features(ctx: PoolContext) -> PoolFeatures:
     """Features of the pool's kept samples, 16 KiB each; remembered from one trainer to the next."""
     global _last_features
     wanted = sorted({sample_id for policy in policies_of(ctx) for sample_id in kept_ids(ctx, policy.name)})
-    key = (ctx.store.root, tuple(wanted), evaluation_scenes(ctx))
+    key = (ctx.store.root, tuple(wanted), ctx.options.evaluation_scenes)
     if _last_features is None or _last_features[0] != key:
         shards = ctx.store.partitions("raw/samples")
         calls = [(ctx.settings, ctx.pool.name, shard, wanted) for shard in shards]
@@ -134,7 +126,7 @@ def pool_features(ctx: PoolContext) -> PoolFeatures:
             for found in call_in_workers(ctx.settings, shard_features, calls):
                 by_id |= found
                 advance(1)
-        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(evaluation_scenes(ctx),)])
+        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(ctx.options.evaluation_scenes,)])
         _last_features = (key, PoolFeatures(by_id, evaluation))
     return _last_features[1]
 

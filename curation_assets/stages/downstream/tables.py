@@ -10,7 +10,6 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
-    duplicate_settings,
     made_for,
     missing_signals,
     policies_of,
@@ -32,7 +31,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield from text_tables.tables(ctx)
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
     downstream: list[str] = []
-    if ctx.option("downstream", ctx.pool.kind == "world"):
+    if ctx.trains_downstream:
         for table in subset_training.tables(ctx):
             downstream.append(table.name)
             yield table
@@ -81,7 +80,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "filter drops."
             ),
         )
-    if duplicate_settings(ctx) is not None:
+    if ctx.options.duplicates is not None:
         optional += (NEAR_DUPLICATES,)
     ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
     ranked -= set(optional)

@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import NEAR_DUPLICATES, DuplicateSettings, duplicate_settings
+from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.table import Table
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
 from curation_assets.selection.rows import Texts
+from curation_assets.stores.pools.options import DuplicateSettings
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
 SEMANTIC = 1.0  # added to semantic distances, so that a perceptual twin goes before a semantic one
@@ -23,7 +24,7 @@ SEMANTIC = 1.0  # added to semantic distances, so that a perceptual twin goes be
 
 def duplicates(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools whose option `duplicates` asks for it."""
-    settings = duplicate_settings(ctx)
+    settings = ctx.options.duplicates
     if settings is None:
         return
     preferred = () if settings.prefer is None else (settings.prefer.replace(".", "/"),)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import missing_signals, recipes
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
@@ -41,14 +42,12 @@ def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
 
     Raises SqlModelError for a parameter that the recipe lacks or that is no number.
     """
-    return with_defaults(model, ctx.option("recipes", {}).get(model.name, {}))
+    return with_defaults(model, ctx.options.recipes.get(model.name, {}))
 
 
 def _check_option(ctx: PoolContext) -> None:
-    unknown = sorted(set(ctx.option("recipes", {})) - {model.name for model in recipes().values()})
-    if unknown:
-        names = sorted(model.name for model in recipes().values())
-        raise ValueError(f"pool {ctx.pool.name!r}: option recipes names {unknown}; there are {names}")
+    names = {model.name for model in recipes().values()}
+    check_known(f"pool {ctx.pool.name!r}: option recipes", "recipe", ctx.options.recipes, names)
 
 
 def _range_table(signal: str) -> Table:

@@ -46,9 +46,9 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("signals/canary",),
         version="1",
         compute=lambda ctx, shard: drift_table(
-            ctx.store.read("signals/canary"), read_accepted(ctx.store), fraction=ctx.option("fraction", 0.25)
+            ctx.store.read("signals/canary"), read_accepted(ctx.store), fraction=_fraction(ctx)
         ),
-        config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": ctx.option("fraction", 0.25)},
+        config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
         description=(
             "One row per method and statistic: build in force against reference build (PSI, KS, rank correlation, keep "
             "rate, length slope, share with a value), with bootstrap limits."
@@ -74,8 +74,12 @@ def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
     ]
 
 
+def _fraction(ctx: PoolContext) -> float:
+    return 0.25 if ctx.options.fraction is None else ctx.options.fraction
+
+
 def _path(ctx: PoolContext) -> Path:
-    path = ctx.settings.home / str(ctx.option("canary", ""))
+    path = ctx.settings.home / (ctx.options.canary or "")
     if not path.is_file():
         raise ValueError(
             f"pool {ctx.pool.name!r}: its option canary names {path}, which is not there; "
@@ -85,7 +89,7 @@ def _path(ctx: PoolContext) -> Path:
 
 
 def _methods(ctx: PoolContext) -> list[Method]:
-    named = ctx.option("canary_methods", None)
+    named = ctx.options.canary_methods
     known = ctx.methods("signals")
     unknown = sorted(set(named or ()) - {method.name for method in known})
     if unknown:

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
@@ -27,10 +28,8 @@ ID_COLUMNS = ("sample_id", "uid")
 
 def given_file(ctx: PoolContext, column: str) -> Path | None:
     """The file that the pool names for a column. Raises ValueError for a column that no method reads, or no file."""
-    given = ctx.option("given", {})
-    unknown = sorted(set(given) - set(DTYPES))
-    if unknown:
-        raise ValueError(f"pool {ctx.pool.name!r}: option given names {unknown}; it may name {sorted(DTYPES)}")
+    given = ctx.options.given
+    check_known(f"pool {ctx.pool.name!r}: option given", "column", given, DTYPES)
     if column not in given:
         return None
     path = Path(str(given[column])).expanduser()

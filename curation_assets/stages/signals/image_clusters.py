@@ -35,7 +35,7 @@ def image_clusters(ctx: PoolContext) -> Iterator[Table]:
             compute=_clusters,
             roles=("image_text_encoder", "language_identifier"),
             config=lambda ctx, shard: {
-                "clusters": ctx.option("image_clusters", None),
+                "clusters": ctx.options.image_clusters,
                 "reference": _reference_fingerprint(ctx),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },
@@ -62,8 +62,8 @@ def _clusters(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         ids = kept.filter(pl.Series(passing if passing.any() else np.ones(len(passing), bool)))["sample_id"].to_list()
         drawn = np.argsort([unit_interval_of(one, "image_clusters") for one in ids])[:MAX_FITTED]
         fitted = fitted[np.sort(drawn)]
-    count = ctx.option("image_clusters", None) or max(1, round(len(fitted) / IMAGES_PER_CLUSTER))
-    centroids = fit_centroids(fitted, int(count))
+    count = ctx.options.image_clusters or max(1, round(len(fitted) / IMAGES_PER_CLUSTER))
+    centroids = fit_centroids(fitted, count)
     reference = _reference_embeddings(ctx, engines["image_text_encoder"])
     return pl.DataFrame(
         {
@@ -76,7 +76,7 @@ def _clusters(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _reference_path(ctx: PoolContext) -> Path | None:
-    given = ctx.option("reference_images", None)
+    given = ctx.options.reference_images
     if given is None and ctx.pool.kind != "world":
         raise ValueError(
             f"pool {ctx.pool.name!r} runs image_based and names no reference images; set its option reference_images "

@@ -7,11 +7,9 @@ from functools import partial
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import duplicate_settings
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
 from curation_assets.scoring.derived import (
-    DEFAULT_CAPTION_COUNT,
     DERIVED_COLUMNS,
     DERIVING_ROLES,
     derive_column,
@@ -37,7 +35,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         roles=() if is_given["generated_captions"] else ("captioner",),
         config=_given_config("generated_captions")
         if is_given["generated_captions"]
-        else lambda ctx, shard: {"count": ctx.option("caption_count", DEFAULT_CAPTION_COUNT)},
+        else lambda ctx, shard: {"count": ctx.options.caption_count},
         continues="raw/samples",
         description="One row per sample: captions sampled from its image (nucleus), kept for every method that asks.",
         kinds=("torch", "polars"),
@@ -63,14 +61,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield from image_clusters(ctx)
     for method in methods:
         yield _signal_table(ctx, method)
-    if ctx.option("canary", None):
+    if ctx.options.canary:
         yield from canary_tables(ctx)
 
 
 def derived_columns(ctx: PoolContext) -> list[str]:
     """Columns made of each image that a method of this pool, or its search for duplicates, asks for, sorted."""
     asked = {name for method in ctx.methods("signals") for name in method.columns}
-    compared = duplicate_settings(ctx)
+    compared = ctx.options.duplicates
     asked |= set() if compared is None else set(compared.columns)
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in tables:
@@ -194,7 +192,7 @@ def _generated_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         return generate_captions(
             samples,
             ctx.engines(["captioner"])["captioner"],
-            count=ctx.option("caption_count", DEFAULT_CAPTION_COUNT),
+            count=ctx.options.caption_count,
             load_image=ctx.image_loader(),
             batch_size=ctx.batch_size(["captioner"]),
             progress=advance,

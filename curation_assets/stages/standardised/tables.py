@@ -5,7 +5,7 @@ Options of a pool, each a reading of the paper (docs/decisions/0007): `standardi
 """
 
 from collections.abc import Iterator
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -16,11 +16,8 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import held_out_fusion
 from curation_assets.numeric.standardise import (
-    MIN_GROUP,
-    MU_LOGIT,
     Grouping,
     LengthStatistics,
-    LengthUnit,
     caption_length,
     fit_length_statistics,
     length_dependence,
@@ -98,51 +95,26 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _grouping(ctx: PoolContext) -> Grouping:
-    chosen = ctx.option("standardise_by", "length")
-    if chosen not in get_args(Grouping):
-        raise ValueError(f"option standardise_by must be one of {get_args(Grouping)}, got {chosen!r}")
-    return cast(Grouping, chosen)
-
-
-def _length_unit(ctx: PoolContext) -> LengthUnit:
-    chosen = ctx.option("length_unit", "words")
-    if chosen not in get_args(LengthUnit):
-        raise ValueError(f"option length_unit must be one of {get_args(LengthUnit)}, got {chosen!r}")
-    return cast(LengthUnit, chosen)
-
-
-def _mu_logit(ctx: PoolContext) -> float:
-    return float(ctx.option("mu_logit", MU_LOGIT))
-
-
-def _min_group(ctx: PoolContext) -> int:
-    chosen = int(ctx.option("min_group", MIN_GROUP))
-    if chosen < 2:
-        raise ValueError(f"option min_group must be at least 2 (a group needs a spread), got {chosen}")
-    return chosen
-
-
 def _options(ctx: PoolContext) -> dict[str, Any]:
     return {
-        "grouping": _grouping(ctx),
-        "length_unit": _length_unit(ctx),
-        "min_group": _min_group(ctx),
-        "mu_logit": _mu_logit(ctx),
+        "grouping": ctx.options.standardise_by,
+        "length_unit": ctx.options.length_unit,
+        "min_group": ctx.options.min_group,
+        "mu_logit": float(ctx.options.mu_logit),
     }
 
 
 def fusion_options(ctx: PoolContext) -> dict[str, Any]:
     """The pool's options for the regression on ratings: ties (drop, pos, neg) and fusion_l2 (its penalty, 0: none)."""
-    return {"ties": ctx.option("ties", "drop"), "l2": float(ctx.option("fusion_l2", 0.0))}
+    return {"ties": ctx.options.ties, "l2": float(ctx.options.fusion_l2)}
 
 
 def _lengths(ctx: PoolContext, captions: pl.Series) -> np.ndarray:
-    return caption_length(captions.to_list(), _length_unit(ctx))
+    return caption_length(captions.to_list(), ctx.options.length_unit)
 
 
 def _standardise(ctx: PoolContext, values: np.ndarray, lengths: np.ndarray, teacher: str) -> np.ndarray:
-    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=_mu_logit(ctx))
+    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=ctx.options.mu_logit)
 
 
 def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +139,9 @@ def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rows = []
     for teacher in teacher_names(ctx):
         values, lengths = _pool_similarities(ctx, teacher)
-        statistics = fit_length_statistics(values, lengths, grouping=_grouping(ctx), min_group=_min_group(ctx))
+        statistics = fit_length_statistics(
+            values, lengths, grouping=ctx.options.standardise_by, min_group=ctx.options.min_group
+        )
         rows += [{"teacher": teacher, **row} for row in statistics.to_rows()]
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("length_high").cast(pl.Int64))
 
@@ -184,13 +158,13 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         values, lengths = _pool_similarities(ctx, teacher)
         before = length_dependence(values, lengths)
         after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
-        warning = length_warning(before, _grouping(ctx), _length_unit(ctx))
+        warning = length_warning(before, ctx.options.standardise_by, ctx.options.length_unit)
         for when, found in (("before", before), ("after", after)):
             rows.append(
                 {
                     "teacher": teacher,
                     "when": when,
-                    "length_unit": _length_unit(ctx),
+                    "length_unit": ctx.options.length_unit,
                     "slope_per_unit": found.slope_per_word,
                     "spearman": found.spearman,
                     "n": found.n,
@@ -218,10 +192,10 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         columns = []
         for teacher in teacher_names(ctx):
             statistics = fit_length_statistics(
-                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=_min_group(ctx)
+                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=ctx.options.min_group
             )
             similarities = _floats(labelled[f"{teacher}_open_similarity"])
-            columns.append(standardise(similarities, lengths, statistics, mu_logit=_mu_logit(ctx)))
+            columns.append(standardise(similarities, lengths, statistics, mu_logit=ctx.options.mu_logit))
             add(teacher, grouping, columns[-1])
         try:
             held_out = held_out_fusion(
@@ -230,7 +204,9 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         except ValueError:  # too few ratings for five folds: the row says so with nulls
             held_out = np.full(len(ratings), np.nan)
         fused[grouping], _ = add("fused, held out", grouping, held_out)
-    warning = length_evidence(length_spearman, fused["length"], fused["global"], len(ratings), _grouping(ctx))
+    warning = length_evidence(
+        length_spearman, fused["length"], fused["global"], len(ratings), ctx.options.standardise_by
+    )
     rows[0]["warning"] = warning
     return pl.DataFrame(rows, schema_overrides={"warning": pl.String}, infer_schema_length=None)
 
@@ -276,8 +252,8 @@ def standardised_labels(
         else:
             known = _floats(reference[f"{teacher}_open_similarity"])
             lengths_known = _lengths(ctx, reference["caption"])
-            statistics = fit_length_statistics(known, lengths_known, grouping=_grouping(ctx))
+            statistics = fit_length_statistics(known, lengths_known, grouping=ctx.options.standardise_by)
         values = _floats(labelled[f"{teacher}_open_similarity"])
-        scaled = standardise(values, lengths, statistics, mu_logit=_mu_logit(ctx))
+        scaled = standardise(values, lengths, statistics, mu_logit=ctx.options.mu_logit)
         scores = scores.with_columns(pl.Series(teacher, scaled).fill_nan(None))
     return scores

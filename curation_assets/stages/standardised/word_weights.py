@@ -20,7 +20,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """
     if "word_weights_file" in ctx.profile.methods.get("relatedness", {}):
         return
-    if not ctx.option("related_to", None):
+    if not ctx.options.related_to:
         raise ValueError(
             f"pool {ctx.pool.name!r} runs relatedness: name a file of downstream captions in its option related_to "
             "(options: {related_to: captions.txt}), or word weights in the profile (methods: {relatedness: "
@@ -41,7 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _downstream_file(ctx: PoolContext) -> Path:
-    return Path(str(ctx.option("related_to", None))).expanduser()
+    return Path(str(ctx.options.related_to)).expanduser()
 
 
 def _word_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

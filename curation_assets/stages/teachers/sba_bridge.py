@@ -1,22 +1,22 @@
 """The bridge of the semantic teacher, trained on the pool's own captions (ICC §4.2; METHODS §1.2, §1.4).
 
-Part of the stage teachers. Option `train_sba` of a pool: true for the published recipe, or a mapping of settings of
-`training.bridge.BridgeRecipe` (epochs, batch_size, …), `captions` (a file to train on instead), `save_every` (steps).
+Part of the stage teachers. Option `train_sba` of a pool: true for the published recipe, or a mapping of its settings.
 """
 
 import hashlib
 import shutil
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import SBA_BRIDGE
 from curation_assets.flow.table import Table
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.pools.options import BridgeTraining
 
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
 
@@ -25,7 +25,7 @@ def bridge_table(ctx: PoolContext) -> Iterator[Table]:
     """The table of the bridge; none where the pool uses a bridge that is already there."""
     if not ctx.trains_sba:
         return
-    own_captions = "captions" not in _option(ctx)
+    own_captions = _option(ctx).captions is None
     yield Table(
         name=SBA_BRIDGE,
         grain="pool",
@@ -41,16 +41,13 @@ def bridge_table(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _option(ctx: PoolContext) -> dict[str, Any]:
-    given = ctx.option("train_sba", False)
-    settings = dict(given) if isinstance(given, dict) else {}
-    from curation_assets.training.bridge import BridgeRecipe
+def _option(ctx: PoolContext) -> BridgeTraining:
+    return ctx.options.train_sba or BridgeTraining()
 
-    known = {field.name for field in fields(BridgeRecipe)} | {"captions", "save_every"}
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise ValueError(f"option train_sba has no settings {unknown}; it has {', '.join(sorted(known))}")
-    return settings
+
+def _recipe(training: BridgeTraining) -> dict[str, Any]:
+    """What the pool sets of `training.bridge.BridgeRecipe`."""
+    return {name: value for name, value in content_of(training).items() if name not in ("captions", "save_every")}
 
 
 def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
@@ -58,10 +55,10 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
     from curation_assets.engines.identities import digest_files, folder_files
     from curation_assets.training.bridge import frozen_models
 
-    settings = _option(ctx)
-    settings.pop("save_every", None)  # how often it is saved changes no number
-    if "captions" in settings:
-        settings["captions"] = file_sha256(Path(settings["captions"]))
+    training = _option(ctx)
+    settings = _recipe(training)  # how often it is saved changes no number
+    if training.captions is not None:
+        settings["captions"] = file_sha256(Path(training.captions))
     digests = {
         address: digest_files(folder_files(local_folder(resolve_address(address))))
         for address in frozen_models(ctx.profile)
@@ -74,10 +71,10 @@ def training_captions(ctx: PoolContext) -> list[str]:
 
     A caption that the distillation sample holds under another id is left out as well.
     """
-    if "captions" in (settings := _option(ctx)):
+    if (path := _option(ctx).captions) is not None:
         from curation_assets.scoring.files import read_captions
 
-        return read_captions(Path(settings["captions"]))["caption"].drop_nulls().to_list()
+        return read_captions(Path(path))["caption"].drop_nulls().to_list()
     scored = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
     kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id", "caption").collect()
     rest = kept.join(scored, on="sample_id", how="anti").join(scored, on="caption", how="anti")
@@ -88,11 +85,9 @@ def _train(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.engines import resolve_device
     from curation_assets.training.bridge import BridgeRecipe, frozen_models, steps_of, train_bridge
 
-    settings = _option(ctx)
-    save_every = int(settings.pop("save_every", 200))
+    training = _option(ctx)
     captions = training_captions(ctx)
-    settings.pop("captions", None)
-    recipe = BridgeRecipe(**settings)
+    recipe = BridgeRecipe(**_recipe(training))
     language_model, text_encoder = frozen_models(ctx.profile)
     # the state of a killed training, told apart from that of other captions and settings
     digest = hashlib.sha256("\0".join([repr(recipe), language_model, text_encoder, *captions]).encode())
@@ -105,7 +100,7 @@ def _train(ctx: PoolContext, folder: Path) -> None:
             text_encoder=text_encoder,
             recipe=recipe,
             device=resolve_device(ctx.profile.device),
-            save_every=save_every,
+            save_every=training.save_every,
             progress=advance,
         )
     for name in FILES:

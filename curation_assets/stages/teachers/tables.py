@@ -17,11 +17,10 @@ from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.sba_bridge import bridge_table
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
+from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.text_tables import read_table
 
-DEFAULT_DISTILLATION_SIZE = 600  # captions; ICC §4 scores 118 K, EMBEDDED profile needs 500–700
-DEFAULT_LABELLED_SIZE = 244  # captions rated by people; ICC §4.3
+DEFAULT_LABELS_SEED = 244
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -34,7 +33,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(),
         version="1",
         compute=_distillation_fraction,
-        config=lambda ctx, shard: {"size": _distillation_size(ctx)},
+        config=lambda ctx, shard: {"size": ctx.options.distillation_size},
         is_frozen=True,
         description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
     )
@@ -56,12 +55,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         labels_config,
         "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
     )
-    if ctx.option("caption_benchmark", None) is not None:
+    if ctx.options.caption_benchmark is not None:
         yield _rated_table(
             ctx,
             "benchmark_captions",
-            lambda ctx: read_rated(Path(ctx.option("caption_benchmark", ""))),
-            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.option("caption_benchmark", "")))},
+            lambda ctx: read_rated(Path(ctx.options.caption_benchmark or "")),
+            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.options.caption_benchmark or ""))},
             "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
         )
 
@@ -131,7 +130,7 @@ def _score(
             "models": [vars(identity) for identity in ctx.identities(method.roles)],
             "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in method.roles},
         }
-        every = float(ctx.option("save_every_seconds", DEFAULT_SECONDS))
+        every = ctx.options.save_every_seconds
         saved = SavedRows(unfinished / config_sha256(made_from)[:32], every)
     with ctx.progress.task(label, samples.height) as advance:
         return score_samples(
@@ -145,14 +144,10 @@ def _score(
         )
 
 
-def _distillation_size(ctx: PoolContext) -> int:
-    return int(ctx.option("distillation_size", DEFAULT_DISTILLATION_SIZE))
-
-
 def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     """The fraction is in (0, 1]. The pool's declaration says how many rows it has."""
     rows = ctx.pool.expected_rows(ctx.settings)
-    return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, _distillation_size(ctx) / max(1, rows))]})
+    return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, ctx.options.distillation_size / max(1, rows))]})
 
 
 def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -201,12 +196,12 @@ def score_labelled(
 
 def labels_config(ctx: PoolContext) -> dict[str, Any]:
     """What decides `read_labels`: the content of the pool's file, else how many captions are planted, by which seed."""
-    path = ctx.option("labels", None)
+    path = ctx.options.labels
     if path is not None:
         return {"labels_sha256": file_sha256(Path(path))}
-    seed = ctx.option("labels_seed", None)
+    seed = ctx.options.labels_seed
     return {
-        "labels": ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE),
+        "labels": ctx.options.labelled_captions,
         **({} if seed is None else {"seed": seed}),
     }
 
@@ -216,13 +211,12 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
 
     Raises as `read_rated` does.
     """
-    path = ctx.option("labels", None)
+    path = ctx.options.labels
     if path is None:
         from curation_assets.world.pool import plant_labelled_captions
 
-        planted = plant_labelled_captions(
-            ctx.option("labelled_captions", DEFAULT_LABELLED_SIZE), seed=ctx.option("labels_seed", 244)
-        )
+        seed = DEFAULT_LABELS_SEED if ctx.options.labels_seed is None else ctx.options.labels_seed
+        planted = plant_labelled_captions(ctx.options.labelled_captions, seed=seed)
         return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
     return read_rated(Path(path))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,61 +10,61 @@ import yaml
 
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import POOL_NAME, Settings
+from curation_assets.core.validation import Whole, build, check_known, checked, content_of, setting
 from curation_assets.stores import url_tables, webdataset
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
+from curation_assets.stores.pools.options import PoolOptions
 
-KINDS = ("world", "webdataset", "url_table")
 PoolKind = Literal["world", "webdataset", "url_table"]
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
 WORLD_TRUTH = "truth/planted.parquet"
 _HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
 
 
-@dataclass(frozen=True)
+@checked("pool")
 class Pool:
-    """One pool, as declared in `<home>/pools/<name>.yaml`.
+    """One pool, as declared in `<home>/pools/<name>.yaml`; `options` may be given as a mapping."""
 
-    `kind`: 'world' (planted scenes, served from this process), 'webdataset' (a folder of tars), 'url_table'
-    (captions with or without URLs). `columns`: what the source calls caption, url and uid; url None means captions
-    only. `roles`: addresses that replace the profile's. `options`: everything the stages may ask about.
-    """
-
-    name: str
-    kind: PoolKind
-    source: str  # path of the tars or tables; empty for a world, whose source is planted in the work folder
-    shard_size: int = 500
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    allow_hosts: tuple[str, ...] = ()  # host or host:port that may be private
-    download: DownloadSettings = field(default_factory=DownloadSettings)
-    roles: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = setting(description="Lower-case letters, digits and underscores.")
+    kind: PoolKind = setting(description="Planted scenes; a folder of tars; captions with or without URLs.")
+    source: str = setting(description="Path of the tars or tables; empty for a world, which is planted.")
+    shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
+    columns: Mapping[str, str | None] = setting(
+        default_factory=dict, description="What the source calls caption, url (null: captions only) and uid."
+    )
+    allow_hosts: tuple[str, ...] = setting(
+        default=(), description="host or host:port that may be private, such as 127.0.0.1:8000."
+    )
+    roles: Mapping[str, str] = setting(
+        default_factory=dict, description="Addresses of models that replace the profile's: role → address."
+    )
+    options: PoolOptions = setting(default_factory=PoolOptions, description="What the stages do.")
+    download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")
 
     def __post_init__(self) -> None:
         if not POOL_NAME.match(self.name):
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
-        if self.kind not in KINDS:
-            raise ValueError(f"pool {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        if not 1 <= self.shard_size <= MAX_ROWS:
-            raise ValueError(f"pool {self.name!r}: shard_size must be in [1, {MAX_ROWS}], got {self.shard_size}")
-        unknown = set(self.roles) - set(ROLES)
-        if unknown:
-            raise ValueError(f"pool {self.name!r} names unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
-        if isinstance(self.allow_hosts, str):
-            raise ValueError(f"pool {self.name!r}: allow_hosts must be a list, got {self.allow_hosts!r}")
-        object.__setattr__(self, "allow_hosts", tuple(self.allow_hosts))
+        check_known("roles", "role", self.roles, ROLES)
         for entry in self.allow_hosts:
             if not _HOST_ENTRY.match(entry):
                 raise ValueError(
-                    f"pool {self.name!r}: allow_hosts entries read host or host:port "
-                    f"(127.0.0.1:8000, images.example), got {entry!r}"
+                    f"allow_hosts entries read host or host:port (127.0.0.1:8000, images.example), got {entry!r}"
                 )
 
     @property
     def has_images(self) -> bool:
         """False for captions only: image methods then say no_image."""
         return self.kind != "url_table" or self.columns.get("url") is not None
+
+    @property
+    def planted(self) -> tuple[int, int]:
+        """Size and seed of a world pool."""
+        size, seed = self.options.size, self.options.seed
+        if size is None or seed is None:
+            raise ValueError(f"pool {self.name!r}: a world pool needs the options size and seed, got {size} and {seed}")
+        return size, seed
 
     @property
     def must_download(self) -> bool:
@@ -93,18 +93,8 @@ class Pool:
 
 def save_pool(settings: Settings, pool: Pool) -> Path:
     """Write the declaration of a pool; only what differs from the defaults is spelled out. Returns its path."""
-    content: dict[str, Any] = {"name": pool.name, "kind": pool.kind, "source": pool.source}
-    defaults = Pool(pool.name, pool.kind, pool.source)
-    for name in ("shard_size", "columns", "allow_hosts", "roles", "options"):
-        value = getattr(pool, name)
-        if value != getattr(defaults, name):
-            content[name] = list(value) if isinstance(value, tuple) else value if name == "shard_size" else dict(value)
-    standard = asdict(DownloadSettings())
-    download = {key: value for key, value in asdict(pool.download).items() if value != standard[key]}
-    if download:
-        content["download"] = {k: list(v) if isinstance(v, tuple) else v for k, v in download.items()}
     path = settings.pools_root / f"{pool.name}.yaml"
-    write_text_atomically(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    write_text_atomically(path, yaml.safe_dump(content_of(pool), sort_keys=False, allow_unicode=True))
     return path
 
 
@@ -122,22 +112,10 @@ def load_pool(settings: Settings, name: str) -> Pool:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a mapping with name, kind and source, got {type(content).__name__}")
-    _check_keys(path, content, Pool)
-    if content.get("name") != name:
-        raise ValueError(f"{path}: expected name: {name}, got {content.get('name')!r}; file and pool are named alike")
-    download = content.pop("download", None) or {}
-    _check_keys(path, download, DownloadSettings)
-    try:
-        return Pool(**content, download=DownloadSettings(**download))
-    except TypeError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _check_keys(path: Path, content: Mapping[str, Any], kind: type) -> None:
-    known = [one.name for one in fields(kind)]
-    unknown = sorted(set(content) - set(known))
-    if unknown:
-        raise ValueError(f"{path}: unknown keys {unknown}; known: {known}")
+    pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
+    if pool.name != name:
+        raise ValueError(f"{path}: expected name: {name}, got {pool.name!r}; file and pool are named alike")
+    return pool
 
 
 def add_pool(
@@ -178,11 +156,9 @@ def add_world_pool(
 
     Raises ValueError for a size below 1, or a name that stands for another pool.
     """
-    if size < 1:
-        raise ValueError(f"a world needs at least 1 sample, got size {size}")
     # One planted answer never comes: a short timeout keeps its price low.
     declared.setdefault("download", DownloadSettings(timeout_seconds=2.0, threads=16))
-    options = {"size": size, "seed": seed, **declared.pop("options", {})}
+    options: Any = {"size": size, "seed": seed, **declared.pop("options", {})}
     columns = {"caption": "caption", "url": "url", "uid": "uid"}
     pool = _declare(settings, Pool(name, "world", "", columns=columns, options=options, **declared))
     _plant(pool, settings)
@@ -208,7 +184,7 @@ def _plant(pool: Pool, settings: Settings) -> None:
 
     work = settings.work(pool.name)
     if not (work / WORLD_SOURCE).is_file() or not (work / WORLD_TRUTH).is_file():
-        size, seed = int(pool.options["size"]), int(pool.options["seed"])
+        size, seed = pool.planted
         samples = server.planted(size, seed)
         server.write_planted_truth(work / WORLD_TRUTH, samples, seed)
         server.write_world_urls(work / WORLD_SOURCE, samples, seed)

@@ -131,8 +131,8 @@ def _fetch(
         )
     from curation_assets.world import server
 
-    seed = int(pool.options["seed"])
-    samples = server.planted(int(pool.options["size"]), seed)
+    size, seed = pool.planted
+    samples = server.planted(size, seed)
     with server.WorldServer(samples, seed) as running:
         served = replace(pool.download, connect_to=running.connect_to)
         return download_shard(wanted, folder, shard, settings=served, denylist=denylist, advance=advance)
@@ -155,4 +155,4 @@ def build_samples(
 
 def hash_list_of(pool: Pool) -> HashList:
     """Hashes of images that must not be used or shown: the files of the pool's option `hash_lists`, as one list."""
-    return read_hash_lists(pool.options.get("hash_lists", []))
+    return read_hash_lists(pool.options.hash_lists)

@@ -1,0 +1,66 @@
+"""docs/options.md: every option, made from the classes that check it. Run as a module, this file writes the page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from curation_assets.core.settings import Profile
+from curation_assets.core.validation import content_of, described, fields_of, nested, unit_of
+from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.pools.declaration import Pool
+from curation_assets.stores.pools.options import (
+    BridgeTraining,
+    DuplicateSettings,
+    PoolOptions,
+    StudentFit,
+)
+
+PAGE = Path("docs/options.md")
+COMMAND = "python -m curation_assets.outputs.report.options_table"
+
+#: (heading, where it is written, class) of every table, in the order of the page.
+TABLES: tuple[tuple[str, str, type], ...] = (
+    ("Pool", "In `<home>/pools/NAME.yaml`", Pool),
+    ("Options of a pool", "Under `options:` of a pool, in the order of the flow", PoolOptions),
+    ("Duplicates", "Under `options: {duplicates: …}`; `true` takes the defaults", DuplicateSettings),
+    ("Training of SBA's bridge", "Under `options: {train_sba: …}`; `true` takes the defaults", BridgeTraining),
+    ("Fit of the student", "Under `options: {student_fit: …}`; null takes the default of its kind", StudentFit),
+    ("Download", "Under `download:` of a pool", DownloadSettings),
+    ("Policy", "In a file of its own, `<home>/pools/NAME/POLICY.yaml`", Policy),
+    ("Prefilter", "Each under `prefilters:` of a policy", Prefilter),
+    ("Profile", "In a file of its own, `--profile FILE.yaml`", Profile),
+)
+
+
+def options_page() -> str:
+    """The whole page, Markdown."""
+    head = (
+        "# Options\n\n"
+        f"Made from the code by `{COMMAND}`; do not edit.\n\n"
+        "A name that is not here is an error that says the nearest. An option without a default is null or empty.\n"
+    )
+    return head + "".join(f"\n## {heading}\n\n{where}.\n\n{_table(cls)}" for heading, where, cls in TABLES)
+
+
+def _table(cls: type) -> str:
+    rows = [("option", "takes", "default", "unit", "what it does"), ("---",) * 5]
+    for name, info in fields_of(cls).items():
+        default = "required" if info.is_required() else _shown(info.get_default(call_default_factory=True))
+        takes = described(info) + (" (below)" if nested(info.annotation) else "")
+        rows.append((f"`{name}`", takes, default, unit_of(info) or "", str(info.description)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _shown(default: Any) -> str:
+    """A default as YAML has it; nothing for null, and for what is empty."""
+    content = content_of(default)
+    if content is None or (isinstance(content, Mapping | list | str) and not content):
+        return ""
+    return f"`{yaml.safe_dump([content], default_flow_style=True, width=1000).strip()[1:-1]}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(options_page(), encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Options of a pool: everything that its declaration may say to the stages, with types, limits and defaults.
+
+docs/options.md is made from this file: `python -m curation_assets.outputs.report.options_table`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
+from curation_assets.numeric.fusion import Ties
+from curation_assets.numeric.standardise import MIN_GROUP, MU_LOGIT, Grouping, LengthUnit
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS
+
+DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (METHODS §2.2: 4 → 33.7, 8 → 34.0)
+
+FuseOn = Literal["teacher", "student"]
+Similarity = Literal["text_similarity", "edit_similarity"]
+StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
+
+
+@checked("duplicates")
+class DuplicateSettings:
+    """The option `duplicates`: what makes two samples near-duplicates, and which one is kept."""
+
+    perceptual_bits: Whole | None = setting(
+        default=4, ge=0, le=15, unit="bits of 64", description="pHashes that differ in at most so many; null: no pHash."
+    )
+    cosine: Number | None = setting(
+        default=None, gt=0, le=1, description="Image embeddings at least so near (SemDeDup); null: not compared."
+    )
+    prefer: str | None = setting(
+        default=None, description="Table whose higher value is kept, such as signals.clip_score; null: most pixels."
+    )
+
+    def __post_init__(self) -> None:
+        if self.prefer is not None and not self.prefer.startswith("signals."):
+            raise ValueError(f"prefer must read signals.METHOD, got {self.prefer!r}")
+
+    @property
+    def columns(self) -> list[str]:
+        """Derived columns that are compared."""
+        both = (("perceptual_hash", self.perceptual_bits), ("image_embedding", self.cosine))
+        return [name for name, limit in both if limit is not None]
+
+
+@checked("student_fit")
+class StudentFit:
+    """The option `student_fit`: training of a student; null takes the default of its kind. Ridge students have none."""
+
+    backbone: str | None = setting(
+        default=None,
+        description="Address that minilm_finetuned or roberta starts from, such as hub:distilroberta-base.",
+    )
+    epochs: Whole | None = setting(default=None, ge=1, description="Passes over the distillation sample at most.")
+    batch_size: Whole | None = setting(default=None, ge=1, unit="captions", description="Captions per step; null: 32.")
+    learning_rate: Number | None = setting(default=None, gt=0, description="Of AdamW.")
+    patience: Whole | None = setting(
+        default=None, ge=0, unit="epochs", description="Stop after so many without a better held-out tenth."
+    )
+
+
+@checked("train_sba")
+class BridgeTraining:
+    """The option `train_sba`: the bridge of the semantic teacher; null takes the published recipe (METHODS §1.4)."""
+
+    captions: str | None = setting(default=None, description="File to train on; null: the pool's other captions.")
+    save_every: Whole = setting(default=200, ge=1, unit="steps", description="How often the training is saved.")
+    learning_rate: Number | None = setting(default=None, gt=0, description="Highest of the schedule; null: .002.")
+    warm_up_share: Number | None = setting(default=None, ge=0, lt=1, description="Of all steps; null: .03.")
+    weight_decay: Number | None = setting(default=None, ge=0, description="Of AdamW; null: 0.")
+    epochs: Whole | None = setting(default=None, ge=1, description="Passes over the captions; null: 2.")
+    batch_size: Whole | None = setting(default=None, ge=1, unit="captions", description="Per step; null: 32.")
+    accumulation: Whole | None = setting(default=None, ge=1, unit="steps", description="Per update; null: 4.")
+    max_length: Whole | None = setting(default=None, ge=1, unit="tokens", description="Longest sequence; null: 2048.")
+    max_gradient_norm: Number | None = setting(default=None, gt=0, description="Longer ones are clipped; null: 1.")
+    seed: Whole | None = setting(default=None, description="Of initial weights and order; null: 42.")
+
+
+@checked("options")
+class PoolOptions:
+    """Everything that the stages read of a pool's declaration, in the order of the flow."""
+
+    # the scene world
+    size: Whole | None = setting(default=None, ge=1, unit="samples", description="World pools only: how many scenes.")
+    seed: Whole | None = setting(default=None, ge=0, description="World pools only: seed of the scenes.")
+    # raw
+    min_success_rate: Number = setting(
+        default=0.1, ge=0, le=1, description="Share of a shard's usable rows that must not fail; 0: never stops."
+    )
+    hash_lists: tuple[str, ...] = setting(default=(), description="Files of hashes of images never to use or show.")
+    backfill_cron: str = setting(default="0 * * * *", description="When Dagster fills missing shards.")
+    # signals
+    methods: tuple[str, ...] = setting(default=(), description="Methods to run besides the defaults.")
+    caption_count: Whole = setting(
+        default=DEFAULT_CAPTION_COUNT, ge=1, unit="captions", description="Generated per image (SIEVE: 8)."
+    )
+    given: Mapping[str, str] = setting(default_factory=dict, description="Columns you have already: column → file.")
+    image_clusters: Whole | None = setting(
+        default=None, ge=1, unit="clusters", description="For image_based; null: one per 128 images."
+    )
+    reference_images: str | None = setting(
+        default=None, description="For image_based: folder of images or tars, a tar, or an .npy of embeddings."
+    )
+    canary: str | None = setting(
+        default=None, description="Frozen samples that every build scores, relative to home; see curate drift freeze."
+    )
+    canary_methods: tuple[str, ...] | None = setting(
+        default=None, description="Methods that score the canary; null: all that can."
+    )
+    duplicates: Switched[DuplicateSettings] = setting(default=None, description="Look for near-duplicates.")
+    # teachers
+    distil: Switch | None = setting(
+        default=None, description="Run the teachers and distil a student of this pool; null: world pools only."
+    )
+    distillation_size: Whole = setting(  # ICC §4 scores 118 K, the embedded profile needs 500–700
+        default=600, ge=1, unit="captions", description="Captions that the teachers score (ICC: 118,000)."
+    )
+    train_sba: Switched[BridgeTraining] = setting(default=None, description="Train the bridge of the teacher sba.")
+    labels: str | None = setting(default=None, description="File of rated captions (0–3); null: planted ones.")
+    labelled_captions: Whole = setting(
+        default=244, ge=1, unit="captions", description="Planted ratings, where no file has any (ICC §4.3)."
+    )
+    labels_seed: Whole | None = setting(default=None, ge=0, description="Seed of planted ratings; null: 244.")
+    caption_benchmark: str | None = setting(
+        default=None, description="File of rated captions to measure agreement on; nothing is fitted on it."
+    )
+    save_every_seconds: Number = setting(
+        default=DEFAULT_SECONDS, ge=0, unit="seconds", description="How often finished captions of a teacher are saved."
+    )
+    # standardised
+    standardise_by: Grouping = setting(default="length", description="Statistics per caption length, or of all.")
+    length_unit: LengthUnit = setting(default="words", description="What caption length counts.")
+    min_group: Whole = setting(  # a group needs a spread
+        default=MIN_GROUP, ge=2, unit="captions", description="Neighbouring lengths are merged up to so many."
+    )
+    mu_logit: Number = setting(default=MU_LOGIT, unit="logits", description="Centre of the target distribution.")
+    related_to: str | None = setting(default=None, description="For relatedness: file of downstream captions.")
+    # distilled
+    fuse_on: FuseOn = setting(
+        default="teacher", description="Fit fusion weights on teachers' scores, or students' (ICC, A.2)."
+    )
+    ties: Ties = setting(default="drop", description="Captions rated as the median: left out, or good, or bad.")
+    fusion_l2: Number = setting(default=0.0, ge=0, description="L2 penalty of the fusion's regression; 0: none.")
+    student_kind: StudentKind = setting(default="minilm_ridge", description="What the student is.")
+    student_fit: StudentFit = setting(default_factory=StudentFit, description="How the student is trained.")
+    student_seed: Whole = setting(default=0, ge=0, description="Seed of the student's training.")
+    word_benchmark: str | None = setting(default=None, description="File of words rated for concreteness.")
+    agreement_methods: tuple[str, ...] = setting(
+        default=(), description="Further methods to compare with ratings; they must read captions alone."
+    )
+    agreement_similarities: tuple[Similarity, ...] = setting(
+        default=("edit_similarity",), description="Compared besides a teacher's own; text_similarity costs a model."
+    )
+    agreement_resamples: Whole = setting(
+        default=1000, ge=0, unit="draws", description="Bootstrap of the agreement's intervals; 0: none."
+    )
+    # fused, filtered
+    recipes: Mapping[str, Mapping[str, Number]] = setting(
+        default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
+    )
+    policies: tuple[str, ...] | None = setting(
+        default=None, description="Policies that judge the pool; null: all whose signals it runs."
+    )
+    fraction: Number | None = setting(
+        default=None, gt=0, le=1, description="Share kept, in place of the shipped policies' own."
+    )
+    # downstream
+    downstream: Switch | None = setting(
+        default=None, description="Train a small model on every subset; null: world pools only."
+    )
+    downstream_budget: Mapping[str, Whole] = setting(
+        default_factory=dict,
+        description="Settings of the trainers in place of their defaults (training/trainers/): name → number.",
+    )
+    downstream_seeds: tuple[Whole, ...] = setting(default=(0,), description="One training per seed and subset.")
+    evaluation_scenes: Whole = setting(
+        default=200, ge=1, unit="scenes", description="Held-out scenes that those models are measured on."
+    )
