@@ -14,13 +14,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
 
-from curation_assets.core.settings import PACKAGE_ROOT
+from curation_assets.core.settings import resource_root
 from curation_assets.core.stages import STAGES, check_reads_forward
 
 if TYPE_CHECKING:
     import duckdb
 
-SQL_ROOT = PACKAGE_ROOT.parent / "dbt_like_sql"
+SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage
 DIALECT = "duckdb"
 
 TestKind = Literal["unique", "not_null", "range", "accepted_values"]
@@ -93,15 +93,16 @@ class SqlModel:
         return f"{self.stage}.{self.name}"
 
 
-def load_models(root: Path = SQL_ROOT) -> dict[str, SqlModel]:
-    """Every `<stage>/<name>.sql` under `root` by 'stage.name', each after the models that it reads.
+def load_models(root: Path | None = None) -> dict[str, SqlModel]:
+    """Every `<stage>/<name>.sql` under `root` (None: the models that ship) by 'stage.name', each after the models that it reads.
 
     Raises SqlModelError for a file that breaks the rules or for a circle, BackwardsReadError for a read against the
     flow, FileNotFoundError when `root` is no folder.
     """
-    if not Path(root).is_dir():
+    root = resource_root(SQL_FOLDER) if root is None else root
+    if not root.is_dir():
         raise FileNotFoundError(f"no folder of SQL models {root}")
-    models = {model.key: model for model in map(load_model, sorted(Path(root).glob("*/*.sql")))}
+    models = {model.key: model for model in map(load_model, sorted(root.glob("*/*.sql")))}
     ordered: dict[str, SqlModel] = {}
     while len(ordered) < len(models):
         ready = [
