@@ -45,7 +45,7 @@ test-all: install ## Run every test, those marked slow (minutes) too
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder
-	UV=$(UV) tests/packaging/wheel_smoke.sh $(BIN)/python
+	$(BIN)/python tests/packaging/wheel_smoke.py --uv $(abspath $(UV))
 
 check: install ## Lint, format check, types and which room imports which
 	$(BIN)/ruff check .
