@@ -94,7 +94,9 @@ class SqlModel:
 
 
 def load_models(root: Path | None = None) -> dict[str, SqlModel]:
-    """Every `<stage>/<name>.sql` under `root` (None: the models that ship) by 'stage.name', each after the models that it reads.
+    """Every `<stage>/<name>.sql` under `root` by 'stage.name', each after the models that it reads.
+
+    `root`: None for the models that ship.
 
     Raises SqlModelError for a file that breaks the rules or for a circle, BackwardsReadError for a read against the
     flow, FileNotFoundError when `root` is no folder.

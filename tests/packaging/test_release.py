@@ -46,5 +46,5 @@ def test_a_wheel_finds_its_resources_inside_the_package(tmp_path, monkeypatch) -
     (package / "infra").mkdir(parents=True)
     monkeypatch.setattr(settings, "PACKAGE_ROOT", package)
     assert resource_root("infra") == package / "infra"
-    with pytest.raises(FileNotFoundError, match="no folder 'dbt_like_sql'.*install curation_assets again"):
+    with pytest.raises(FileNotFoundError, match=r"no folder 'dbt_like_sql'.*install curation_assets again"):
         resource_root("dbt_like_sql")
