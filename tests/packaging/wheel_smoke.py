@@ -113,7 +113,8 @@ def draw_photos(tar: Path) -> None:
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Standard output of a command that must succeed; nothing of this checkout is in its environment."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "DAGSTER_HOME")}
+    dropped = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "DAGSTER_HOME")  # bytecode: it starts ten times
+    kept = {k: v for k, v in os.environ.items() if k not in dropped}
     environment = {k: v for k, v in kept.items() if not k.startswith("CURATION_")}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
