@@ -32,7 +32,7 @@ CAPTIONS = (
     "click here for more information",
 )
 COLOURS = ("red", "green", "blue", "orange", "purple", "black")
-SUBSETS = {"texts": ("icc", 3), "photos": ("clip", 4)}  # pool → policy and least size of its subset, of 12 samples
+SUBSETS = {"texts": ("icc", 3), "photos": ("clip", 3)}  # pool → policy and least size of its subset, of 12 samples
 
 
 def main() -> None:
