@@ -1,7 +1,10 @@
 # One entry point for every routine task. `make` alone lists them.
-PYTHON ?= python3.11
+# The first of these that runs (a name on the PATH may be a shim of a version that is not installed).
+PYTHON ?= $(shell for v in 3.11 3.12 3.13; do python$$v -c '' 2>/dev/null && { echo python$$v; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# uv from the PATH, else the one that `make install` puts into the virtual environment.
+UV := $(or $(shell command -v uv),$(BIN)/uv)
 # The model hub is never asked for by the embedded profile; telemetry and update checks stay off.
 export HF_HUB_OFFLINE ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
@@ -12,29 +15,43 @@ export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format ui train-embedded bench bench-downstream docs screenshots clean
+.PHONY: help install lock demo test test-all test-wheel check format ui train-embedded bench bench-downstream docs screenshots clean
 
 help: ## List the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "need $(PYTHON) on the PATH (or make PYTHON=/path/to/python3.11)"; exit 1; }
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || test -x $(BIN)/python || \
+		{ echo "need Python 3.11, 3.12 or 3.13 on the PATH (or make PYTHON=/path/to/python)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	test -x "$(UV)" || $(BIN)/python -m pip install --quiet uv
+	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@
 
-install: $(VENV)/.installed ## Set up the virtual environment with the exact versions of constraints.txt
+install: $(VENV)/.installed ## Set up the virtual environment with the exact versions of requirements.lock
+
+lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml (UPGRADE=--upgrade: newest versions)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes $(UPGRADE) \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 demo: install ## Run the whole chain on the embedded pool and write the report
 	$(BIN)/curate demo
 
-test: install ## Run the tests
+test: install ## Run the quick tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: install ## Run every test, those marked slow (minutes) too
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: install ## Lint, format check and types
+test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder
+	$(BIN)/python tests/packaging/wheel_smoke.py --uv $(abspath $(UV))
+
+check: install ## Lint, format check, types and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: install ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .

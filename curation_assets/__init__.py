@@ -1,3 +1,3 @@
 """curation_assets: from a noisy image–text pool to an audited, high-quality subset."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -13,6 +13,24 @@ from curation_assets.core.roles import ROLES
 from curation_assets.core.validation import Whole, build, check_known, checked, setting
 
 PACKAGE_ROOT = Path(__file__).parents[1]
+
+
+def resource_root(name: str) -> Path:
+    """Folder `name` of files read at run time that a checkout keeps at its top level: 'dbt_like_sql' or 'infra'.
+
+    A wheel holds it inside the package (pyproject.toml, wheel.sources), a checkout beside the package.
+    Raises FileNotFoundError when it is in neither place.
+    """
+    places = (PACKAGE_ROOT / name, PACKAGE_ROOT.parent / name)
+    for folder in places:
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(
+        f"no folder {name!r} in {places[0].parent} (where a wheel has it) or in {places[1].parent} (a checkout); "
+        "install curation_assets again"
+    )
+
+
 PROFILES_ROOT = Path(__file__).parent / "profiles"
 
 MAX_DEFAULT_WORKERS = 4

@@ -4,14 +4,13 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
 import dagster as dg
 
 from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.progress import ProgressReporter
-from curation_assets.core.settings import Settings, check_shard_key
+from curation_assets.core.settings import Settings, check_shard_key, resource_root
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.flow.context import PoolContext
@@ -22,7 +21,6 @@ from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.removed_shards import gone_shards
 from curation_assets.stores.shard_store import WHOLE
 
-INSTANCE_TEMPLATE = Path(__file__).parents[2] / "infra" / "dagster.yaml"
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -46,10 +44,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     home.mkdir(parents=True, exist_ok=True)
     config = home / "dagster.yaml"
     if not config.exists():
-        if INSTANCE_TEMPLATE.is_file():
-            shutil.copyfile(INSTANCE_TEMPLATE, config)
-        else:  # installed as a package, without the repository's infra/
-            config.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
+        shutil.copyfile(resource_root("infra") / "dagster.yaml", config)
     os.environ["DAGSTER_HOME"] = str(home)
     return dg.DagsterInstance.get()
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
 
-from curation_assets.core.settings import PACKAGE_ROOT
+from curation_assets.core.settings import resource_root
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.flow.graph import inputs_first
 from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, SCALED, recipe_view, signal_of, signal_view
@@ -24,7 +24,7 @@ from curation_assets.numeric.metrics.separation import KINDS
 if TYPE_CHECKING:
     import duckdb
 
-SQL_ROOT = PACKAGE_ROOT.parent / "dbt_like_sql"
+SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage
 DIALECT = "duckdb"
 
 TestKind = Literal["unique", "not_null", "range", "accepted_values"]
@@ -104,15 +104,18 @@ class SqlModel:
         return "\n\n".join([*(_create_view(name, sql) + ";" for name, sql in self.views.items()), self.text])
 
 
-def load_models(root: Path = SQL_ROOT) -> dict[str, SqlModel]:
+def load_models(root: Path | None = None) -> dict[str, SqlModel]:
     """Every `<stage>/<name>.sql` under `root` by 'stage.name', each after the models that it reads.
+
+    `root`: None for the models that ship.
 
     Raises SqlModelError for a file that breaks the rules or for a circle, BackwardsReadError for a read against the
     flow, FileNotFoundError when `root` is no folder.
     """
-    if not Path(root).is_dir():
+    root = resource_root(SQL_FOLDER) if root is None else root
+    if not root.is_dir():
         raise FileNotFoundError(f"no folder of SQL models {root}")
-    models = {model.key: model for model in map(load_model, sorted(Path(root).glob("*/*.sql")))}
+    models = {model.key: model for model in map(load_model, sorted(root.glob("*/*.sql")))}
     reads = {key: [reference for reference in model.references if reference in models] for key, model in models.items()}
     try:
         return {key: models[key] for key in inputs_first(reads)}
