@@ -97,7 +97,7 @@ def run_pool(
                 derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
                 if derived and missing:
                     _run_phase(pool_name, derived, missing, definitions, instance, observer)
-            except Exception as error:
+            except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
@@ -181,7 +181,7 @@ def _run_phase(
                 resources=assets.observer_resource(observer),
                 tags=dict(tags),
             )
-        except Exception as error:
+        except Exception as error:  # raised below, once the other stretches have run
             failed.append(error)
     if len(failed) > 1:
         raise ExceptionGroup(f"{len(failed)} of {len(runs)} stretches of shards failed", failed)
