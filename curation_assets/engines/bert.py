@@ -1,8 +1,7 @@
 """BERT encoders on torch and tokenizers alone: what transformers' BertModel computes, without its import.
 
-Importing transformers' model classes takes longer than torch itself (2 s more on a laptop's core), and a few captions are
-scored in less. Every operation is the one that transformers calls, in its order, so the numbers are the same to the last
-bit; tests hold the two against each other.
+Importing transformers' model classes takes longer than importing torch, and than scoring a few captions. Every operation
+here is the one that transformers calls, in its order, so the numbers are the same to the last bit; tests compare them.
 """
 
 import json
@@ -43,8 +42,10 @@ class BertEncoder:
 
     def hidden_states(self, ids: torch.Tensor, is_real: torch.Tensor) -> list[torch.Tensor]:
         """(B, T), (B, T) → depth + 1 tensors (B, T, D): the embeddings, then the output of every block."""
-        tables = {name: self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")}
-        embedded = F.embedding(ids, tables["word"]) + tables["token_type"][0] + tables["position"][: ids.shape[1]]
+        word, segment, position = (
+            self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")
+        )
+        embedded = F.embedding(ids, word) + segment[0] + position[: ids.shape[1]]
         states = [self._norm(embedded, "embeddings")]
         mask = None if bool(is_real.all()) else is_real[:, None, None, :]  # (B, 1, 1, T)
         for number in range(self.depth):
@@ -90,7 +91,8 @@ def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncode
     with safe_open(folder / "model.safetensors", "pt", device=device) as file:
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(wanted)}  # noqa: SIM118
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_padding(pad_id=int(config["pad_token_id"]), pad_token=tokenizer.id_to_token(config["pad_token_id"]))
+    padding = int(config["pad_token_id"])
+    tokenizer.enable_padding(pad_id=padding, pad_token=tokenizer.id_to_token(padding))
     return BertEncoder(
         {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
         tokenizer,

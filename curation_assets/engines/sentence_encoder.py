@@ -1,4 +1,4 @@
-"""The role sentence_encoder, always normalised: the shipped MiniLM on torch alone, any other by sentence-transformers."""
+"""The role sentence_encoder, always normalised: the shipped MiniLM on torch alone, others by sentence-transformers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ def _mean_pooled_bert(folder: Path, device: str) -> Encode:
     def encode(sentences: list[str], batch_size: int) -> np.ndarray:
         order = np.argsort([-len(sentence) for sentence in sentences])  # the library's own: ties fall as numpy has them
         vectors = []
-        for positions in chunks(order, batch_size):
+        for positions in chunks(order.tolist(), batch_size):
             ids, is_real = model.tokenize([sentences[i] for i in positions], max_tokens)
             pooled = pool(model.hidden_states(ids, is_real)[-1], is_real[:, :, None], "mean")
             # twice, as the model's last module and the call do: the second changes last bits

@@ -51,7 +51,9 @@ class LayerEncoder:
         ids, is_real = self.model.tokenize(batch, MAX_TOKENS)
         with autocast(self.device):
             states = self.model.hidden_states(ids, is_real)
-        pooled = [pool(states[layer].float(), is_real[:, :, None], how) for layer in self.layers for how in self.pooling]
+        pooled = [
+            pool(states[layer].float(), is_real[:, :, None], how) for layer in self.layers for how in self.pooling
+        ]
         return torch.cat([torch.nn.functional.normalize(vectors, dim=-1) for vectors in pooled], dim=1).cpu()
 
 

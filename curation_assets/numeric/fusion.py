@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy  # whose parts load on first use: scipy.stats takes most of a second
-from scipy.special import expit
 
 Ties = Literal["drop", "pos", "neg"]
 
@@ -97,7 +96,7 @@ def fuse(scores: np.ndarray, weights: FusionWeights) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 2 or scores.shape[1] != len(weights.weights):
         raise ValueError(f"expected scores (N, {len(weights.weights)}) for {weights.names}, got {scores.shape}")
-    return expit(scores @ np.array(weights.weights) + weights.intercept)  # (N,)
+    return scipy.special.expit(scores @ np.array(weights.weights) + weights.intercept)  # (N,)
 
 
 def held_out_fusion(

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy  # whose parts load on first use: scipy.stats takes most of a second
-from scipy.special import expit, logit
 
 Grouping = Literal["length", "global"]
 LengthUnit = Literal["words", "characters"]
@@ -124,7 +123,7 @@ def standardise(
     group_of = np.searchsorted(lows, np.asarray(lengths), side="right") - 1  # (N,)
     mean = np.array([group.mean for group in statistics.groups])[group_of]
     sd = np.array([group.sd for group in statistics.groups])[group_of]
-    return expit(mu_logit + (logits - mean) / sd)
+    return scipy.special.expit(mu_logit + (logits - mean) / sd)
 
 
 def length_dependence(values: np.ndarray, lengths: np.ndarray) -> LengthDependence:
@@ -193,7 +192,7 @@ def _logits(values: np.ndarray) -> np.ndarray:
             f"values must lie inside (0, 1) to have a logit; got {values[outside[0]]} at row {outside[0]} "
             f"({len(outside)} such rows); use corrected_edit_similarity or open_interval first"
         )
-    return logit(values)
+    return scipy.special.logit(values)
 
 
 def _length_ranges(lengths: np.ndarray, min_group: int) -> list[tuple[int, int | None]]:
