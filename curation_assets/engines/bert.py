@@ -1,7 +1,7 @@
 """BERT encoders on torch and tokenizers alone: what transformers' BertModel computes, without its import.
 
-Importing transformers' model classes takes longer than importing torch, and than scoring a few captions. Every operation
-here is the one that transformers calls, in its order, so the numbers are the same to the last bit; tests compare them.
+Importing transformers' model classes takes longer than importing torch, and than scoring a few captions. Every
+operation here is the one that transformers calls, in its order: the numbers are the same to the last bit (tested).
 """
 
 import json
