@@ -32,6 +32,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.near_duplicates import hamming_pairs
+from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.stages.signals.tables import derived_columns
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.world.pool import plant_evaluation_scenes
@@ -191,7 +192,7 @@ def bench_photos(source: Path, settings: Settings) -> None:
     ctx = PoolContext.open(settings, "photos")
     began = time.time()
     rows = []
-    for name in [*derived_columns(ctx), "generated_captions", "detected_objects", *named]:
+    for name in [*derived_columns(ctx), *named]:
         run_with_upstream(ctx, f"signals/{name}")
         table = tables_of(ctx)[f"signals/{name}"]
         wrong = [text for shard in ctx.shards() for text in violations(ctx, table, shard)]
@@ -228,8 +229,7 @@ def bench_photos(source: Path, settings: Settings) -> None:
 
 def reads_images(columns: tuple[str, ...]) -> bool:
     """Whether a method looks at the image, or at something that a model makes of it."""
-    made = {"image", "original_width", "generated_captions", "detected_objects", "text_boxes", "image_embedding"}
-    return bool(made & set(columns))
+    return bool({"image", "original_width", *DERIVED_COLUMNS} & set(columns))
 
 
 def changed_copies() -> dict[str, Callable[[Image.Image], Image.Image]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.core.roles import Captioner
-from curation_assets.scoring.derived import generate_captions
+from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.files import as_samples, load_row_image, read_captions
 from curation_assets.stores.text_tables import read_table
 
@@ -43,9 +43,10 @@ def gather_candidates(
         parts.append(more.explode("caption"))
     samples = as_samples(table.unique("image", keep="first", maintain_order=True))
     for address, captioner in captioners.items():
-        written = generate_captions(samples, captioner, count=count, load_image=partial(load_row_image, source))
-        captions = samples.select("image").with_columns(written["generated_captions"].alias("caption"))
-        parts.append(captions.explode("caption").with_columns(pl.lit(address).alias("source")))
+        load_image = partial(load_row_image, source)
+        written = derive_column("generated_captions", samples, captioner, count=count, load_image=load_image)
+        captioned = samples.select("image").with_columns(written["generated_captions"].alias("caption"))
+        parts.append(captioned.explode("caption").with_columns(pl.lit(address).alias("source")))
     if rewrites is not None:
         parts.append(read_table(rewrites).select("image", "caption", pl.lit("rewrite").alias("source")))
     one_line = ~pl.col("caption").str.contains(r"[\t\n\r]") & (pl.col("caption").str.strip_chars() != "")

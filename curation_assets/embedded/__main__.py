@@ -8,7 +8,7 @@ from curation_assets.embedded.common import Setup
 
 STAGES = (
     "tokenizer", "initialise", "vision", "language_model", "captioner", "clip", "text_to_image",
-    "semantic_decoder", "object_detector", "reward_model", "manifest",
+    "semantic_decoder", "object_detector", "reward_model", "scene_bank", "manifest",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ MADE_BY = {
     "parser": ("parser",),
     "object_detector": ("object_detector",),
     "reward_model": ("reward_model",),
+    "scene_bank": ("scene_bank",),
 }
 
 

@@ -1,29 +1,38 @@
 """The role scene_bank: captions of scenes and their embeddings, searched exhaustively. No training, no GPU.
 
 The bank stands where the text-to-image model stands in VBA: a caption is "drawn" by the scenes nearest to it and
-"described" by their captions. The embeddings of a bank are computed once and kept in the user's cache folder.
+"described" by their captions. Embeddings of the embedded bank by the shipped encoder are shipped (made by
+embedded/scene_bank.py); those of any other bank are computed once and kept in the user's cache folder.
 """
 
 import hashlib
+import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from curation_assets.core.progress import reporter_for
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.core.settings import cache_root
 from curation_assets.engines import EngineRequest, sentence_encoder
+from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, unique_texts
-from curation_assets.engines.identities import identity_of
+from curation_assets.engines.identities import file_sha256, identity_of
 from curation_assets.stores.atomic import replacing
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
 CAPTIONS_AT_ONCE = 256  # 256 × 24,000 scenes × 4 B = 25 MB of cosines
 EMBEDDED_AT_ONCE = 512
+
+#: card.json (which captions, which encoder, sha256 of the file) and the embeddings of the embedded bank.
+SHIPPED = WEIGHTS_ROOT / "scene_bank"
+EMBEDDINGS_FILE = "embeddings.safetensors"
 
 
 class SceneBankEngine:
@@ -36,8 +45,10 @@ class SceneBankEngine:
         self.identity = identity
         self.scenes = list(scenes)
         self.encoder = encoder
-        made_of = captions_sha256(tuple(scenes)) + encoder.identity.weights_sha256
-        self.cache_file = cache_folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.safetensors"
+        self.made_of = (captions_sha256(tuple(scenes)), encoder.identity.weights_sha256)
+        self.cache_file = (
+            cache_folder / f"{hashlib.sha256(''.join(self.made_of).encode()).hexdigest()[:32]}.safetensors"
+        )
         self._embeddings: np.ndarray | None = None
 
     def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
@@ -65,12 +76,14 @@ class SceneBankEngine:
         return [[self.scenes[i] for i in row] for row in places], np.clip(values.astype(np.float64), -1.0, 1.0)
 
     def embeddings(self) -> np.ndarray:
-        """(M, D) float32, about unit length: read from the cache, or computed and written there.
+        """(M, D) float32, about unit length: shipped, or read from the cache, or computed and written there.
 
-        They are held as float16 either way, so that a fresh bank and a cached one answer alike.
+        They are held as float16 in any case, so that a fresh bank, a cached one and the shipped one answer alike.
+        Raises ModelUnavailableError where the shipped file is damaged.
         """
         if self._embeddings is None:
-            stored = self._read_cache()
+            stored = shipped_embeddings(*self.made_of)
+            stored = self._read_cache() if stored is None else stored
             self._embeddings = (self._compute() if stored is None else stored).astype(np.float32)
         return self._embeddings
 
@@ -79,24 +92,47 @@ class SceneBankEngine:
             return None
         try:
             stored = load_file(self.cache_file)["embeddings"]
-        except Exception as error:  # a torn or foreign file: safetensors has no common error class
+        except (SafetensorError, KeyError, OSError) as error:  # a torn or foreign file
             warnings.warn(f"{self.cache_file} cannot be read ({error}); the bank is embedded anew", stacklevel=2)
             return None
         return stored if stored.shape[0] == len(self.scenes) else None
 
     def _compute(self) -> np.ndarray:
-        parts = []
-        with reporter_for(Console(stderr=True)).task("embedding the scene bank, once", len(self.scenes)) as advance:
-            for texts in chunks(self.scenes, EMBEDDED_AT_ONCE):
-                parts.append(self.encoder.embed_sentences(texts).astype(np.float16))
-                advance(len(texts))
-        made = np.concatenate(parts)  # (M, D)
+        made = embed_scenes(self.scenes, self.encoder, reporter_for(Console(stderr=True)))
         try:
             with replacing(self.cache_file) as temporary:
                 save_file({"embeddings": made}, temporary)
         except OSError as error:
             warnings.warn(f"the bank's embeddings cannot be kept in {self.cache_file} ({error})", stacklevel=2)
         return made
+
+
+def embed_scenes(scenes: Sequence[str], encoder: SentenceEncoder, progress: ProgressReporter) -> np.ndarray:
+    """(M,) captions → (M, D) float16, about unit length."""
+    parts = []
+    with progress.task("embedding the scene bank, once", len(scenes)) as advance:
+        for texts in chunks(scenes, EMBEDDED_AT_ONCE):
+            parts.append(encoder.embed_sentences(texts).astype(np.float16))
+            advance(len(texts))
+    return np.concatenate(parts)
+
+
+def shipped_embeddings(captions_sha256: str, encoder_sha256: str, folder: Path = SHIPPED) -> np.ndarray | None:
+    """(M, D) float16 of these captions by this encoder; None where others are shipped.
+
+    Raises ModelUnavailableError where the file is not the one that the card names.
+    """
+    card_file = folder / "card.json"
+    card = json.loads(card_file.read_text(encoding="utf-8")) if card_file.is_file() else {}
+    if (card.get("captions_sha256"), card.get("sentence_encoder_sha256")) != (captions_sha256, encoder_sha256):
+        return None
+    file = folder / EMBEDDINGS_FILE
+    found = file_sha256(file) if file.is_file() else "no file"
+    if found != card["embeddings_sha256"]:
+        raise ModelUnavailableError(
+            f"{file}: expected sha256 {card['embeddings_sha256'][:12]}, got {found[:12]}; install the package again"
+        )
+    return load_file(file)["embeddings"]
 
 
 def load(request: EngineRequest) -> SceneBankEngine:

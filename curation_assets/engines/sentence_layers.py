@@ -1,15 +1,14 @@
 """A sentence encoder's inner layers: pooled token vectors of chosen ones, for heads that do not read the last."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
-from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
+from curation_assets.engines.batches import autocast, run_by_length
+from curation_assets.engines.bert import BertEncoder, load_bert
 
 MAX_TOKENS = 128  # as the students (METHODS §1.8)
 POOLINGS = ("mean", "max")
@@ -22,8 +21,7 @@ class LayerEncoder:
     def __init__(
         self,
         identity: ModelIdentity,
-        model: Any,
-        tokenizer: Any,
+        model: BertEncoder,
         layers: Sequence[int],
         pooling: Sequence[str],
         batch_size: int,
@@ -32,7 +30,6 @@ class LayerEncoder:
         """`layers`: numbers from 1 (the first block's output). `pooling`: over all tokens, special ones included."""
         self.identity = identity
         self.model = model
-        self.tokenizer = tokenizer
         self.layers = tuple(layers)
         self.pooling = tuple(pooling)
         self.batch_size = batch_size
@@ -41,7 +38,7 @@ class LayerEncoder:
     @property
     def width(self) -> int:
         """Columns of an embedding: layers × poolings × hidden size."""
-        return len(self.layers) * len(self.pooling) * int(self.model.config.hidden_size)
+        return len(self.layers) * len(self.pooling) * self.model.width
 
     @torch.inference_mode()
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
@@ -51,15 +48,12 @@ class LayerEncoder:
         return run_by_length(list(sentences), self.batch_size, self._encode).numpy()
 
     def _encode(self, batch: list[str]) -> torch.Tensor:
-        tokens = self.tokenizer(batch, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(
-            self.device
-        )
+        ids, is_real = self.model.tokenize(batch, MAX_TOKENS)
         with autocast(self.device):
-            states = self.model(
-                input_ids=tokens.input_ids, attention_mask=tokens.attention_mask, output_hidden_states=True
-            ).hidden_states
-        is_real = tokens.attention_mask[:, :, None].bool()  # (B, T, 1)
-        pooled = [pool(states[layer].float(), is_real, how) for layer in self.layers for how in self.pooling]
+            states = self.model.hidden_states(ids, is_real)
+        pooled = [
+            pool(states[layer].float(), is_real[:, :, None], how) for layer in self.layers for how in self.pooling
+        ]
         return torch.cat([torch.nn.functional.normalize(vectors, dim=-1) for vectors in pooled], dim=1).cpu()
 
 
@@ -80,24 +74,13 @@ def load_layers(
 ) -> LayerEncoder:
     """`layers` of the encoder at `address` (BERT layout, such as embedded:minilm).
 
-    Raises ValueError for no layers, a layer that the model does not have, or an unknown pooling.
+    Raises ValueError for no layers, a layer that the model does not have, an unknown pooling, or another architecture.
     """
-    quiet_loading()
-    folder = local_folder(address)
-    model = AutoModel.from_pretrained(
-        folder,
-        local_files_only=True,
-        use_safetensors=True,
-        dtype=torch.float32,
-        add_pooling_layer=False,
-        attn_implementation="sdpa",
-    )
-    depth = len(model.encoder.layer)
-    if not layers or not all(1 <= layer <= depth for layer in layers):
-        raise ValueError(f"{address.text}: expected layers in [1, {depth}], got {list(layers)}")
+    model = load_bert(local_folder(address), device)
+    if not layers or not all(1 <= layer <= model.depth for layer in layers):
+        raise ValueError(f"{address.text}: expected layers in [1, {model.depth}], got {list(layers)}")
     if not pooling or not set(pooling) <= set(POOLINGS):
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
-    model.encoder.layer = model.encoder.layer[: max(layers)]
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model.depth = max(layers)
     at_once = min(batch_size, CPU_BATCH) if device == "cpu" else batch_size
-    return LayerEncoder(identity, model.to(device).eval(), tokenizer, layers, pooling, at_once, device)
+    return LayerEncoder(identity, model, layers, pooling, at_once, device)

@@ -1,6 +1,6 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
 
-A card with `layers` and `pooling` (the shipped student: training/real_student.py) reads those layers of the encoder
+A card with `layers` and `pooling` (the shipped student: embedded/real_student.py) reads those layers of the encoder
 instead of its sentence embedding.
 """
 
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest
@@ -136,6 +135,8 @@ def load(request: EngineRequest) -> RidgeStudent | MlpStudent | TransformerStude
         return RidgeStudent(request.identity, tensors["coefficients"], float(tensors["intercept"][0]), encoder)
     if kind == "minilm_mlp":
         return MlpStudent(request.identity, load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card))
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
     quiet_loading()
     if kind == "minilm_finetuned":
         return _load_finetuned(request, folder)
@@ -157,6 +158,8 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     body = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="eager")
     model = MeanPooledRegressor(body)

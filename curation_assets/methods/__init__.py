@@ -105,17 +105,19 @@ class Method:
 
 
 @cache
+def _method_in(module: str) -> Method | None:
+    """METHOD of a module of this package, None where it has none. Raises ValueError where file and name differ."""
+    method = getattr(importlib.import_module(f"{__name__}.{module}"), "METHOD", None)
+    if method is not None and method.name != module:
+        raise ValueError(f"methods/{module}.py defines METHOD named {method.name!r}; name both alike")
+    return method
+
+
+@cache
 def all_methods() -> dict[str, Method]:
     """Every method of this package by name, sorted. Raises ValueError where file and method names differ."""
-    found: dict[str, Method] = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        method = getattr(importlib.import_module(f"{__name__}.{module_info.name}"), "METHOD", None)
-        if method is None:
-            continue
-        if method.name != module_info.name:
-            raise ValueError(f"methods/{module_info.name}.py defines METHOD named {method.name!r}; name both alike")
-        found[method.name] = method
-    return dict(sorted(found.items()))
+    named = {module.name: _method_in(module.name) for module in pkgutil.iter_modules(__path__)}
+    return {name: method for name, method in sorted(named.items()) if method is not None}
 
 
 def teachers() -> list[Method]:
@@ -125,10 +127,12 @@ def teachers() -> list[Method]:
 
 
 def get_method(name: str) -> Method:
-    """The method called `name`. Raises ValueError that names the nearest one and lists all."""
-    methods = all_methods()
-    if name not in methods:
+    """The method called `name`; no other module is imported. Raises ValueError that names the nearest and lists all."""
+    is_module = any(module.name == name for module in pkgutil.iter_modules(__path__))
+    method = _method_in(name) if is_module else None
+    if method is None:
+        methods = all_methods()
         near = difflib.get_close_matches(name, methods, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"no method {name!r}{hint} Available: {', '.join(methods)}")
-    return methods[name]
+    return method

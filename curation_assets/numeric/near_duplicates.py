@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import scipy  # whose parts load on first use
 
 HASH_BITS, BANDS = 64, 4
 BAND_BITS = HASH_BITS // BANDS
@@ -87,7 +87,7 @@ def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray)
     if sorted(order.tolist()) != list(range(n)):
         raise ValueError(f"order must name each of {n} items once")
     # stored distances + 1, so that an exact 0 is no hole in the sparse matrix
-    both = csr_matrix(
+    both = scipy.sparse.csr_matrix(
         (np.tile(distances + 1.0, 2), (np.concatenate(pairs.T), np.concatenate(pairs.T[::-1]))), shape=(n, n)
     )
     position = np.empty(n, dtype=np.int64)

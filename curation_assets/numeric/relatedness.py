@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import scipy  # whose parts load on first use
 
 WORD = re.compile(r"[a-z0-9']+")
 
@@ -42,7 +42,7 @@ class WordWeights:
             raise ValueError(f"expected columns of one length, got {len(self.words)}, {len(self.idf)}")
         object.__setattr__(self, "_places", {word: i for i, word in enumerate(self.words)})
 
-    def tfidf(self, texts: Sequence[str]) -> csr_matrix:
+    def tfidf(self, texts: Sequence[str]) -> "scipy.sparse.csr_matrix":
         """(N, V) counts · idf of the words that are known; others are ignored."""
         places: Mapping[str, int] = self._places  # type: ignore[attr-defined]
         data, columns, ends = [], [], [0]
@@ -53,7 +53,9 @@ class WordWeights:
                     data.append(count * self.idf[position])
                     columns.append(position)
             ends.append(len(data))
-        return csr_matrix((np.array(data, dtype=np.float64), columns, ends), shape=(len(texts), len(self.words)))
+        return scipy.sparse.csr_matrix(
+            (np.array(data, dtype=np.float64), columns, ends), shape=(len(texts), len(self.words))
+        )
 
 
 def fit_word_weights(frequencies: Mapping[str, int], text_count: int, downstream: Iterable[str]) -> WordWeights:

@@ -1,5 +1,6 @@
 """A function of columns run over samples batch by batch: one row out per row in, a reason for every gap."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from PIL import Image
 from curation_assets.methods import Values
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.saved_rows import SavedRows
+
+LOGGER = logging.getLogger(__name__)
 
 LoadImage = Callable[[dict[str, Any]], Image.Image]
 Progress = Callable[[int], None]
@@ -53,6 +56,7 @@ class _Run:
     is_done: np.ndarray  # (N,) bool
     has_answered: bool = False  # an engine has answered at least once
     first_error: Exception | None = None
+    is_batch_error_logged: bool = False
 
 
 def evaluate(
@@ -195,6 +199,13 @@ def _score_batch(
                 run.first_error = run.first_error or error
                 run.reason[part[0][0]] = f"engine_error:{type(error).__name__}"
                 return
+            if not run.is_batch_error_logged:  # a batch path that always fails costs as many calls as there are samples
+                run.is_batch_error_logged = True
+                LOGGER.warning(
+                    "%s failed on a batch of %d samples (%s: %s); it is halved until the failing sample is alone. "
+                    "Further failing batches are not logged",
+                    label, len(part), type(error).__name__, error,
+                )  # fmt: skip
             middle = len(part) // 2
             attempt(part[:middle])
             attempt(part[middle:])

@@ -1,115 +1,37 @@
 """Columns that a model makes of each image, once, for every method that reads them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from curation_assets.core.roles import Captioner, ObjectDetector
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, ContractError, LoadImage, Progress, evaluate, row_identity
 from curation_assets.stores.pools.options import DEFAULT_CAPTION_COUNT
 
 
-def generate_captions(
-    samples: pl.DataFrame,
-    captioner: Captioner,
-    *,
-    count: int = DEFAULT_CAPTION_COUNT,
-    load_image: LoadImage | None = None,
-    batch_size: int = DEFAULT_BATCH,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
-    """Captions sampled from every image: sample_id, generated_captions (null with a reason), reason.
-
-    Seeds come from the sample_ids, so a caption depends on its own image and id only. Rows as in `score_samples`.
-    Raises ValueError for count < 1, BrokenEngineError when the captioner fails on everything.
-    """
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
-
-    def caption_batch(columns: dict[str, list[Any]]) -> Values:
-        seeds = [seed_of(sample_id, "generated_captions") for sample_id in columns["sample_id"]]
-        captions = captioner.sample_captions(columns["image"], seeds, count)
-        short = [found for found in captions if len(found) != count]
-        if len(captions) != len(seeds) or short:
-            raise ContractError(
-                f"the captioner must return {count} captions for each of {len(seeds)} images; "
-                f"got {len(captions)} lists, {len(short)} of another length"
-            )
-        return Values.of(np.zeros(len(seeds)), generated_captions=captions)
-
-    values = evaluate(
-        samples,
-        ("image", "sample_id"),
-        caption_batch,
-        load_image=load_image,
-        batch_size=batch_size,
-        progress=progress,
-        label="role 'captioner'",
-    )
-    captions = values.details.get("generated_captions", [None] * samples.height)
-    return row_identity(samples).with_columns(
-        pl.Series("generated_captions", captions, dtype=pl.List(pl.String)),
-        pl.Series("reason", values.reason, dtype=pl.String),
-    )
-
-
-def detect_objects(
-    samples: pl.DataFrame,
-    object_detector: ObjectDetector,
-    *,
-    load_image: LoadImage | None = None,
-    batch_size: int = DEFAULT_BATCH,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
-    """Distinct labels of every image, best first: sample_id, detected_objects, detection_scores (lists), reason.
-
-    Both lists are null with a reason where there is no image; an image without a detection has empty ones. The score
-    of a label is that of its best detection. Rows as in `score_samples`; raises BrokenEngineError when the detector
-    fails on everything.
-    """
-
-    def detect_batch(columns: dict[str, list[Any]]) -> Values:
-        best: list[dict[str, float]] = []
-        for found in object_detector.detect_objects(columns["image"]):
-            ranked = sorted(found, key=lambda one: (-one.score, one.label))
-            best.append({one.label: one.score for one in reversed(ranked)})
-        ordered = [sorted(labels.items(), key=lambda pair: (-pair[1], pair[0])) for labels in best]
-        return Values.of(
-            np.zeros(len(ordered)),
-            detected_objects=[[label for label, _ in pairs] for pairs in ordered],
-            detection_scores=[[float(score) for _, score in pairs] for pairs in ordered],
-        )
-
-    values = evaluate(
-        samples,
-        ("image",),
-        detect_batch,
-        load_image=load_image,
-        batch_size=batch_size,
-        progress=progress,
-        label="role 'object_detector'",
-    )
-    nothing = [None] * samples.height
-    return row_identity(samples).with_columns(
-        pl.Series("detected_objects", values.details.get("detected_objects", nothing), dtype=pl.List(pl.String)),
-        pl.Series("detection_scores", values.details.get("detection_scores", nothing), dtype=pl.List(pl.Float64)),
-        pl.Series("reason", values.reason, dtype=pl.String),
-    )
-
-
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A column that a model makes of each image, once, for every method that asks for it."""
+    """A column that a model makes of each image, once, for every method that reads it.
 
-    role: str | None  # who makes it; None: no model is needed
-    derive: Callable[[dict[str, list[Any]], Any], list[Any]]  # (columns of a batch, engine) → one entry per sample
+    `derive`: (columns of a batch, engine, **settings) → column name → one entry per sample, its own and the further
+    ones. An entry depends on its own image and sample_id alone.
+    """
+
+    role: str | None  # whose engine makes it; None: no model is needed
+    derive: Callable[..., dict[str, list[Any]]]
     dtype: pl.DataType
-    description: str
+    description: str  # of the table: first sentence says the grain
+    further: Mapping[str, pl.DataType] = field(default_factory=dict)  # columns that come with it, and their types
+    settings: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of `derive`, at least 1 each → values where none are set
+    options: Mapping[str, str] = field(default_factory=dict)  # setting → the pool's option that sets it
+    is_always_made: bool = False  # a pool has its table even where no method reads it
+    kinds: tuple[str, ...] = ("polars",)  # of the table, as Dagster shows it
 
 
 def derive_column(
@@ -120,16 +42,25 @@ def derive_column(
     load_image: LoadImage | None = None,
     batch_size: int = DEFAULT_BATCH,
     progress: Progress | None = None,
+    **settings: int,
 ) -> pl.DataFrame:
-    """A column of DERIVED_COLUMNS for every sample: sample_id, the column (null with a reason), reason.
+    """A column of DERIVED_COLUMNS for every sample: sample_id, the column and its further ones, reason.
 
-    Rows as in `score_samples`. Raises BrokenEngineError when the engine fails on everything.
+    They are null with a reason where there is no image. Rows as in `score_samples`. `settings`: the column's own, such
+    as count=8 of generated_captions. Raises TypeError for a setting that the column does not have, ValueError for one
+    below 1, BrokenEngineError when the engine fails on everything.
     """
     column = DERIVED_COLUMNS[name]
+    unknown = sorted(set(settings) - set(column.settings))
+    if unknown:
+        raise TypeError(f"column {name!r} has no settings {unknown}; it has {sorted(column.settings) or 'none'}")
+    for setting, value in settings.items():
+        if value < 1:
+            raise ValueError(f"{setting} must be at least 1, got {value}")
+    settings = {**column.settings, **settings}
 
     def derive_batch(columns: dict[str, list[Any]]) -> Values:
-        entries = column.derive(columns, engine)
-        return Values.of(np.zeros(len(entries)), **{name: entries})
+        return Values.of(np.zeros(len(columns["image"])), **column.derive(columns, engine, **settings))
 
     values = evaluate(
         samples,
@@ -140,46 +71,99 @@ def derive_column(
         progress=progress,
         label=f"role {column.role!r}" if column.role else name,
     )
+    missing = [None] * samples.height
     return row_identity(samples).with_columns(
-        pl.Series(name, values.details.get(name, [None] * samples.height), dtype=column.dtype),
+        *(
+            pl.Series(part, values.details.get(part, missing), dtype=dtype)
+            for part, dtype in {name: column.dtype, **column.further}.items()
+        ),
         pl.Series("reason", values.reason, dtype=pl.String),
     )
 
 
-def _perceptual_hashes(columns: dict[str, list[Any]], engine: None) -> list[str]:
+def _generated_captions(columns: dict[str, list[Any]], captioner: Any, *, count: int) -> dict[str, list[Any]]:
+    """Seeds come from the sample_ids, so that captions depend on their own image and id only."""
+    seeds = [seed_of(sample_id, "generated_captions") for sample_id in columns["sample_id"]]
+    captions = captioner.sample_captions(columns["image"], seeds, count)
+    short = [texts for texts in captions if len(texts) != count]
+    if len(captions) != len(seeds) or short:
+        raise ContractError(
+            f"the captioner must return {count} captions for each of {len(seeds)} images; "
+            f"got {len(captions)} lists, {len(short)} of another length"
+        )
+    return {"generated_captions": captions}
+
+
+def _detected_objects(columns: dict[str, list[Any]], detector: Any) -> dict[str, list[Any]]:
+    """Distinct labels, best first, equal scores by label. A label's score is that of its best detection."""
+    labels, scores = [], []
+    for detections in detector.detect_objects(columns["image"]):
+        best: dict[str, float] = {}
+        for detection in detections:
+            best[detection.label] = max(detection.score, best.get(detection.label, detection.score))
+        ranked = sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))
+        labels.append([label for label, _ in ranked])
+        scores.append([float(score) for _, score in ranked])
+    return {"detected_objects": labels, "detection_scores": scores}
+
+
+def _text_boxes(columns: dict[str, list[Any]], spotter: Any) -> dict[str, list[Any]]:
+    spotted = spotter.spot_text(columns["image"])
+    return {"text_boxes": [[{**vars(box), "polygon": list(box.polygon)} for box in boxes] for boxes in spotted]}
+
+
+def _image_embedding(columns: dict[str, list[Any]], encoder: Any) -> dict[str, list[Any]]:
+    return {"image_embedding": encoder.embed_images(columns["image"]).tolist()}
+
+
+def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
     import imagehash
 
-    return [str(imagehash.phash(image)) for image in columns["image"]]  # 8 × 8 bits, 16 hex digits
+    # 8 × 8 bits, 16 hex digits
+    return {"perceptual_hash": [str(imagehash.phash(image)) for image in columns["image"]]}
 
 
 #: Column name → how it is made. A method names the column; its pool then has a table `signals/<name>`.
 DERIVED_COLUMNS: dict[str, DerivedColumn] = {
+    "generated_captions": DerivedColumn(
+        "captioner",
+        _generated_captions,
+        pl.List(pl.String),
+        "One row per sample: captions sampled from its image (nucleus), kept for every method that asks.",
+        settings={"count": DEFAULT_CAPTION_COUNT},
+        options={"count": "caption_count"},
+        is_always_made=True,
+        kinds=("torch", "polars"),
+    ),
+    "detected_objects": DerivedColumn(
+        "object_detector",
+        _detected_objects,
+        pl.List(pl.String),
+        "One row per sample: labels of the objects in its image, best first, with their scores.",
+        further={"detection_scores": pl.List(pl.Float64)},
+        kinds=("torch", "polars"),
+    ),
     "text_boxes": DerivedColumn(
         "text_spotter",
-        lambda columns, engine: [
-            [{**vars(box), "polygon": list(box.polygon)} for box in boxes]
-            for boxes in engine.spot_text(columns["image"])
-        ],
+        _text_boxes,
         pl.List(pl.Struct({"text": pl.String, "confidence": pl.Float64, "polygon": pl.List(pl.Float64)})),
         "One row per sample: boxes of text in its image with what was read in them (OCR).",
     ),
     "image_embedding": DerivedColumn(
         "image_text_encoder",
-        lambda columns, engine: engine.embed_images(columns["image"]).tolist(),
+        _image_embedding,
         pl.List(pl.Float32),
         "One row per sample: the unit vector of its image, for clusters and near-duplicates.",
     ),
     "perceptual_hash": DerivedColumn(
         None,
-        _perceptual_hashes,
+        _perceptual_hash,
         pl.String(),
         "One row per sample: the 64-bit perceptual hash of its image (pHash, 16 hex digits).",
     ),
 }
 #: Role that makes a column where the samples lack it.
-DERIVING_ROLES: dict[str, str] = {"generated_captions": "captioner", "detected_objects": "object_detector"} | {
-    name: column.role for name, column in DERIVED_COLUMNS.items() if column.role
-}
+DERIVING_ROLES: dict[str, str] = {name: column.role for name, column in DERIVED_COLUMNS.items() if column.role}
 
 
 def with_derived(
@@ -189,19 +173,17 @@ def with_derived(
     load_image: LoadImage | None,
     batch_size: int,
 ) -> pl.DataFrame:
-    """The samples with the derived columns that the method asks for and they lack."""
+    """The samples with the derived columns that the method reads and they lack.
+
+    Raises ValueError for a missing role.
+    """
     for name in method.columns:
-        role = DERIVING_ROLES.get(name)
-        if name in samples.columns or (name not in DERIVED_COLUMNS and role is None):
+        if name in samples.columns or name not in DERIVED_COLUMNS:
             continue
+        role = DERIVED_COLUMNS[name].role
         if role is not None and role not in roles:
             raise ValueError(f"method {method.name!r} reads {name}: give samples that column, or the role {role}")
-        if name == "generated_captions":
-            made = generate_captions(samples, roles["captioner"], load_image=load_image, batch_size=batch_size)
-        elif name == "detected_objects":
-            made = detect_objects(samples, roles["object_detector"], load_image=load_image, batch_size=batch_size)
-        else:
-            engine = roles[role] if role else None
-            made = derive_column(name, samples, engine, load_image=load_image, batch_size=batch_size)
+        engine = roles[role] if role else None
+        made = derive_column(name, samples, engine, load_image=load_image, batch_size=batch_size)
         samples = samples.with_columns(made[name], made["reason"].alias(f"{name}_reason"))
     return samples

@@ -12,7 +12,7 @@ from PIL import Image
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, Progress
-from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -198,8 +198,8 @@ def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     )
     rest = rest.with_columns(
         pl.Series(name, [_as_list(cell) for cell in rest[name]], dtype=pl.List(pl.String))
-        for name in ("generated_captions", "detected_objects")
-        if rest.schema.get(name) == pl.String
+        for name, column in DERIVED_COLUMNS.items()
+        if column.dtype == pl.List(pl.String) and rest.schema.get(name) == pl.String
     )
     return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
 

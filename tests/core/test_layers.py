@@ -161,3 +161,47 @@ def test_the_command_starts_without_what_takes_a_second_to_load() -> None:
     told = f"import sys, curation_assets.cli; print([name for name in {slow} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def loaded_by(code: str, names: tuple[str, ...]) -> list[str]:
+    """Which of these modules a fresh process has imported after running `code`."""
+    code = f"{code}\nimport sys; print('loaded', [name for name in {names} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found: list[str] = ast.literal_eval(run.stdout.splitlines()[-1].removeprefix("loaded "))
+    return found
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = ("dagster", "duckdb", "numpy", "pandas", "polars", "pyarrow", "scipy", "torch", "transformers", "typer")
+    assert loaded_by("import curation_assets", heavy) == []
+
+
+def test_scoring_icc_and_explaining_it_load_torch_and_no_model_library() -> None:
+    """A head on four layers of MiniLM: transformers and what it imports would take longer than all the rest."""
+    heavy = ("dagster", "diffusers", "duckdb", "open_clip", "pandas", "pyarrow", "requests", "scipy.sparse")
+    heavy += (
+        "scipy.special",
+        "scipy.stats",
+        "sentence_transformers",
+        "sklearn",
+        "torch",
+        "torchvision",
+        "transformers",
+    )
+    code = """
+import polars as pl
+from curation_assets.core.settings import load_profile
+from curation_assets.engines import load_engine
+from curation_assets.methods import get_method
+from curation_assets.scoring.samples import score_samples
+profile = load_profile("embedded").with_roles(student="embedded:icc_student")
+samples = pl.DataFrame({"sample_id": ["0" * 32], "caption": ["a red kite"]})
+scored = score_samples(get_method("icc"), samples, {"student": load_engine("student", profile)})
+assert scored["value"][0] > 0.5, scored
+"""
+    assert loaded_by(code, heavy) == ["torch"]
+    bank = """
+scenes, cosines = load_engine("scene_bank", profile).nearest_scenes(["a red kite"], 3)
+assert "kite" in scenes[0][0], scenes
+"""
+    assert loaded_by(code + bank, heavy) == ["torch"]

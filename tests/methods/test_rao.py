@@ -28,7 +28,7 @@ from curation_assets.numeric.relatedness import (
     relatedness,
 )
 from curation_assets.numeric.separation import roc_auc
-from curation_assets.scoring.derived import detect_objects
+from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.files import read_captions, score_file
 from curation_assets.scoring.samples import score_samples
 from curation_assets.world.pool import plant_pool, render
@@ -187,8 +187,11 @@ def test_quality_tells_mismatched_scenes_from_clean_ones() -> None:
 
 def test_images_without_objects_and_without_pixels() -> None:
     samples = pl.DataFrame({"sample_id": ["0" * 32, "1" * 32], "has_image": [True, False]})
-    found = detect_objects(
-        samples, load_engine("object_detector", PROFILE), load_image=lambda row: Image.new("RGB", (40, 90), "white")
+    found = derive_column(
+        "detected_objects",
+        samples,
+        load_engine("object_detector", PROFILE),
+        load_image=lambda row: Image.new("RGB", (40, 90), "white"),
     )
     assert found["detected_objects"].to_list() == [[], None]
     assert found["reason"].to_list() == [None, "no_image"]

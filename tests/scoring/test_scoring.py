@@ -12,10 +12,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.roles import Detection
 from curation_assets.methods import Example, Method, Values, get_method
 from curation_assets.numeric.identity import seed_of
 from curation_assets.scoring.batches import BrokenEngineError, ContractError, OutOfBoundsError
-from curation_assets.scoring.derived import generate_captions
+from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.files import as_samples, score_file
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stores.images import ImageRejected
@@ -99,6 +100,18 @@ def test_a_broken_engine_is_raised() -> None:
         score_samples(METHOD, table(["boom"] * 3), {}, batch_size=1)
 
 
+def test_the_first_failing_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A batch path that fails costs one call per sample: nobody shall pay for that unknowingly."""
+    samples = table(["fine", "boom", "fine", "fine", "boom", "fine"])
+    scored = score_samples(METHOD, samples, {}, batch_size=3)
+    assert scored["reason"].to_list() == [None, "engine_error:RuntimeError", None] * 2
+    (message,) = [record.getMessage() for record in caplog.records if record.name.endswith("scoring.batches")]
+    assert "method 'word_count' failed on a batch of 3 samples (RuntimeError: a tensor of a strange shape)" in message
+    caplog.clear()
+    score_samples(METHOD, table(["fine", "boom"]), {}, batch_size=1)  # alone from the start: nothing was halved
+    assert not caplog.records
+
+
 def test_an_engine_that_breaks_midway_is_raised() -> None:
     with pytest.raises(BrokenEngineError, match="all 8 samples"):
         score_samples(METHOD, table(["fine"] * 8 + ["boom"] * 8), {}, batch_size=8)
@@ -153,12 +166,36 @@ class EchoCaptioner:
 
 def test_generated_captions_depend_on_the_sample_alone() -> None:
     samples = table(["right", "up", "both"])
-    whole = generate_captions(samples, EchoCaptioner(), count=2, load_image=load, batch_size=2)
+    whole = derive_column("generated_captions", samples, EchoCaptioner(), count=2, load_image=load, batch_size=2)
     assert whole["reason"].to_list() == [None, "image_truncated", None]
     assert whole["generated_captions"].to_list()[1] is None
     seed = seed_of(ids(3)[2], "generated_captions")
     assert whole["generated_captions"].to_list()[2] == [f"red {seed} 0", f"red {seed} 1"]
-    assert generate_captions(samples[2:], EchoCaptioner(), count=2, load_image=load).equals(whole[2:])
+    assert derive_column("generated_captions", samples[2:], EchoCaptioner(), count=2, load_image=load).equals(whole[2:])
+
+
+def test_settings_of_a_derived_column_are_checked() -> None:
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        derive_column("generated_captions", table(["a"]), EchoCaptioner(), count=0, load_image=load)
+    with pytest.raises(TypeError, match=r"'detected_objects' has no settings \['count'\]; it has none"):
+        derive_column("detected_objects", table(["a"]), None, count=2, load_image=load)
+
+
+class TwiceDetector:
+    """Labels found more than once, in no order."""
+
+    def detect_objects(self, images: list[Image.Image]) -> list[list[Detection]]:
+        return [[Detection("kite", 0.5), Detection("dog", 0.9), Detection("kite", 0.9), Detection("ant", 0.2)]] * len(
+            images
+        )
+
+
+def test_detected_objects_are_distinct_best_first_with_their_scores() -> None:
+    found = derive_column("detected_objects", table(["right", "up"]), TwiceDetector(), load_image=load)
+    assert found.columns == ["sample_id", "detected_objects", "detection_scores", "reason"]
+    assert found["detected_objects"].to_list() == [["dog", "kite", "ant"], None]
+    assert found["detection_scores"].to_list() == [[0.9, 0.9, 0.2], None]
+    assert found["reason"].to_list() == [None, "image_truncated"]
 
 
 def test_sieve_asks_the_captioner_where_the_samples_have_no_captions() -> None:

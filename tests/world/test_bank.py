@@ -1,5 +1,6 @@
 """The scene bank: its grammar, its engine, and the two methods that stand in for the teachers on real text."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.progress import Silent
 from curation_assets.core.roles import SceneBank, SentenceBottleneck
 from curation_assets.core.settings import Profile
 from curation_assets.engines import ModelUnavailableError, clear_engines, identify_engine, load_engine, resolve_address
 from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.engines.scene_bank import EMBEDDINGS_FILE, SHIPPED, embed_scenes, shipped_embeddings
 from curation_assets.methods import get_method
 from curation_assets.world.bank import vocabulary
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
@@ -135,6 +138,57 @@ def test_embeddings_are_kept_and_made_again(bank_file: Path, tmp_path: Path) -> 
     with pytest.warns(UserWarning, match="embedded anew"):
         np.testing.assert_array_equal(load_engine("scene_bank", profile).nearest_scenes(["a kite"], 4)[1], first)  # type: ignore[attr-defined]
     assert kept.stat().st_size > 4
+
+
+def shipped_bank() -> Any:
+    return load_engine("scene_bank", profile_of("scene_bank", "bank:embedded"))
+
+
+def test_the_embedded_bank_is_shipped_and_never_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURATION_CACHE", str(tmp_path / "cache"))
+    clear_engines()
+    engine = shipped_bank()
+    monkeypatch.setattr(engine, "_compute", lambda: pytest.fail("the embeddings are shipped"))
+    scenes, cosines = engine.nearest_scenes(["a dog on the grass", *engine.scenes[:2]], 3)
+    assert "dog" in scenes[0][0]
+    assert [row[0] for row in scenes[1:]] == engine.scenes[:2]
+    np.testing.assert_allclose(cosines[1:, 0], 1.0, atol=1e-3)  # half precision
+    assert not (tmp_path / "cache").exists()
+    clear_engines()
+
+
+def test_shipped_embeddings_are_those_of_the_encoder() -> None:
+    """A stretch of the bank, in the batches of the shipping script: other processors may round otherwise."""
+    engine = shipped_bank()
+    some = engine.scenes[5120:5632]
+    made = embed_scenes(some, engine.encoder, Silent()).astype(np.float32)
+    np.testing.assert_allclose(engine.embeddings()[5120:5632], made, atol=5e-4)
+
+
+def test_the_nearest_scenes_are_those_of_exact_embeddings() -> None:
+    """Half precision moves a cosine by less than 2e-4, and with it the order of scenes that are as near as that."""
+    engine = shipped_bank()
+    some = engine.scenes[::48]  # 500
+    captions = [f"{CONCRETE[i % 3]} {ABSTRACT[i % 2]} {i}" for i in range(100)] + some[:200]
+    exact = engine.encoder.embed_sentences(captions) @ engine.encoder.embed_sentences(some).T  # (N, 500)
+    held = engine.encoder.embed_sentences(captions) @ engine.embeddings()[::48].T
+    np.testing.assert_allclose(held, exact, atol=2e-4)
+    top = [np.argsort(-cosines, axis=1)[:, :10] for cosines in (exact, held)]
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*top, strict=True)])
+    assert recall > 0.99
+
+
+def test_damaged_embeddings_are_refused(tmp_path: Path) -> None:
+    card = json.loads((SHIPPED / "card.json").read_text())
+    made_of = (card["captions_sha256"], card["sentence_encoder_sha256"])
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ModelUnavailableError, match="got no file; install the package again"):
+        shipped_embeddings(*made_of, tmp_path)
+    (tmp_path / EMBEDDINGS_FILE).write_bytes(b"other")
+    with pytest.raises(ModelUnavailableError, match=rf"expected sha256 {card['embeddings_sha256'][:12]}, got "):
+        shipped_embeddings(*made_of, tmp_path)
+    assert shipped_embeddings("0" * 64, made_of[1], tmp_path) is None  # another bank: nothing is shipped for it
+    assert shipped_embeddings(*made_of, tmp_path / "nowhere") is None
 
 
 def test_other_captions_other_identity(bank_file: Path) -> None:

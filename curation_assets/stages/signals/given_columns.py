@@ -19,17 +19,13 @@ from curation_assets.scoring.files import as_samples
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
-DTYPES: dict[str, pl.DataType] = {
-    "generated_captions": pl.List(pl.String),
-    "detected_objects": pl.List(pl.String),
-} | {name: column.dtype for name, column in DERIVED_COLUMNS.items()}
 ID_COLUMNS = ("sample_id", "uid")
 
 
 def given_file(ctx: PoolContext, column: str) -> Path | None:
     """The file that the pool names for a column. Raises ValueError for a column that no method reads, or no file."""
     given = ctx.options.given
-    check_known(f"pool {ctx.pool.name!r}: option given", "column", given, DTYPES)
+    check_known(f"pool {ctx.pool.name!r}: option given", "column", given, DERIVED_COLUMNS)
     if column not in given:
         return None
     path = Path(str(given[column])).expanduser()
@@ -44,22 +40,24 @@ def fingerprint(ctx: PoolContext, column: str) -> str | None:
     return None if path is None else file_sha256(path)
 
 
-def read_given(path: Path, column: str, samples: pl.DataFrame, also: str | None = None) -> pl.DataFrame:
-    """The column for every row of raw.samples: sample_id, source_row, the column, reason (`not_given` for a gap).
+def read_given(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
+    """The column for every row of raw.samples: sample_id, source_row, the column, its further ones (null where the file
+    lacks them, or has them as text), reason (`not_given` for a gap).
 
-    `also`: a further column of numbers that the file may have. Raises ValueError for a file without the column or the
-    ids, cells of another type, or two different entries of one sample.
+    Raises ValueError for a file without the column or the ids, cells of another type, or two different entries of one
+    sample.
     """
-    names = [column, *([also] if also else [])]
+    further = DERIVED_COLUMNS[column].further
+    names = [column, *further]
     found = _rows_of(path, column, samples)
-    if also and found.schema.get(also) == pl.String:
-        found = found.drop(also)
+    found = found.drop(name for name in further if found.schema.get(name) == pl.String)
     found = found.select("sample_id", *(name for name in names if name in found.columns)).unique(maintain_order=True)
     twice = found.filter(pl.col("sample_id").is_duplicated())
     if twice.height:
         raise ValueError(f"{path} has different {column} for sample {twice['sample_id'][0]}; keep one row of each")
-    if also and also not in found.columns:
-        found = found.with_columns(pl.lit(None, pl.List(pl.Float64)).alias(also))
+    found = found.with_columns(
+        pl.lit(None, dtype).alias(name) for name, dtype in further.items() if name not in found.columns
+    )
     joined = samples.join(found, on="sample_id", how="left", maintain_order="left")
     is_kept = pl.col("status") == "kept"
     upstream = pl.concat_str(
@@ -93,7 +91,7 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed(path: Path, column: str, rows: pl.DataFrame) -> pl.DataFrame:
-    wanted: Any = DTYPES[column]
+    wanted: Any = DERIVED_COLUMNS[column].dtype
     try:
         return rows.with_columns(pl.col(column).cast(wanted))
     except pl.exceptions.PolarsError as error:

@@ -1,102 +1,63 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
-from curation_assets.scoring.derived import (
-    DERIVED_COLUMNS,
-    DERIVING_ROLES,
-    derive_column,
-    detect_objects,
-    generate_captions,
-)
+from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.signals.canary import canary_tables
-from curation_assets.stages.signals.given_columns import DTYPES, fingerprint, given_file, read_given
+from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
 from curation_assets.stages.signals.image_clusters import image_clusters
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Tables of this stage: the generated captions, then one per method."""
-    is_given = {name: given_file(ctx, name) is not None for name in DTYPES}
-    yield Table(
-        name="signals/generated_captions",
-        grain="shard",
-        inputs=("raw/samples",),
-        version="1",
-        compute=_given("generated_captions") if is_given["generated_captions"] else _generated_captions,
-        roles=() if is_given["generated_captions"] else ("captioner",),
-        config=_given_config("generated_captions")
-        if is_given["generated_captions"]
-        else lambda ctx, shard: {"count": ctx.options.caption_count},
-        continues="raw/samples",
-        description="One row per sample: captions sampled from its image (nucleus), kept for every method that asks.",
-        kinds=("torch", "polars"),
-    )
-    methods = ctx.methods("signals")
-    if any("detected_objects" in method.columns for method in methods):
-        yield Table(
-            name="signals/detected_objects",
-            grain="shard",
-            inputs=("raw/samples",),
-            version="1",
-            compute=_given("detected_objects", "detection_scores")
-            if is_given["detected_objects"]
-            else _detected_objects,
-            roles=() if is_given["detected_objects"] else ("object_detector",),
-            config=_given_config("detected_objects") if is_given["detected_objects"] else None,
-            continues="raw/samples",
-            description="One row per sample: labels of the objects in its image, best first, with their scores.",
-            kinds=("torch", "polars"),
-        )
+    """Tables of this stage: the derived columns, then one per method."""
     for name in derived_columns(ctx):
-        yield _derived_table(name, is_given=is_given[name])
+        yield _derived_table(ctx, name)
     yield from image_clusters(ctx)
-    for method in methods:
+    for method in ctx.methods("signals"):
         yield _signal_table(ctx, method)
     if ctx.options.canary:
         yield from canary_tables(ctx)
 
 
 def derived_columns(ctx: PoolContext) -> list[str]:
-    """Columns made of each image that a method of this pool, or its search for duplicates, asks for, sorted."""
-    asked = {name for method in ctx.methods("signals") for name in method.columns}
+    """Columns made of each image that a method of this pool, or its search for duplicates, reads, sorted; and those
+    that every pool has."""
+    read = {name for method in ctx.methods("signals") for name in method.columns}
     compared = ctx.options.duplicates
-    asked |= set() if compared is None else set(compared.columns)
+    read |= set() if compared is None else set(compared.columns)
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in tables:
-        asked.add("image_embedding")
-    return sorted(asked & set(DERIVED_COLUMNS))
+        read.add("image_embedding")
+    return sorted(name for name, column in DERIVED_COLUMNS.items() if name in read or column.is_always_made)
 
 
-def _given(column: str, also: str | None = None) -> Callable[[PoolContext, str | None], pl.DataFrame]:
-    """What computes a table whose column the pool brings along."""
-
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        path = given_file(ctx, column)
-        assert path is not None, column
-        return read_given(path, column, ctx.store.read("raw/samples", shard), also)
-
-    return compute
-
-
-def _given_config(column: str) -> Callable[[PoolContext, str | None], dict[str, str | None]]:
-    return lambda ctx, shard: {"given_sha256": fingerprint(ctx, column)}
-
-
-def _derived_table(name: str, *, is_given: bool) -> Table:
+def _derived_table(ctx: PoolContext, name: str) -> Table:
+    """Table `signals/<name>`: what the pool brings along (its option `given`), else what the column's role makes."""
     column = DERIVED_COLUMNS[name]
+    is_given = given_file(ctx, name) is not None
     roles = (column.role,) if column.role and not is_given else ()
+
+    def settings(ctx: PoolContext) -> dict[str, int]:
+        return {setting: getattr(ctx.options, column.options[setting]) for setting in column.settings}
+
+    def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+        return {"given_sha256": fingerprint(ctx, name)} if is_given else dict(settings(ctx))
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         samples = ctx.store.read("raw/samples", shard)
+        path = given_file(ctx, name)
+        if path is not None:
+            return read_given(path, name, samples)
         with ctx.progress.task(f"{name} {shard}", samples.height) as advance:
             return derive_column(
                 name,
@@ -105,6 +66,7 @@ def _derived_table(name: str, *, is_given: bool) -> Table:
                 load_image=ctx.image_loader(),
                 batch_size=ctx.batch_size(roles),
                 progress=advance,
+                **settings(ctx),
             )
 
     return Table(
@@ -112,17 +74,17 @@ def _derived_table(name: str, *, is_given: bool) -> Table:
         grain="shard",
         inputs=("raw/samples",),
         version="1",
-        compute=_given(name) if is_given else compute,
+        compute=compute,
         roles=roles,
-        config=_given_config(name) if is_given else None,
+        config=config if is_given or column.settings else None,
         continues="raw/samples",
         description=column.description,
-        kinds=("polars",),
+        kinds=column.kinds,
     )
 
 
 def _signal_table(ctx: PoolContext, method: Method) -> Table:
-    derived = [name for name in method.columns if name in DERIVING_ROLES or name in DERIVED_COLUMNS]
+    derived = [name for name in method.columns if name in DERIVED_COLUMNS]
     inputs = ["raw/samples", *(f"signals/{column}" for column in derived)]
     given = ctx.profile.methods.get(method.name, {})
     fitted = {
@@ -172,28 +134,3 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         ),
         kinds=("torch", "polars"),
     )
-
-
-def _detected_objects(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    samples = ctx.store.read("raw/samples", shard)
-    with ctx.progress.task(f"objects {shard}", samples.height) as advance:
-        return detect_objects(
-            samples,
-            ctx.engines(["object_detector"])["object_detector"],
-            load_image=ctx.image_loader(),
-            batch_size=ctx.batch_size(["object_detector"]),
-            progress=advance,
-        )
-
-
-def _generated_captions(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    samples = ctx.store.read("raw/samples", shard)
-    with ctx.progress.task(f"captions {shard}", samples.height) as advance:
-        return generate_captions(
-            samples,
-            ctx.engines(["captioner"])["captioner"],
-            count=ctx.options.caption_count,
-            load_image=ctx.image_loader(),
-            batch_size=ctx.batch_size(["captioner"]),
-            progress=advance,
-        )

@@ -1,0 +1,102 @@
+"""BERT encoders on torch and tokenizers alone: what transformers' BertModel computes, without its import.
+
+Importing transformers' model classes takes longer than importing torch, and than scoring a few captions. Every
+operation here is the one that transformers calls, in its order: the numbers are the same to the last bit (tested).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from tokenizers import Tokenizer
+
+
+class BertEncoder:
+    """The blocks of a BERT encoder (Devlin et al. 2019) and its tokenizer. Inference only."""
+
+    def __init__(
+        self, weights: Mapping[str, torch.Tensor], tokenizer: Tokenizer, *, depth: int, heads: int, epsilon: float
+    ) -> None:
+        """`weights`: by the names of a checkpoint. `depth`: blocks that run. `epsilon`: of the layer norms."""
+        self.weights = dict(weights)
+        self.tokenizer = tokenizer
+        self.depth = depth
+        self.heads = heads
+        self.epsilon = epsilon
+
+    @property
+    def width(self) -> int:
+        """D, the size of a token's vector."""
+        return int(self.weights["embeddings.word_embeddings.weight"].shape[1])
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids (B, T) and which of them are real (B, T), padded to the longest text, cut at `max_tokens`."""
+        self.tokenizer.enable_truncation(max_tokens)
+        encodings = self.tokenizer.encode_batch(list(texts))
+        device = self.weights["embeddings.word_embeddings.weight"].device
+        ids = torch.tensor([encoding.ids for encoding in encodings], device=device)
+        return ids, torch.tensor([encoding.attention_mask for encoding in encodings], device=device).bool()
+
+    def hidden_states(self, ids: torch.Tensor, is_real: torch.Tensor) -> list[torch.Tensor]:
+        """(B, T), (B, T) → depth + 1 tensors (B, T, D): the embeddings, then the output of every block."""
+        word, segment, position = (
+            self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")
+        )
+        embedded = F.embedding(ids, word) + segment[0] + position[: ids.shape[1]]
+        states = [self._norm(embedded, "embeddings")]
+        mask = None if bool(is_real.all()) else is_real[:, None, None, :]  # (B, 1, 1, T)
+        for number in range(self.depth):
+            states.append(self._block(states[-1], mask, f"encoder.layer.{number}"))
+        return states
+
+    def _block(self, states: torch.Tensor, mask: torch.Tensor | None, name: str) -> torch.Tensor:
+        """Attention, then two dense layers; each is added to its input and normalised."""
+        batch, length, width = states.shape
+        query, key, value = (
+            self._dense(states, f"{name}.attention.self.{part}").view(batch, length, self.heads, -1).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )  # (B, H, T, D / H)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = self._dense(attended.transpose(1, 2).reshape(batch, length, width), f"{name}.attention.output.dense")
+        states = self._norm(attended + states, f"{name}.attention.output")
+        inner = F.gelu(self._dense(states, f"{name}.intermediate.dense"))  # (B, T, 4 D)
+        return self._norm(self._dense(inner, f"{name}.output.dense") + states, f"{name}.output")
+
+    def _dense(self, states: torch.Tensor, name: str) -> torch.Tensor:
+        return F.linear(states, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+
+    def _norm(self, states: torch.Tensor, name: str) -> torch.Tensor:
+        weight, bias = (self.weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
+        return F.layer_norm(states, (states.shape[-1],), weight, bias, self.epsilon)
+
+
+def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncoder:
+    """The encoder in `folder` (config.json, model.safetensors, tokenizer.json), in float32, its first `depth` blocks.
+
+    Raises ValueError for another architecture than BERT with exact GELU, or more blocks than there are.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    expected = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+    found = {name: config.get(name, expected[name] if name == "position_embedding_type" else None) for name in expected}
+    if found != expected:
+        raise ValueError(f"{folder}/config.json: expected a BERT encoder with {expected}, got {found}")
+    blocks = int(config["num_hidden_layers"])
+    depth = blocks if depth is None else depth
+    if not 1 <= depth <= blocks:
+        raise ValueError(f"{folder}: expected 1 to {blocks} blocks, got {depth}")
+    wanted = ("embeddings.", *(f"encoder.layer.{number}." for number in range(depth)))
+    with safe_open(folder / "model.safetensors", "pt", device=device) as file:
+        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(wanted)}  # noqa: SIM118
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    padding = int(config["pad_token_id"])
+    tokenizer.enable_padding(pad_id=padding, pad_token=tokenizer.id_to_token(padding))
+    return BertEncoder(
+        {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
+        tokenizer,
+        depth=depth,
+        heads=int(config["num_attention_heads"]),
+        epsilon=float(config["layer_norm_eps"]),
+    )

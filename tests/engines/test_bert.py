@@ -1,0 +1,86 @@
+"""The BERT encoder on torch alone against transformers and sentence-transformers: the same numbers to the last bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from curation_assets.core.settings import Profile
+from curation_assets.engines import load_engine
+from curation_assets.engines.addresses import resolve_address
+from curation_assets.engines.bert import load_bert
+from curation_assets.world.bank.captions import bank_captions
+
+FOLDER = resolve_address("embedded:minilm").folder
+TEXTS = [
+    *bank_captions(None)[::120],
+    *(
+        "",
+        " ",
+        "a",
+        "[SEP]",
+        "a [MASK] dog [CLS] [PAD] cat",
+        "ça, 中文 🎈👩‍🚀",
+        "ÀÉÎ çß İstanbul",
+        "\u0000 \u200b",
+        "ﬁ ﬂ ſ",
+    ),
+    *("x" * 600, "word " * 400, "é" * 300, "中文" * 200, "a\tb\nc\r\nd", "##ing", "…—“”", "1,234.56 don't!!!"),
+]
+
+
+@pytest.fixture(scope="module")
+def library() -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained(FOLDER, add_pooling_layer=False, attn_implementation="sdpa", dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(FOLDER)
+
+
+@pytest.mark.parametrize("order", ["as they are", "by length", "shuffled"])
+def test_hidden_states_are_those_of_transformers(library: tuple[Any, Any], order: str) -> None:
+    assert FOLDER is not None
+    own, (model, tokenizer) = load_bert(FOLDER, "cpu"), library
+    texts = list(TEXTS)
+    if order == "by length":
+        texts.sort(key=len)
+    if order == "shuffled":
+        texts = [texts[i] for i in np.random.default_rng(0).permutation(len(texts))]
+    for start in range(0, len(texts), 32):
+        batch = texts[start : start + 32]
+        tokens = tokenizer(batch, padding=True, truncation=True, max_length=128, return_tensors="pt")
+        with torch.inference_mode():
+            ids, is_real = own.tokenize(batch, 128)
+            found = own.hidden_states(ids, is_real)
+            expected = model(**tokens, output_hidden_states=True).hidden_states
+        assert torch.equal(ids, tokens.input_ids)
+        assert torch.equal(is_real, tokens.attention_mask.bool())
+        assert len(found) == len(expected) == 7
+        for ours, theirs in zip(found, expected, strict=True):
+            assert torch.equal(ours[is_real], theirs[is_real])  # what stands on padding is nobody's
+
+
+@pytest.mark.parametrize("batch_size", [7, 128])
+def test_sentences_are_embedded_as_by_sentence_transformers(batch_size: int) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(FOLDER), device="cpu", local_files_only=True)
+    expected = model.encode(TEXTS, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
+    profile = Profile(
+        "test", {"sentence_encoder": "embedded:minilm"}, device="cpu", batch_size={"sentence_encoder": batch_size}
+    )
+    engine: Any = load_engine("sentence_encoder", profile)
+    np.testing.assert_array_equal(engine.embed_sentences(TEXTS), expected)
+
+
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    assert FOLDER is not None
+    config = json.loads((FOLDER / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+    with pytest.raises(ValueError, match=r"expected a BERT encoder with .*'gelu'.*, got .*'relu'"):
+        load_bert(tmp_path, "cpu")
+    with pytest.raises(ValueError, match="expected 1 to 6 blocks, got 7"):
+        load_bert(FOLDER, "cpu", depth=7)
