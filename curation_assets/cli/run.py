@@ -15,7 +15,7 @@ from rich.table import Table
 from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import Settings, resource_path
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import warnings_of
@@ -205,7 +205,7 @@ def ui(
     settings = settings_from(home)
     prepare_instance(settings)
     os.environ["CURATION_HOME"] = str(settings.home)
-    os.environ["VIRTUAL_ENV"] = sys.prefix  # dg warns when it is called without an activated environment
-    dg = shutil.which("dg", path=str(Path(sys.executable).parent)) or "dg"
+    dagster = shutil.which("dagster", path=str(Path(sys.executable).parent)) or "dagster"
     console.print(f"Dagster UI: http://127.0.0.1:{port}", highlight=False)
-    os.execv(dg, [dg, "dev", "--host", "127.0.0.1", "--port", str(port)])
+    workspace = str(resource_path("infra/workspace.yaml"))
+    os.execv(dagster, [dagster, "dev", "--workspace", workspace, "--host", "127.0.0.1", "--port", str(port)])

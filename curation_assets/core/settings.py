@@ -15,19 +15,18 @@ from curation_assets.core.validation import Whole, build, check_known, checked, 
 PACKAGE_ROOT = Path(__file__).parents[1]
 
 
-def resource_root(name: str) -> Path:
-    """Folder `name` of files read at run time that a checkout keeps at its top level: 'dbt_like_sql' or 'infra'.
+def resource_path(name: str) -> Path:
+    """What a checkout keeps at its top level and is read at run time: 'dbt_like_sql' or a file of 'infra'.
 
     A wheel holds it inside the package (pyproject.toml, wheel.sources), a checkout beside the package.
     Raises FileNotFoundError when it is in neither place.
     """
     places = (PACKAGE_ROOT / name, PACKAGE_ROOT.parent / name)
-    for folder in places:
-        if folder.is_dir():
-            return folder
+    for path in places:
+        if path.exists():
+            return path
     raise FileNotFoundError(
-        f"no folder {name!r} in {places[0].parent} (where a wheel has it) or in {places[1].parent} (a checkout); "
-        "install curation_assets again"
+        f"neither {places[0]} (where a wheel has it) nor {places[1]} (a checkout) exists; install curation_assets again"
     )
 
 

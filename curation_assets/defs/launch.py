@@ -10,7 +10,7 @@ import dagster as dg
 from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.progress import ProgressReporter
-from curation_assets.core.settings import Settings, check_shard_key, resource_root
+from curation_assets.core.settings import Settings, check_shard_key, resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.flow.context import PoolContext
@@ -44,7 +44,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     home.mkdir(parents=True, exist_ok=True)
     config = home / "dagster.yaml"
     if not config.exists():
-        shutil.copyfile(resource_root("infra") / "dagster.yaml", config)
+        shutil.copyfile(resource_path("infra/dagster.yaml"), config)
     os.environ["DAGSTER_HOME"] = str(home)
     return dg.DagsterInstance.get()
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
 
-from curation_assets.core.settings import resource_root
+from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.flow.graph import inputs_first
 from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, SCALED, recipe_view, signal_of, signal_view
@@ -112,7 +112,7 @@ def load_models(root: Path | None = None) -> dict[str, SqlModel]:
     Raises SqlModelError for a file that breaks the rules or for a circle, BackwardsReadError for a read against the
     flow, FileNotFoundError when `root` is no folder.
     """
-    root = resource_root(SQL_FOLDER) if root is None else root
+    root = resource_path(SQL_FOLDER) if root is None else root
     if not root.is_dir():
         raise FileNotFoundError(f"no folder of SQL models {root}")
     models = {model.key: model for model in map(load_model, sorted(root.glob("*/*.sql")))}

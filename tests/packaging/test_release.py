@@ -7,7 +7,7 @@ import yaml
 
 import curation_assets
 from curation_assets.core import settings
-from curation_assets.core.settings import resource_root
+from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import load_models
 from tests.support.paths import REPOSITORY
 
@@ -36,8 +36,8 @@ def test_the_citation_names_the_software_and_five_papers() -> None:
 
 
 def test_a_checkout_finds_its_resources_beside_the_package() -> None:
-    assert resource_root("dbt_like_sql") == REPOSITORY / "dbt_like_sql"
-    assert (resource_root("infra") / "dagster.yaml").is_file()
+    assert resource_path("dbt_like_sql") == REPOSITORY / "dbt_like_sql"
+    assert resource_path("infra/dagster.yaml").is_file()
     assert load_models().keys() == load_models(REPOSITORY / "dbt_like_sql").keys()
 
 
@@ -45,6 +45,6 @@ def test_a_wheel_finds_its_resources_inside_the_package(tmp_path, monkeypatch) -
     package = tmp_path / "site-packages" / "curation_assets"
     (package / "infra").mkdir(parents=True)
     monkeypatch.setattr(settings, "PACKAGE_ROOT", package)
-    assert resource_root("infra") == package / "infra"
-    with pytest.raises(FileNotFoundError, match=r"no folder 'dbt_like_sql'.*install curation_assets again"):
-        resource_root("dbt_like_sql")
+    assert resource_path("infra") == package / "infra"
+    with pytest.raises(FileNotFoundError, match=r"dbt_like_sql .*install curation_assets again"):
+        resource_path("dbt_like_sql")
