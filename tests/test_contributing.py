@@ -194,7 +194,7 @@ settings = load_settings(home, "embedded")
 texts = {"distil": False, "policies": ["plain"], "downstream": False}
 add_pool(settings, "texts", home / "captions.csv", options=texts)
 ctx = PoolContext.open(settings, "texts")
-run_with_upstream(ctx, "filtered/subsets")
+run_with_upstream(ctx, "filtered/ledger", "filtered/subsets")
 quality = ctx.store.scan("fused/few_commas").collect()
 verdicts = ctx.store.scan("filtered/plain").collect()
 ids = get_format("ids").write(find_subset(ctx, "plain"), home / "exported").read_text().split()
