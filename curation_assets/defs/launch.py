@@ -75,9 +75,9 @@ def run_pool(
     keys = [check_shard_key(key) for key in (shards or ctx.shards())]
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
-    gone = gone_shards(ctx, keys) if shards is None else []  # they count: where a cut changes, they are judged by it
+    missing = gone_shards(ctx, keys) if shards is None else []  # they count: where a cut changes, they are judged by it
     known = set(instance.get_dynamic_partitions(pool_name))
-    instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *gone) if key not in known])
+    instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *missing) if key not in known])
     definitions = assets.pool_assets(settings, pool_name)
     reports: list[TableReport] = []
 
@@ -89,20 +89,20 @@ def run_pool(
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
     for phase in phases(list(declared.values()), tables):
-        keys_of = {table.name: sorted([*keys, *gone]) if STAGES[table.stage].is_derived else keys for table in phase}
-        settled = _settled(ctx, phase, keys_of, declared, instance)
-        for table in (table for table in phase if table.name in settled):
-            table_done(_report_of_settled(ctx, table, keys_of[table.name]))
-        waiting = [table for table in phase if table.name not in settled]
+        keys_of = {table.name: sorted([*keys, *missing]) if STAGES[table.stage].is_derived else keys for table in phase}
+        up_to_date = _up_to_date(ctx, phase, keys_of, declared, instance)
+        for table in (table for table in phase if table.name in up_to_date):
+            table_done(_report_of_up_to_date(ctx, table, keys_of[table.name]))
+        waiting = [table for table in phase if table.name not in up_to_date]
         if waiting:
             if roles:
                 warm_up(settings, roles)
             try:
                 _run_phase(pool_name, waiting, keys, definitions, instance, observer)
                 derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
-                if derived and gone:
-                    _run_phase(pool_name, derived, gone, definitions, instance, observer)
-            except Exception as error:
+                if derived and missing:
+                    _run_phase(pool_name, derived, missing, definitions, instance, observer)
+            except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
@@ -110,7 +110,7 @@ def run_pool(
     return reports
 
 
-def _settled(
+def _up_to_date(
     ctx: PoolContext,
     phase: Sequence[Table],
     keys_of: Mapping[str, Sequence[str]],
@@ -119,10 +119,10 @@ def _settled(
 ) -> set[str]:
     """Names of the phase's tables that need no run: up to date, inputs too, materialised in this instance, and no
     blocking check failed when they were."""
-    settled: set[str] = set()
+    up_to_date: set[str] = set()
     names = {table.name for table in phase}
     for table in phase:  # inputs first
-        if any(name in names and name not in settled for name in table.inputs):
+        if any(name in names and name not in up_to_date for name in table.inputs):
             continue
         key = assets.asset_key(ctx.pool.name, table.name)
         keys = keys_of[table.name]
@@ -133,11 +133,11 @@ def _settled(
         parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
         is_known = is_known and ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
         if is_known and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
-            settled.add(table.name)
-    return settled
+            up_to_date.add(table.name)
+    return up_to_date
 
 
-def _report_of_settled(ctx: PoolContext, table: Table, keys: Sequence[str]) -> TableReport:
+def _report_of_up_to_date(ctx: PoolContext, table: Table, keys: Sequence[str]) -> TableReport:
     parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
     manifests = [ctx.store.manifest(table.name, part) for part in parts]
     rows = sum(manifest.row_count for manifest in manifests if manifest is not None)
@@ -182,11 +182,11 @@ def _run_phase(
                 definitions,
                 selection=selection,
                 instance=instance,
-                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer tells
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer reports
                 resources=assets.observer_resource(observer),
                 tags=dict(tags),
             )
-        except Exception as error:
+        except Exception as error:  # raised below, once the other stretches have run
             failed.append(error)
     if len(failed) > 1:
         raise ExceptionGroup(f"{len(failed)} of {len(runs)} stretches of shards failed", failed)

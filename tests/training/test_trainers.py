@@ -25,8 +25,8 @@ NEAREST = '''
 from curation_assets.training.trainers import Trainer
 
 
-def nearest(features, captions, evaluation, references, seed, budget):
-    return {"neighbours": float(budget["neighbours"])}
+def nearest(task):
+    return {"neighbours": float(task.budget["neighbours"])}
 
 
 TRAINER = Trainer("nearest", nearest, {"neighbours": 1}, ("neighbours",), "the share of captions found by a neighbour")

@@ -13,7 +13,7 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.parallel import call_in_workers
 from curation_assets.flow.table import Table
 from curation_assets.stages.filtered.tables import kept_ids
-from curation_assets.training.trainers import Trainer, all_trainers
+from curation_assets.training.trainers import Task, Trainer, all_trainers
 
 DEFAULT_EVALUATION_SCENES = 200
 EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
@@ -82,7 +82,8 @@ def metrics_by_policy_and_seed(ctx: PoolContext, trainer: Trainer) -> pl.DataFra
     if stale:
         features = pool_features(ctx)
         calls = [
-            (*features.subset(kept_ids(ctx, policy)), *features.evaluation, seed, budget) for policy, seed in stale
+            (Task(*features.subset(kept_ids(ctx, policy)), *features.evaluation, seed, budget),)
+            for policy, seed in stale
         ]
         with ctx.progress.task(f"train {trainer.name}", len(stale)) as advance:
             for run, metrics in zip(

@@ -13,13 +13,20 @@ from typing import Any
 
 import numpy as np
 
-#: features (N, T, D), captions (N), evaluation features (M, T, D), references (M lists), seed, budget → metrics
-TrainAndMeasure = Callable[
-    [np.ndarray, list[str], np.ndarray, list[list[str]], int, Mapping[str, Any]], dict[str, float]
-]
-
 #: Steps and batch sizes of the miniature captioner and dual encoder. Their results are stored under all four numbers.
 MINIATURE_BUDGET = {"captioner_steps": 150, "captioner_batch": 48, "dual_encoder_steps": 100, "dual_encoder_batch": 96}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a trainer is given: one subset, what to measure on, and how long to train."""
+
+    features: np.ndarray  # (N, T, D) frozen vision features of the subset's images
+    captions: list[str]  # (N,)
+    evaluation: np.ndarray  # (M, T, D) features of held-out scenes
+    references: list[list[str]]  # (M,) captions of each, at least one
+    seed: int
+    budget: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Trainer:
     """A small model that is trained on a subset under a fixed budget and measured on held-out scenes."""
 
     name: str  # as its file; the table is downstream/<name>
-    train_and_measure: TrainAndMeasure  # importable: worker processes run it. Same arguments, same metrics
+    train_and_measure: Callable[[Task], dict[str, float]]  # metrics; importable, since worker processes run it
     budget: Mapping[str, int]  # default of every setting; the pool's option `downstream_budget` changes them
     shown_metrics: tuple[str, ...]  # those with a picture in the report, in its order
     measures: str  # in words: "recall@k both ways of a dual encoder"

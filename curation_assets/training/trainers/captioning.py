@@ -1,28 +1,16 @@
 """A captioner trained on the subset: how well it describes held-out scenes."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from curation_assets.training.trainers import MINIATURE_BUDGET, Trainer
+from curation_assets.training.trainers import MINIATURE_BUDGET, Task, Trainer
 
 
-def captioning(
-    features: np.ndarray,
-    captions: list[str],
-    evaluation: np.ndarray,
-    references: list[list[str]],
-    seed: int,
-    budget: Mapping[str, Any],
-) -> dict[str, float]:
-    """Captioning metrics of a captioner trained on the given samples (see `TrainAndMeasure` for the shapes)."""
+def captioning(task: Task) -> dict[str, float]:
+    """Captioning metrics of a captioner trained on the given samples."""
     from curation_assets.numeric.metrics.captioning import captioning_metrics
     from curation_assets.training.downstream import train_captioner
 
-    steps, batch = budget["captioner_steps"], budget["captioner_batch"]
-    captioner = train_captioner(features, captions, seed=seed, steps=steps, batch_size=batch)
-    return captioning_metrics(references, captioner.generate(evaluation))
+    steps, batch = task.budget["captioner_steps"], task.budget["captioner_batch"]
+    captioner = train_captioner(task.features, task.captions, seed=task.seed, steps=steps, batch_size=batch)
+    return captioning_metrics(task.references, captioner.generate(task.evaluation))
 
 
 TRAINER = Trainer(

@@ -1,31 +1,21 @@
 """A dual encoder trained on the subset: how well it finds held-out images by caption and captions by image."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from curation_assets.training.trainers import MINIATURE_BUDGET, Trainer
+from curation_assets.training.trainers import MINIATURE_BUDGET, Task, Trainer
 
 RECALL_AT = (1, 5, 10)
 
 
-def retrieval(
-    features: np.ndarray,
-    captions: list[str],
-    evaluation: np.ndarray,
-    references: list[list[str]],
-    seed: int,
-    budget: Mapping[str, Any],
-) -> dict[str, float]:
+def retrieval(task: Task) -> dict[str, float]:
     """recall@k both ways of a dual encoder trained on the given samples; one caption per evaluation image."""
     from curation_assets.numeric.metrics.retrieval import recall_at_k
     from curation_assets.training.downstream import train_dual_encoder
 
-    steps, batch = budget["dual_encoder_steps"], budget["dual_encoder_batch"]
-    model = train_dual_encoder(features, captions, seed=seed, steps=steps, batch_size=batch)
-    texts = [of_image[0] for of_image in references]
-    similarity = model.embed_texts(texts) @ model.embed_images(evaluation).T  # (texts, images)
+    steps, batch = task.budget["dual_encoder_steps"], task.budget["dual_encoder_batch"]
+    model = train_dual_encoder(task.features, task.captions, seed=task.seed, steps=steps, batch_size=batch)
+    texts = [of_image[0] for of_image in task.references]
+    similarity = model.embed_texts(texts) @ model.embed_images(task.evaluation).T  # (texts, images)
     recalls = [recall_at_k(similarity, np.arange(len(texts)), k) for k in RECALL_AT]
     return {name: value for metrics in recalls for name, value in metrics.items()}
 
