@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from curation_assets.core.roles import SemanticDecoder
-from curation_assets.methods import Example, Method, Values
+from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.similarity import corrected_edit_similarity, edit_similarity
 
 
@@ -23,10 +23,7 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
 
     value = np.full(len(caption), np.nan)
     reason: list[str | None] = [None] * len(caption)
-    details: dict[str, list] = {
-        name: [None] * len(caption)
-        for name in ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
-    }
+    details: dict[str, list] = {name: [None] * len(caption) for name in TEACHER_DETAILS}
     for i, (text, blank) in enumerate(zip(caption, is_blank, strict=True)):
         reconstructions = [] if blank else list(next(beams))
         if not reconstructions:

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.core.roles import Captioner, TextSimilarity, TextToImage
-from curation_assets.methods import Example, Method, Values
+from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.similarity import open_interval
 
@@ -46,10 +46,7 @@ def vba(
 
     value = np.full(len(caption), np.nan)
     reason: list[str | None] = ["empty_caption"] * len(caption)
-    details: dict[str, list] = {
-        name: [None] * len(caption)
-        for name in ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
-    }
+    details: dict[str, list] = {name: [None] * len(caption) for name in TEACHER_DETAILS}
     start = 0
     for i, beam_texts in zip(asked, reconstructed, strict=True):
         similarities = np.asarray(flat[start : start + len(beam_texts)], dtype=np.float64)  # (B,)

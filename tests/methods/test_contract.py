@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curation_assets.methods import Example, Method, Values, all_methods, get_method
+from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values, all_methods, get_method, teachers
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
 
@@ -59,6 +59,18 @@ def test_result_is_well_formed(method: Method) -> None:
     low, high = method.bounds
     valued = values.value[~np.isnan(values.value)]
     assert ((low <= valued) & (valued <= high)).all()
+
+
+@pytest.mark.parametrize("method", teachers(), ids=lambda method: method.name)
+def test_a_teacher_reads_captions_and_gives_what_is_fused(method: Method) -> None:
+    assert set(method.columns) <= {"caption", "sample_id"}
+    details = run(method, dict(method.example.columns)).details
+    assert set(details) == set(TEACHER_DETAILS)
+    assert all(0 < one < 1 for one in details["open_similarity"]), "the logit is taken of it"
+
+
+def test_teachers_come_in_the_order_of_the_fusion() -> None:
+    assert [method.name for method in teachers()][:2] == ["vba", "sba"]
 
 
 @every_method

@@ -1,0 +1,359 @@
+"""CONTRIBUTING's promises: how many files each kind of addition touches, in a copy of the package that then runs."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+PACKAGE = "curation_assets"
+#: Addition → files it may touch, as CONTRIBUTING.md states them.
+PROMISED = {"method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 2, "role": 3}
+
+METHOD = '''
+"""Commas: how many a caption has."""
+
+import numpy as np
+
+from curation_assets.methods import Example, Method, Values
+
+
+def commas(caption, comma_counter):
+    """Number of commas of each caption."""
+    return Values.of(np.array(comma_counter.count_commas(caption), dtype=np.float64))
+
+
+class _ExampleCounter:
+    def count_commas(self, captions):
+        return [text.count(",") for text in captions]
+
+
+METHOD = Method(
+    name="commas",
+    function=commas,
+    columns=("caption",),
+    roles=("comma_counter",),
+    unit="commas",
+    bounds=(0.0, float("inf")),
+    direction="higher",
+    source="this test",
+    version="1",
+    summary="Number of commas in the caption.",
+    made_for=("short",),
+    example=Example(columns={"caption": ["a", "a, b"]}, value=[0.0, 1.0], roles={"comma_counter": _ExampleCounter()}),
+)
+'''
+
+RECIPE = """-- Grain: one row per row of raw.samples.
+-- applied: per shard
+-- made for: short
+-- test: unique shard source_row
+with final as (
+    select
+        * exclude (reason),
+        1 - commas_score as quality,
+        reason
+    from fused.scaled
+)
+
+select * from final
+"""
+
+POLICY = """name: plain
+rank_by: fused.few_commas
+fraction: 0.5
+description: The half with the fewest commas.
+"""
+
+TEACHER = '''
+"""Reversal: does a caption read the same backwards?"""
+
+import numpy as np
+
+from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
+
+
+def reversal(caption):
+    """Share of characters that stay in place when the caption is reversed."""
+    back = [text[::-1] for text in caption]
+    value = np.array([np.mean([a == b for a, b in zip(x, y)]) for x, y in zip(caption, back)])
+    columns = ([[text] for text in back], [[float(one)] for one in value], back, np.clip(value, 0.01, 0.99).tolist())
+    return Values.of(value, **dict(zip(TEACHER_DETAILS, columns)))
+
+
+METHOD = Method(
+    name="reversal",
+    function=reversal,
+    columns=("caption",),
+    roles=(),
+    unit="share of characters",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="this test",
+    version="1",
+    stage="teachers",
+    summary="Share of characters that stay in place when the caption is reversed.",
+    made_for=("abstract",),
+    example=Example(columns={"caption": ["abba", "abcb"]}, value=[1.0, 0.0]),
+)
+'''
+
+TRAINER = '''
+"""A trainer that counts captions."""
+
+from curation_assets.training.trainers import Trainer
+
+
+def counting(features, captions, evaluation, references, seed, budget):
+    return {"captions": float(len(captions))}
+
+
+TRAINER = Trainer("counting", counting, {"steps": 1}, ("captions",), "how many captions there are")
+'''
+
+EXPORT = '''
+"""A list of ids, one a line."""
+
+from curation_assets.outputs.exports.manifest import exporting
+
+
+def export_ids(subset, out):
+    """`out`/ids.txt."""
+    with exporting(subset, out, "ids") as export:
+        (export.folder / "ids.txt").write_text("\\n".join(subset.sample_ids))
+    return out / "ids.txt"
+'''
+
+CONTRACT = '''@runtime_checkable
+class CommaCounter(Engine, Protocol):
+    """Counts commas."""
+
+    def count_commas(self, captions: Sequence[str]) -> list[int]:
+        """(N,) captions → N counts."""
+        ...
+
+
+'''
+
+ENGINE = '''
+"""The role comma_counter: counts a character that a file names."""
+
+from curation_assets.engines.addresses import local_folder
+
+
+class Counter:
+    def __init__(self, identity, character):
+        self.identity, self.character = identity, character
+
+    def count_commas(self, captions):
+        return [text.count(self.character) for text in captions]
+
+
+def load(request):
+    """A folder with character.txt."""
+    return Counter(request.identity, (local_folder(request.address) / "character.txt").read_text().strip())
+'''
+
+#: Runs in the copy: what was added is there, and a pool of captions reaches a subset through it.
+CHECK = """
+import json, sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from typer.testing import CliRunner
+
+import curation_assets
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import made_for, read_weights, teacher_names
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.outputs.exports.formats import get_format
+from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+
+home = Path(sys.argv[1])
+rng = np.random.default_rng(0)
+captions = [f"thing {at}" + "," * (at % 4) + " end" for at in range(40)]
+pl.DataFrame({"caption": captions}).write_csv(home / "captions.csv")
+pl.DataFrame({"caption": captions[:20], "rating": [float(at % 4) for at in range(20)]}).write_csv(home / "labels.csv")
+settings = load_settings(home, "embedded")
+
+# a method, its role, a recipe, a policy and an export format, from captions to a list of ids
+texts = {"distil": False, "policies": ["plain"], "downstream": False}
+add_pool(settings, "texts", home / "captions.csv", options=texts)
+ctx = PoolContext.open(settings, "texts")
+run_with_upstream(ctx, "filtered/ledger", "filtered/subsets")
+quality = ctx.store.scan("fused/few_commas").collect()
+verdicts = ctx.store.scan("filtered/plain").collect()
+ids = get_format("ids").write(find_subset(ctx, "plain"), home / "exported").read_text().split()
+
+# a teacher: with scores of the other two planted, its own column is scaled, weighted and fused with theirs
+add_pool(settings, "distilled", home / "captions.csv", options={"distil": True, "labels": str(home / "labels.csv")})
+distilled = PoolContext.open(settings, "distilled")
+tables, shard = tables_of(distilled), distilled.shards()[0]
+names = teacher_names(distilled)
+sample = pl.DataFrame({"sample_id": [f"{at:032x}" for at in range(40)], "caption": captions})
+scores = sample.with_columns(pl.Series(name, rng.uniform(0.1, 0.9, 40)) for name in names)
+plant = dict(code_version="1", inputs=[], config={})
+distilled.store.write("standardised/teacher_scores", scores, shard, **plant)
+rated = scores[:20].with_columns(pl.Series("rating", [float(at % 4) for at in range(20)]))
+distilled.store.write("standardised/labelled_scores", rated, None, **plant)
+materialise_table(distilled, tables["distilled/fusion_weights"], tables=tables)
+materialise_table(distilled, tables["distilled/targets"], shard, tables=tables)
+
+add_world_pool(settings, "scenes", size=10, seed=0)
+scenes = tables_of(PoolContext.open(settings, "scenes"))
+listed = CliRunner().invoke(app, ["methods", "--markdown"]).output
+print(json.dumps({
+    "package": curation_assets.__file__,
+    "tables": sorted(scenes),
+    "listed": [line.split("`")[1] for line in listed.splitlines() if "`" in line],
+    "made_for": {name: made_for().get(name) for name in ("commas", "few_commas", "reversal")},
+    "quality": quality["quality"].to_list(),
+    "kept": sorted(verdicts.filter(pl.col("verdict") == "kept")["sample_id"]),
+    "exported": sorted(ids),
+    "teachers": names,
+    "weights": len(read_weights(distilled).weights),
+    "targets": distilled.store.read("distilled/targets", shard)["value"].drop_nulls().len(),
+    "teacher_inputs": scenes["standardised/teacher_scores"].inputs,
+    "report_inputs": scenes["downstream/report"].inputs,
+    "separated": scenes["downstream/separation"].inputs,
+}))
+"""
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Files of the copy and a digest of each, models aside."""
+    files = (path for part in (PACKAGE, "dbt_like_sql") for path in (root / part).rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if "weights" not in path.parts and "__pycache__" not in path.parts
+    }
+
+
+def insert(path: Path, before: str, text: str) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count(before) == 1, f"{path}: expected {before!r} once"
+    path.write_text(source.replace(before, text + before), encoding="utf-8")
+
+
+def add(kind: str, root: Path) -> None:
+    """Make one addition as CONTRIBUTING.md describes it."""
+    package = root / PACKAGE
+    new = {
+        "method": ("methods/commas.py", METHOD),
+        "recipe": ("../dbt_like_sql/fused/few_commas.sql", RECIPE),
+        "policy": ("selection/policies/plain.yaml", POLICY),
+        "teacher": ("methods/reversal.py", TEACHER),
+        "trainer": ("training/trainers/counting.py", TRAINER),
+        "export format": ("outputs/exports/ids.py", EXPORT),
+        "role": ("engines/comma_counter.py", ENGINE),
+    }
+    name, text = new[kind]
+    (package / name).write_text(text.lstrip("\n"), encoding="utf-8")
+    if kind == "export format":
+        line = '        ExportFormat("ids", "ids, one a line", "ids:export_ids"),\n'
+        insert(package / "outputs/exports/formats.py", '        ExportFormat("npy"', line)
+    if kind == "role":
+        insert(package / "core/roles.py", "#: role name → contract", CONTRACT)
+        model = root / "counter"
+        model.mkdir()
+        (model / "character.txt").write_text(",")
+        insert(
+            package / "core/profiles/embedded.yaml",
+            "  captioner: embedded:captioner",
+            f"  comma_counter: path:{model}\n",
+        )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, int]]:
+    """A copy of the package with every addition, and how many files each touched."""
+    root = tmp_path_factory.mktemp("copy")
+    for part in (PACKAGE, "dbt_like_sql"):
+        shutil.copytree(REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__", "weights"))
+    (root / PACKAGE / "embedded" / "weights").symlink_to(REPOSITORY / PACKAGE / "embedded" / "weights")
+    touched, before = {}, contents(root)
+    for kind in PROMISED:
+        add(kind, root)
+        after = contents(root)
+        touched[kind] = sum(before.get(name) != digest for name, digest in after.items())
+        before = after
+    return root, touched
+
+
+def in_copy(root: Path, *arguments: str) -> str:
+    """Standard output of Python in the copy, which imports no other checkout."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "CURATION_WORKERS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def facts(copy: tuple[Path, Mapping[str, int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a program in the copy reports."""
+    (copy[0] / "check.py").write_text(CHECK, encoding="utf-8")
+    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")))
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    assert Path(found["package"]).is_relative_to(copy[0])
+    return found
+
+
+def test_additions_touch_as_many_files_as_promised(copy: tuple[Path, Mapping[str, int]]) -> None:
+    assert dict(copy[1]) == PROMISED
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for kind, count in PROMISED.items():
+        assert f"| {kind} | {count} |" in page, "CONTRIBUTING.md states another number"
+
+
+@pytest.mark.slow
+def test_a_method_a_role_a_recipe_a_policy_and_a_format_run(facts: dict[str, Any]) -> None:
+    """Captions have 0 to 3 commas; the score is 1 − commas / 3 and half of the 40 are kept."""
+    assert {"signals/commas", "fused/commas_range", "fused/few_commas", "filtered/plain", "filtered/plain_cut"} <= set(
+        facts["tables"]
+    )
+    assert {"commas", "reversal"} <= set(facts["listed"])
+    assert facts["made_for"] == {"commas": ["short"], "few_commas": ["short"], "reversal": ["abstract"]}
+    assert facts["quality"] == pytest.approx([1 - (at % 4) / 3 for at in range(40)])
+    assert len(facts["kept"]) == 20
+    assert facts["exported"] == facts["kept"]
+    assert {"signals/commas", "fused/few_commas"} <= set(facts["separated"])
+
+
+@pytest.mark.slow
+def test_a_teacher_and_a_trainer_take_part(facts: dict[str, Any]) -> None:
+    assert facts["teachers"] == ["vba", "sba", "reversal"], "a new teacher's column comes last"
+    assert facts["weights"] == 3
+    assert facts["targets"] == 40
+    assert "teachers/reversal" in facts["teacher_inputs"]
+    assert {"teachers/reversal", "downstream/counting"} <= set(facts["tables"])
+    assert "downstream/counting" in facts["report_inputs"]
+
+
+@pytest.mark.slow
+def test_the_contract_suite_tests_what_was_added(copy: tuple[Path, Mapping[str, int]]) -> None:
+    shutil.copy(REPOSITORY / "tests/methods/test_contract.py", copy[0] / "test_contract.py")
+    output = in_copy(
+        copy[0], "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_contract.py", "-k", "commas or reversal"
+    )
+    assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 8
