@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +20,8 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
+from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import gone_shards
-from curation_assets.stages.filtered.tables import cut_of
-from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 
 DEMO_POOL = "scenes"
@@ -61,9 +59,7 @@ def run(
 def _run_and_show(
     settings: Settings, pool: str, shards: list[str] | None = None, tables: list[str] | None = None
 ) -> None:
-    from curation_assets.defs.launch import (
-        run_pool,  # Dagster takes seconds to import; `curate score` does not need it
-    )
+    from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
 
     start = time.perf_counter()
     console.print(f"[bold]Pool {pool}[/], profile {settings.profile.name}, under {settings.home}", highlight=False)
@@ -72,16 +68,16 @@ def _run_and_show(
         done = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
         console.print(f"  {report.table:<32} {report.row_count:>8,} rows  {done:>10}", highlight=False)
 
-    began = datetime.now(UTC).replace(microsecond=0)  # manifests tell whole seconds
-    try:
-        with PeakMemory() as peak:
-            reports = run_pool(
-                settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables
-            )
-    finally:  # of a failed run, too
-        if settings.openlineage_url is not None:
-            _tell_openlineage(settings, pool, began, tables)
-    catalog = rebuild_catalog(settings.home)
+    with PeakMemory() as peak:
+        reports = run_and_publish(
+            settings,
+            pool,
+            progress=reporter_for(console),
+            on_table=show,
+            on_notice=lambda sentence: console.print(sentence, highlight=False, soft_wrap=True),
+            shards=shards,
+            tables=tables,
+        )
     seconds = time.perf_counter() - start
     _show_stages(reports)
     ctx = PoolContext.open(settings, pool)
@@ -94,24 +90,11 @@ def _run_and_show(
         console.print(f"Report   {report_page}", highlight=False, soft_wrap=True)
     console.print(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}", highlight=False, soft_wrap=True)
     console.print(
-        f"Tables   duckdb {catalog}  (select * from {pool}.filtered_icc limit 5;)",
+        f"Tables   duckdb {settings.catalog}  (select * from {pool}.filtered_icc limit 5;)",
         highlight=False,
         soft_wrap=True,
     )
     console.print("Graph    make ui", highlight=False)
-
-
-def _tell_openlineage(settings: Settings, pool: str, began: datetime, tables: list[str] | None) -> None:
-    """Send what this call computed. A receiver that is down costs a warning, not the run."""
-    from curation_assets.audit.openlineage_events import emit
-    from curation_assets.defs.lineage import events_since
-
-    ctx = PoolContext.open(settings, pool)
-    try:
-        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), str(settings.openlineage_url))
-        console.print(f"OpenLineage: {sent} events to {settings.openlineage_url}", highlight=False, soft_wrap=True)
-    except ValueError as error:
-        console.print(f"[yellow]warning[/] {error}", highlight=False, soft_wrap=True)
 
 
 def _show_stages(reports: list[TableReport]) -> None:
@@ -164,22 +147,6 @@ def _show_policies(ctx: PoolContext) -> None:
         console.print(line, highlight=False)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
-
-
-def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
-    notes = []
-    for policy in policies_of(ctx):
-        if ctx.store.partitions(f"filtered/{policy.name}"):
-            fitted = cut_of(ctx, policy.name).pool_size
-            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
-            now = states["decided_by"].len() - states["decided_by"].null_count()
-            if now != fitted:
-                notes.append(
-                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate recut {ctx.pool.name}` fits it again"
-                )
-    return notes
 
 
 def _show_quality(quality: pl.DataFrame) -> None:
