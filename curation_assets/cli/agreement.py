@@ -1,13 +1,13 @@
-"""curate agree: how well a file of scores agrees with a file of ratings."""
+"""curate agreement: of a file of scores with a file of ratings, and of raters with each other."""
 
-import json
+import itertools
+import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from curation_assets.annotation.ratings import (
     Joined,
@@ -17,16 +17,17 @@ from curation_assets.annotation.ratings import (
     rating_agreement,
     rating_difference,
 )
-from curation_assets.cli.common import console, errors_as_sentences
-from curation_assets.numeric.agreement import AgreementDifference
+from curation_assets.annotation.ratings_log import rating_matrix, read_ratings
+from curation_assets.cli.common import FEW, JsonOption, notice, show, show_json, show_table
+from curation_assets.numeric.agreement import AgreementDifference, bootstrap_interval
 from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_LIST
+from curation_assets.numeric.rater_agreement import Level, krippendorff_alpha, weighted_kappa
 from curation_assets.stores.text_tables import read_table
 
 FEW_RATINGS = 12  # distinct ratings up to which a mean score per rating is worth a table
 
 
-@errors_as_sentences
-def agree(
+def scores(
     scores: Annotated[Path, typer.Argument(help="tsv, csv, parquet or jsonl with a score per caption, word or id.")],
     labels: Annotated[Path, typer.Argument(help="The same kinds of file, with a rating per row; may be one file.")],
     score_column: Annotated[
@@ -55,11 +56,16 @@ def agree(
     against_column: Annotated[
         str | None, typer.Option(help="Score column of --against; default as for SCORES.")
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap draws for the 95 % intervals; 0 for none.")] = 1000,
+    resamples: Annotated[
+        int, typer.Option(help=f"Bootstrap draws for the 95 % intervals; 0 for none where there are {FEW} pairs.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Pearson, Spearman and Kendall tau-b of scores with ratings, with intervals and every lost row counted."""
+    """Correlate a file of scores with a file of ratings.
+
+    Pearson, Spearman and Kendall tau-b, with intervals and every lost row counted.
+    """
     if resamples < 0:
         raise ValueError(f"resamples must be at least 0, got {resamples}")
     if against is not None and (benchmark_rule is not None or not resamples):
@@ -71,6 +77,8 @@ def agree(
     if word_benchmark:
         rated = only_unigram_nouns(rated)
     joined = join_ratings(read_table(scores), rated, score_column=score_column, label_column=label_column, key=key)
+    if not resamples and joined.table.height < FEW:
+        resamples = 1000
     rng = np.random.default_rng(seed) if resamples else None
     found = rating_agreement(joined, rng, resamples=resamples, rule=benchmark_rule)
     notes = _notes(joined, found, listed if word_benchmark else None, benchmark_rule)
@@ -88,21 +96,20 @@ def agree(
         content = {"scores": str(scores), "labels": str(labels), **_as_dict(joined, found), "notes": notes}
         if difference is not None:
             content["difference"] = asdict(difference)
-        print(json.dumps(content, ensure_ascii=False, allow_nan=False))
+        show_json(content, indent=None)
         return
-    _show(joined, found, notes)
+    _show(found, notes)
     if difference is not None:
         _show_difference(difference)
 
 
 def _show_difference(found: AgreementDifference) -> None:
-    table = Table(title="Difference, paired bootstrap", title_justify="left", box=None, pad_edge=False)
-    for heading in ("correlation", "difference", "95 % low", "95 % high", ""):
-        table.add_column(heading, justify="left" if heading in ("correlation", "") else "right")
+    rows = []
     for name, (low, high) in found.intervals.items():
-        said = "within noise" if low <= 0 <= high else "beyond noise"
-        table.add_row(name, f"{getattr(found, name):+.4f}", f"{low:+.4f}", f"{high:+.4f}", said)
-    console.print(table)
+        verdict = "within noise" if low <= 0 <= high else "beyond noise"
+        rows.append((name, f"{getattr(found, name):+.4f}", f"{low:+.4f}", f"{high:+.4f}", f"{found.n:,}", verdict))
+    headings = ("correlation", "difference", "95 % low", "95 % high", "n", "")
+    show_table(headings, rows, left=("correlation", ""), title="Difference, paired bootstrap")
 
 
 def _as_dict(joined: Joined, found: RatingAgreement) -> dict[str, object]:
@@ -140,27 +147,66 @@ def _notes(joined: Joined, found: RatingAgreement, listed: int | None, rule: str
     return notes
 
 
-def _show(joined: Joined, found: RatingAgreement, notes: list[str]) -> None:
+def _show(found: RatingAgreement, notes: list[str]) -> None:
     for note in notes:
-        console.print(note, highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("correlation", "value", "95 % low", "95 % high", "n"):
-        table.add_column(heading, justify="left" if heading == "correlation" else "right")
+        show(note)
+    rows = []
     for name in ("pearson", "spearman", "kendall"):
         interval = found.agreement.intervals.get(name)
         low, high = ("–", "–") if interval is None else (f"{bound:.4f}" for bound in interval)
         shown = "kendall tau-b" if name == "kendall" else name
-        table.add_row(shown, f"{getattr(found.agreement, name):.4f}", low, high, f"{found.agreement.n:,}")
-    console.print(table)
-    if found.length is not None:
-        console.print(
-            f"Length: {found.length.slope_per_word:+.5f} of the score per word, Spearman {found.length.spearman:+.3f}",
-            highlight=False,
-        )
+        rows.append((shown, f"{getattr(found.agreement, name):.4f}", low, high, f"{found.agreement.n:,}"))
+    show_table(("correlation", "value", "95 % low", "95 % high", "n"), rows)
+    if found.length is not None and found.agreement.n >= FEW:
+        show(f"Length: {found.length.slope_per_word:+.5f} of the score per word, Spearman {found.length.spearman:+.3f}")
     if len(found.by_rating) <= FEW_RATINGS:
-        groups = Table(title="Mean score by rating", title_justify="left", box=None, pad_edge=False)
-        for heading in ("rating", "mean score", "n"):
-            groups.add_column(heading, justify="right")
-        for group in found.by_rating:
-            groups.add_row(f"{group.rating:g}", f"{group.mean_value:.4f}", f"{group.n:,}")
-        console.print(groups)
+        groups = [(f"{one.rating:g}", f"{one.mean_value:.4f}", f"{one.n:,}") for one in found.by_rating]
+        show_table(("rating", "mean score", "n"), groups, left=0, title="Mean score by rating")
+
+
+def raters(
+    ratings: Annotated[list[Path], typer.Argument(help="Ratings files.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show how well raters agree, all together and two by two.
+
+    Krippendorff's alpha over all raters and quadratically weighted kappa of every two, with 95 % intervals of a
+    bootstrap over the captions.
+    """
+    read = read_ratings(ratings)
+    matrix, names, captions = rating_matrix(read)
+    levels: tuple[Level, ...] = ("ordinal", "interval")
+    alphas = {level: krippendorff_alpha(matrix, level) for level in levels}
+    pairs: list[dict[str, Any]] = []
+    for i, j in itertools.combinations(range(len(names)), 2):
+        kappa, shared = weighted_kappa(matrix[i], matrix[j])
+        pairs.append(
+            {"raters": [names[i], names[j]], "kappa": None if math.isnan(kappa) else kappa, "captions": shared}
+        )
+    if as_json:
+        content = {"captions": len(captions), "raters": names, "alpha": alphas, "pairs": pairs}
+        show_json({**content, "corrected": read.corrected, "unreadable": read.unreadable}, indent=None)
+        return
+    if read.corrected:
+        notice(f"{read.corrected} ratings were corrected by a later one")
+    if read.unreadable:
+        notice(f"{read.unreadable} lines are unreadable and were left out")
+    show(f"{len(captions)} captions, {len(names)} raters")
+    twice = int((np.isfinite(matrix).sum(axis=0) >= 2).sum())
+    rows = []
+    for level, alpha in alphas.items():
+        interval = _interval(lambda drawn, level=level: krippendorff_alpha(matrix[:, drawn], level), len(captions))  # type: ignore[misc]
+        rows.append((f"Krippendorff's alpha ({level})", f"{alpha:.3f}", *interval, f"{twice:,}"))
+    for (i, j), pair in zip(itertools.combinations(range(len(names)), 2), pairs, strict=True):
+        first, second = matrix[[i, j]][:, np.isfinite(matrix[[i, j]]).all(axis=0)]
+        interval = ("–", "–")
+        if pair["kappa"] is not None:
+            interval = _interval(lambda drawn, x=first, y=second: weighted_kappa(x[drawn], y[drawn])[0], len(first))  # type: ignore[misc]
+        shown = "–" if pair["kappa"] is None else f"{pair['kappa']:.3f}"
+        rows.append((f"weighted kappa of {' and '.join(pair['raters'])}", shown, *interval, f"{pair['captions']:,}"))
+    show_table(("", "value", "95 % low", "95 % high", "captions"), rows)
+
+
+def _interval(statistic: Any, n: int) -> tuple[str, str]:
+    low, high = bootstrap_interval(statistic, n, np.random.default_rng(0))
+    return f"{low:.3f}", f"{high:.3f}"
