@@ -207,6 +207,46 @@ def raters(
     show_table(("", "value", "95 % low", "95 % high", "captions"), rows)
 
 
+def rankings(
+    ranked: Annotated[Path, typer.Argument(metavar="RANKINGS", help="Ranking file with a column rater.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show how alike raters order captions, all together and two by two.
+
+    Kendall's W over all; tau-b and pairs ordered alike of every two, with a 95 % interval of W over the images.
+    """
+    from curation_assets.numeric.rankings import concordance, rank_agreement
+    from curation_assets.stores.rankings import read_ranks_by_rater
+
+    read = read_ranks_by_rater(ranked)
+    shared = [list(ranks.values()) for _, ranks in read.values() if len(ranks) > 1]
+    names = sorted({rater for _, ranks in read.values() for rater in ranks})
+    w = concordance(shared)
+    pairs: list[dict[str, Any]] = []
+    rows = []
+    for first, second in itertools.combinations(names, 2):
+        both = [(ranks[first], ranks[second]) for _, ranks in read.values() if {first, second} <= set(ranks)]
+        pair = asdict(rank_agreement(both))
+        pairs.append({"raters": [first, second], **pair})
+        shown = ("–" if pair[name] is None else f"{pair[name]:.3f}" for name in ("kendall", "pair_agreement"))
+        rows.append((first, second, *shown, str(pair["pairs"]), str(pair["images"])))
+    if as_json:
+        show_json({"images": len(read), "raters": names, "kendall_w": w, "pairs": pairs}, indent=None)
+        return
+    show(f"{len(read)} images, {len(names)} raters, {len(shared)} images by several")
+    if w is None:
+        show("Kendall's W: –, no image was ranked by two")
+    else:
+
+        def w_of(drawn: np.ndarray) -> float:
+            value = concordance([shared[row] for row in drawn])
+            return math.nan if value is None else value
+
+        low, high = _interval(w_of, len(shared))
+        show(f"Kendall's W: {w:.3f} (n = {len(shared)} images, 95 % {low} to {high})")
+    show_table(("rater", "rater", "tau-b", "pairs ordered alike", "pairs", "images"), rows, left=2)
+
+
 def _interval(statistic: Any, n: int) -> tuple[str, str]:
     low, high = bootstrap_interval(statistic, n, np.random.default_rng(0))
     return f"{low:.3f}", f"{high:.3f}"

@@ -36,7 +36,9 @@ def rate(
         from curation_assets.annotation.terminal import rate_in_terminal
 
         rate_in_terminal(
-            LabellingSession(captions, rater or "rater", log, in_order=in_order), console, lambda: input("> ")
+            LabellingSession(captions, "rater" if rater is None else rater, log, in_order=in_order),
+            console,
+            lambda: input("> "),
         )
         return
     from curation_assets.annotation.web import LabellingServer
@@ -200,7 +202,7 @@ def rank(
         return
     if any(".tar:" in image for image, _ in groups):
         notice("The images lie inside tars; --web shows them")
-    done = rank_in_terminal(groups, rater or "rater", log, console, lambda: input("> "))
+    done = rank_in_terminal(groups, "rater" if rater is None else rater, log, console, lambda: input("> "))
     show(f"{done} images ranked; they are in {log.path}")
 
 

@@ -64,6 +64,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("annotate rank", "annotate:rank", "Rank the captions of every image; stop whenever you like."),
         Entry("agreement scores", "agreement:scores", "Correlate a file of scores with a file of ratings."),
         Entry("agreement raters", "agreement:raters", "Show how well raters agree, all together and two by two."),
+        Entry(
+            "agreement rankings",
+            "agreement:rankings",
+            "Show how alike raters order captions, all together and two by two.",
+        ),
         Entry("reward train", "reward:train", "Train a reward model on ranked captions and judge it on unseen images."),
         Entry("reward evaluate", "reward:evaluate", "Show how often a model orders two captions as people do."),
     ),
@@ -99,6 +104,7 @@ OLD_NAMES: Mapping[str, str] = {
     "label --help": "annotate --help",
     "reward candidates": "annotate candidates",
     "reward rank": "annotate rank",
+    "reward agreement": "agreement rankings",
 }
 
 #: Commands that left this program → what to run instead.

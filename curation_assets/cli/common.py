@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -24,7 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from curation_assets.core.errors import EXPECTED_ERRORS
-from curation_assets.core.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from curation_assets.core.settings import Settings
 
 #: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
 PIPED_WIDTH = 250
@@ -52,8 +54,10 @@ RoleOption = Annotated[
 _home: Path | None = None  # of this call: where a traceback is written
 
 
-def settings_from(home: Path | None, profile: str | None = None) -> Settings:
+def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
     """Settings of this call, with torch bound to the number of threads that they name."""
+    from curation_assets.core.settings import load_settings  # numpy, of which `curate --help` needs nothing
+
     global _home
     settings = load_settings(home, profile)
     _home = settings.home

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.cli.commands import GROUPS
 from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
 from tests.support.paths import REPOSITORY
@@ -33,7 +34,7 @@ def test_every_make_target_in_the_readme_exists() -> None:
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^curate ([^#\n]+)", COMMANDS, flags=re.MULTILINE))))
 def test_every_curate_line_in_the_readme_parses(line: str) -> None:
     words = [word for word in line.split() if not word.startswith("-")]
-    command = words[:2] if words[0] in ("pool", "takedown", "bench", "label", "reward") else words[:1]
+    command = words[:2] if words[0] in GROUPS else words[:1]
     shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, line
     for option in re.findall(r"(--[a-z-]+)", line):
