@@ -24,7 +24,7 @@ def add(
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="Column of ids, to make sample_ids from; 'none': none.")] = None,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_1, column_2, …")
+        bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
     ] = False,
     encoding: Annotated[str, typer.Option(help="csv, tsv: utf-8, utf-16, latin-1, cp1252 …")] = "utf-8",
     allow_host: Annotated[

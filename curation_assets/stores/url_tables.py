@@ -41,7 +41,7 @@ class ColumnMapping:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How csv and tsv files are read. Without a header the columns are column_1, column_2, …"""
+    """How csv and tsv files are read. Without a header the columns are column_0, column_1, …"""
 
     has_header: bool = True
     encoding: str = "utf-8"
@@ -103,11 +103,11 @@ def detect_columns(
     `text`: how csv and tsv files are read; default: UTF-8 with a header. Raises ValueError that lists the columns
     there are.
     """
-    given = dict(given or {})
+    given, text = dict(given or {}), text or TextFormat()
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    first = _read(table_files(source)[0], text or TextFormat(), rows=1)
+    first = _read(table_files(source)[0], text, rows=1)
     by_lower = {name.lower(): name for name in reversed(first.columns)}
     found: dict[str, str | None] = {}
     for ours, names in COLUMN_NAMES.items():
@@ -120,6 +120,8 @@ def detect_columns(
                 f"{source} has no column {found[ours]!r} for {ours}; it has {first.columns}: name one with "
                 f"{COLUMN_OPTIONS[ours]}"
             )
+    if found["caption"] is None and "caption" not in given and not text.has_header and len(first.columns) == 1:
+        found["caption"] = first.columns[0]
     if found["caption"] is None:
         raise ValueError(
             f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
