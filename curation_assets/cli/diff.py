@@ -7,17 +7,17 @@ import typer
 from rich.text import Text
 
 from curation_assets.audit.diff import (
-    Comparison,
     Difference,
     WholeDifference,
     find_policy,
     iou_at,
+    policy_comparison,
     recorded_comparison,
     save_policy,
     what_if,
 )
 from curation_assets.audit.ledger import ledger_path
-from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
+from curation_assets.audit.recorded import current_ledgers, recorded_rows
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
@@ -91,15 +91,7 @@ def diff(
         rank_by=rank_by,
         prefilters=None if not prefilter else prefilters_of(prefilter),
     )
-    if one == other:
-        raise ValueError(
-            f"{left} and {other.name} are the same policy; name another, or give --fraction, --threshold, --rank-by or "
-            "--prefilter"
-        )
-    both = [one, other]
-    compared = Comparison.of(
-        ctx.store, one, other, ledgers=current_ledgers(ctx.store, both), cuts=cuts_in_force(ctx.store, both)
-    )
+    compared = policy_comparison(ctx.store, one, other)
     path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
     if as_json:
         origin = {"left": compared.left.origin, "right": compared.right.origin}

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -37,9 +36,8 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table, TableReport
+from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import gone_shards
-from curation_assets.stages.filtered.tables import cut_of
-from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
@@ -177,9 +175,7 @@ def _run_and_show(
     *,
     as_json: bool = False,
 ) -> None:
-    from curation_assets.defs.launch import (
-        run_pool,  # Dagster takes seconds to import; `curate score` does not need it
-    )
+    from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
 
     start = time.perf_counter()
     ctx = PoolContext.open(settings, pool)
@@ -193,16 +189,16 @@ def _run_and_show(
         unit = "rows" if declared[report.table].compute is not None else "files"
         show(f"  {report.table:<32} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
-    began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
-    try:
-        with PeakMemory() as peak:
-            reports = run_pool(
-                settings, pool, progress=reporter_for(), on_table=show_report, shards=shards, tables=tables
-            )
-    finally:  # of a failed run, too
-        if settings.openlineage_url is not None:
-            _tell_openlineage(settings, pool, began, tables)
-    catalog = rebuild_catalog(settings.home)
+    with PeakMemory() as peak:
+        reports = run_and_publish(
+            settings,
+            pool,
+            progress=reporter_for(),
+            on_table=show_report,
+            on_notice=notice,
+            shards=shards,
+            tables=tables,
+        )
     seconds = time.perf_counter() - start
     if as_json:
         made = [asdict(report) for report in reports]
@@ -221,7 +217,7 @@ def _run_and_show(
     if report_page.exists():
         show(f"Report   {report_page}")
     show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
-    show(f"Tables   duckdb {catalog}  (select * from {pool}.filtered_icc limit 5;)")
+    show(f"Tables   duckdb {settings.catalog}  (select * from {pool}.filtered_icc limit 5;)")
     show("Graph    curate ui")
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 
@@ -271,19 +267,6 @@ def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str
     return [name for name in declared if name in seen and name not in names]
 
 
-def _tell_openlineage(settings: Settings, pool: str, began: datetime, tables: list[str] | None) -> None:
-    """Send what this call computed. A receiver that is down costs a warning, not the run."""
-    from curation_assets.audit.openlineage_events import emit
-    from curation_assets.defs.lineage import events_since
-
-    ctx = PoolContext.open(settings, pool)
-    try:
-        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), str(settings.openlineage_url))
-        notice(f"OpenLineage: {sent} events to {settings.openlineage_url}")
-    except ValueError as error:
-        warn(f"{error}")
-
-
 def _show_stages(reports: list[TableReport]) -> None:
     seconds: dict[str, float] = {}
     for report in reports:
@@ -324,22 +307,6 @@ def _show_policies(ctx: PoolContext) -> None:
         notice(line)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
-
-
-def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
-    notes = []
-    for policy in policies_of(ctx):
-        if ctx.store.partitions(f"filtered/{policy.name}"):
-            fitted = cut_of(ctx, policy.name).pool_size
-            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
-            now = states["decided_by"].len() - states["decided_by"].null_count()
-            if now != fitted:
-                notes.append(
-                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate run {ctx.pool.name} --refit-cuts` fits it again"
-                )
-    return notes
 
 
 def _show_quality(quality: pl.DataFrame) -> None:

@@ -14,12 +14,11 @@ from curation_assets.cli.common import FEW, ProfileOption, RoleOption, console, 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
-from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.methods import all_methods
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
-from curation_assets.scoring.derived import DERIVING_ROLES
 from curation_assets.scoring.files import read_captions, score_file, unfinished_folder
-from curation_assets.scoring.parameters import described_settings, with_parameters
+from curation_assets.scoring.prepared import prepare_method, profile_without_pool
 
 FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
 WIDE = 160  # columns from which they fit into a table
@@ -50,30 +49,21 @@ def score(
     Row order is kept, failures carry a reason. Finished rows are saved once a minute: a stopped run goes on where it
     was.
     """
-    from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
-
-    chosen = get_method(method)
     addresses = profile_for_files(settings_from(None, profile).profile, role or [])
-    settings = {**addresses.methods.get(method, {}), **settings_given(set_ or [])}
-    with_settings = with_parameters(chosen, **settings)
-    rows = read_captions(source).height
-    roles = {name: load_engine(name, addresses) for name in roles_asked(chosen, source)}
-    made_by = {
-        "models": {name: vars(engine.identity) for name, engine in roles.items()},
-        "generation": {name: dict(addresses.generation.get(name, {})) for name in roles},
-        "settings": described_settings(chosen, settings),
-    }
+    given = read_captions(source)
+    prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
+    chosen = prepared.method
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
-    with reporter_for().task(method, rows) as advance:
+    with reporter_for().task(method, given.height) as advance:
         scored = score_file(
-            with_settings,
+            chosen,
             source,
             out,
-            roles,
-            batch_size=min((addresses.batch_size.get(name, 256) for name in roles), default=256),
+            prepared.roles,
+            batch_size=prepared.batch_size,
             progress=advance,
-            made_by=made_by,
+            made_by=prepared.made_by,
             details=details,
         )
     valued = scored[method].drop_nulls().len()
@@ -85,7 +75,7 @@ def score(
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         show(f"  {count:,} without: {reason}")
-    unread = [name for name in chosen.file_settings if name not in settings]
+    unread = [name for name in chosen.file_settings if name not in prepared.settings]
     if scored.height and not valued and unread:
         hint = " or ".join(f"--set {name}=FILE" for name in unread)
         notice(f"{method} reads a file that was not named: {hint}")
@@ -121,7 +111,7 @@ def _length_line(scored: pl.DataFrame, method: str) -> str | None:
 
 
 def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
-    """The profile with `ROLE=ADDRESS` replacements. No pool is at hand, so the shipped student stands in for a pool's.
+    """The profile with `ROLE=ADDRESS` replacements, for what no pool holds.
 
     Raises ValueError for an unknown role or a replacement without '='.
     """
@@ -131,16 +121,7 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
         if not sign or name not in ROLES:
             raise ValueError(f"--role must read ROLE=ADDRESS with a role of {', '.join(ROLES)}; got {text!r}")
         given[name] = address
-    if profile.roles.get("student", "").startswith("pool:"):
-        given.setdefault("student", "embedded:icc_student")
-    return profile.with_roles(**given)
-
-
-def roles_asked(method: Method, source: Path) -> list[str]:
-    """Roles to load: the method's, and those that make columns that it reads and the file does not bring."""
-    derived = [column for column in method.columns if column in DERIVING_ROLES]
-    given = read_captions(source).columns if derived else []
-    return list(dict.fromkeys([*method.roles, *(DERIVING_ROLES[name] for name in derived if name not in given)]))
+    return profile_without_pool(profile, given)
 
 
 def methods(

@@ -14,7 +14,11 @@ COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
 
 def why(
     identifier: Annotated[
-        str, typer.Argument(metavar="ID", help="sample_id, URL, sha256 of an image (as stored or downloaded), or key in a tar (key, pool:key).")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="sample_id, URL, sha256 of an image (as stored or downloaded), or key in a tar (key, pool:key).",
+        ),
     ],
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat).")] = None,
     as_json: JsonOption = False,

@@ -72,6 +72,9 @@ def run_pool(
     instance = prepare_instance(settings)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)
+    unknown = sorted(set(tables or ()) - set(declared))
+    if unknown:
+        raise ValueError(f"pool {pool_name!r} has no tables {unknown}; it has {', '.join(declared)}")
     keys = [check_shard_key(key) for key in (shards or ctx.shards())]
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
