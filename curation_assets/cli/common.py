@@ -6,16 +6,17 @@ Texts of users (names, paths, captions, reasons) are printed as they are: nothin
 
 import contextlib
 import json
+import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -130,10 +131,6 @@ def json_alone() -> Iterator[None]:
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: handled as Ctrl+C is, with another exit status."""
-
-
 def fail(sentence: str) -> None:
     """Print an error on standard error."""
     notice(Text.assemble(("error", "bold red"), f" {sentence}"))
@@ -146,14 +143,18 @@ def errors_as_sentences() -> Iterator[None]:
     Ctrl+C exits 130, SIGTERM 143, each with one sentence. Anything else is a bug: its traceback goes to a file, and the
     exit status is UNEXPECTED.
     """
+    # Ctrl+C while SQLAlchemy closes one of Dagster's connections is logged with its traceback otherwise.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
+    stack = contextlib.ExitStack()
+    came = stack.enter_context(_stop_signals())
     try:
-        with _sigterm_as_interrupt():
-            yield
+        yield
     except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise  # what typer itself shows
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt:
+        _end_children()
         notice("stopped; finished tables and shards are kept, the same command goes on from here")
-        raise typer.Exit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)) from None
+        raise typer.Exit(128 + came()) from None
     except EXPECTED_ERRORS as error:
         fail(str(error))
         raise typer.Exit(1) from error
@@ -161,6 +162,8 @@ def errors_as_sentences() -> Iterator[None]:
         path = write_traceback(error)
         fail(f"unexpected {type(error).__name__}: {_first_line(error)}; this is a bug: please report it with {path}")
         raise typer.Exit(UNEXPECTED) from error
+    finally:
+        stack.close()
 
 
 def _first_line(error: Exception) -> str:
@@ -183,16 +186,38 @@ def write_traceback(error: Exception) -> Path:
 
 
 @contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
+def _stop_signals() -> Iterator[Callable[[], int]]:
+    """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (SIGINT where nothing tells).
+
+    Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: signal.SIGINT
         return
+    reader, writer = socket.socketpair()
+    for end in (reader, writer):
+        end.setblocking(False)
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+    def came() -> int:
+        with contextlib.suppress(BlockingIOError):
+            return next((n for n in reader.recv(64) if n in (signal.SIGINT, signal.SIGTERM)), signal.SIGINT)
+        return signal.SIGINT
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
-        yield
+        yield came
     finally:
+        signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGTERM, before)
+        reader.close()
+        writer.close()
+
+
+def _end_children() -> None:
+    """End the worker processes at once: they ignore Ctrl+C, and what they have in hand may take minutes."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()

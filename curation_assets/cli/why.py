@@ -17,7 +17,7 @@ def why(
         str,
         typer.Argument(
             metavar="ID",
-            help="sample_id, URL, sha256 of an image (as stored or downloaded), or key in a tar (key, pool:key).",
+            help="sample_id, URL, sha256 of an image (stored or downloaded), or key in a tar.",
         ),
     ],
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat).")] = None,
