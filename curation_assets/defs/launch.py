@@ -189,6 +189,8 @@ def _run_phase(
                 resources=assets.observer_resource(observer),
                 tags=dict(tags),
             )
+        except dg.DagsterExecutionInterruptedError as stop:  # SIGINT or SIGTERM, which Dagster takes for itself
+            raise KeyboardInterrupt from stop
         except Exception as error:
             failed.append(error)
     if failed:

@@ -141,6 +141,6 @@ def frozen_notes(ctx: PoolContext) -> list[str]:
             if now != fitted:
                 notes.append(
                     f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate recut {ctx.pool.name}` fits it again"
+                    f"`curate run {ctx.pool.name} --refit-cuts` fits it again"
                 )
     return notes

@@ -1,5 +1,6 @@
 """Pools that come as tables of captions, with or without URLs: parquet, csv or tsv, one file or a folder of them."""
 
+import codecs
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "uid": ("uid", "sample_id"),
 }
 
+#: Options of `curate pool add` that name a column.
+COLUMN_OPTIONS: Mapping[str, str] = {"url": "--url-column", "caption": "--caption-column", "uid": "--id-column"}
+
 
 @dataclass(frozen=True)
 class ColumnMapping:
@@ -33,6 +37,22 @@ class ColumnMapping:
     caption: str
     url: str | None = None
     uid: str | None = None
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How csv and tsv files are read. Without a header the columns are column_0, column_1, …"""
+
+    has_header: bool = True
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise ValueError(
+                f"no encoding {self.encoding!r}; usual ones are utf-8, utf-16, latin-1, cp1252, gb18030"
+            ) from error
 
 
 def table_files(source: Path) -> list[Path]:
@@ -51,7 +71,7 @@ def table_files(source: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
+def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
     picked = list(columns) if columns is not None else None
     try:
         if path.suffix == ".parquet":
@@ -64,22 +84,30 @@ def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = N
             infer_schema=False,  # every column a string: a caption of digits stays a caption
             columns=picked,
             n_rows=rows,
+            has_header=text.has_header,
+            encoding="utf8" if codecs.lookup(text.encoding).name == "utf-8" else text.encoding,
         )
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, UnicodeError) as error:
         problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
-        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {problem}; repair it or leave it out") from error
+        cure = "repair it or leave it out"
+        if isinstance(error, UnicodeError) or "utf" in problem.lower():
+            cure = f"it was read as {text.encoding}; name another with --encoding (latin-1, cp1252, utf-16 …)"
+        raise ValueError(f"{path} cannot be read as {path.suffix[1:]}: {problem}; {cure}") from error
 
 
-def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) -> ColumnMapping:
+def detect_columns(
+    source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
+) -> ColumnMapping:
     """Find url, caption and uid columns by name; `given` decides where it speaks ({'url': None}: captions only).
 
-    Raises ValueError that lists the columns there are.
+    `text`: how csv and tsv files are read; default: UTF-8 with a header. Raises ValueError that lists the columns
+    there are.
     """
-    given = dict(given or {})
+    given, text = dict(given or {}), text or TextFormat()
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    first = _read(table_files(source)[0], rows=1)
+    first = _read(table_files(source)[0], text, rows=1)
     by_lower = {name.lower(): name for name in reversed(first.columns)}
     found: dict[str, str | None] = {}
     for ours, names in COLUMN_NAMES.items():
@@ -88,17 +116,22 @@ def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) 
         else:
             found[ours] = next((by_lower[name] for name in names if name in by_lower), None)
         if found[ours] is not None and found[ours] not in first.columns:
-            raise ValueError(f"{source} has no column {found[ours]!r} for {ours}; it has {first.columns}")
+            raise ValueError(
+                f"{source} has no column {found[ours]!r} for {ours}; it has {first.columns}: name one with "
+                f"{COLUMN_OPTIONS[ours]}"
+            )
+    if found["caption"] is None and "caption" not in given and not text.has_header and len(first.columns) == 1:
+        found["caption"] = first.columns[0]
     if found["caption"] is None:
         raise ValueError(
             f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
-            "say which one it is with columns={'caption': NAME}"
+            "name it with --caption-column NAME, or say --no-header where the first line is a caption already"
         )
     for ours, theirs in found.items():
         if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):
             raise ValueError(
                 f"{source}: column {theirs!r} ({ours}) must hold strings, got {first.schema[theirs]}; "
-                f"name another with columns={{{ours!r}: NAME}}"
+                f"name another with {COLUMN_OPTIONS[ours]} NAME"
             )
     return ColumnMapping(caption=str(found["caption"]), url=found["url"], uid=found["uid"])
 
@@ -127,7 +160,13 @@ class Split:
 
 
 def split_source(
-    pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int, denylist: Denylist | None = None
+    pool: str,
+    source: Path,
+    work: Path,
+    columns: ColumnMapping,
+    shard_size: int,
+    denylist: Denylist | None = None,
+    text: TextFormat | None = None,
 ) -> Split:
     """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
 
@@ -135,7 +174,7 @@ def split_source(
     order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
     300 bytes a row).
     """
-    files = table_files(source)
+    files, text = table_files(source), text or TextFormat()
     home = work / "source"
     hashes = cached_sha256(files, home / "sha256.json")
     version = config_sha256(
@@ -145,11 +184,12 @@ def split_source(
             "shard_size": shard_size,
             "pool": pool,
             **({"denylist": denylist.version} if denylist else {}),
+            **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
         }
     )[:16]
     folder = home / f"split-{version}"
     if not (folder / "split.json").is_file():
-        _write_split(folder, pool, _identified(files, columns), shard_size, denylist)
+        _write_split(folder, pool, _identified(files, columns, text), shard_size, denylist)
         for old in home.glob("split-*"):
             if old != folder:
                 remove_path(old)
@@ -157,13 +197,13 @@ def split_source(
     return Split(folder, content["rows"], content["content_sha256"])
 
 
-def _identified(files: Sequence[Path], columns: ColumnMapping) -> pl.DataFrame:
+def _identified(files: Sequence[Path], columns: ColumnMapping, text: TextFormat) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
     wanted = sorted({name for name in names.values() if name is not None})
     parts = []
     for path in files:
-        part = _read(path, columns=wanted)
+        part = _read(path, text, columns=wanted)
         parts.append(
             part.select(
                 (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)

@@ -28,7 +28,8 @@ class Pool:
 
     `kind`: 'world' (planted scenes, served from this process), 'webdataset' (a folder of tars), 'url_table'
     (captions with or without URLs). `columns`: what the source calls caption, url and uid; url None means captions
-    only. `roles`: addresses that replace the profile's. `options`: everything the stages may ask about.
+    only. `header`, `encoding`: how csv and tsv files are read. `roles`: addresses that replace the profile's.
+    `options`: everything the stages may ask about.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Pool:
     source: str  # path of the tars or tables; empty for a world, whose source is planted in the work folder
     shard_size: int = 500
     columns: Mapping[str, str | None] = field(default_factory=dict)
+    header: bool = True
+    encoding: str = "utf-8"
     allow_hosts: tuple[str, ...] = ()  # host or host:port that may be private
     download: DownloadSettings = field(default_factory=DownloadSettings)
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +54,7 @@ class Pool:
         unknown = set(self.roles) - set(ROLES)
         if unknown:
             raise ValueError(f"pool {self.name!r} names unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+        _ = self.text_format  # an encoding that does not exist is refused here
         if isinstance(self.allow_hosts, str):
             raise ValueError(f"pool {self.name!r}: allow_hosts must be a list, got {self.allow_hosts!r}")
         object.__setattr__(self, "allow_hosts", tuple(self.allow_hosts))
@@ -70,6 +74,11 @@ class Pool:
     def must_download(self) -> bool:
         """Whether images are still to be fetched."""
         return self.has_images and self.kind != "webdataset"
+
+    @property
+    def text_format(self) -> url_tables.TextFormat:
+        """How csv and tsv files of the source are read."""
+        return url_tables.TextFormat(has_header=self.header, encoding=self.encoding)
 
     def source_path(self, settings: Settings) -> Path:
         """Where the source lies."""
@@ -95,10 +104,12 @@ def save_pool(settings: Settings, pool: Pool) -> Path:
     """Write the declaration of a pool; only what differs from the defaults is spelled out. Returns its path."""
     content: dict[str, Any] = {"name": pool.name, "kind": pool.kind, "source": pool.source}
     defaults = Pool(pool.name, pool.kind, pool.source)
-    for name in ("shard_size", "columns", "allow_hosts", "roles", "options"):
+    for name in ("shard_size", "header", "encoding", "columns", "allow_hosts", "roles", "options"):
         value = getattr(pool, name)
         if value != getattr(defaults, name):
-            content[name] = list(value) if isinstance(value, tuple) else value if name == "shard_size" else dict(value)
+            content[name] = (
+                list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            )
     standard = asdict(DownloadSettings())
     download = {key: value for key, value in asdict(pool.download).items() if value != standard[key]}
     if download:
@@ -159,12 +170,13 @@ def add_pool(
         raise ValueError(f"no such file or folder: {source}")
     if webdataset.find_tars(source):
         if columns:
-            raise ValueError(f"{source} holds tars: columns do not apply, got {dict(columns)}")
+            raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
         webdataset.tars_by_shard(name, source)
         pool = Pool(name, "webdataset", str(source), **declared)
     else:
         try:
-            found = url_tables.detect_columns(source, columns)
+            text = url_tables.TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
+            found = url_tables.detect_columns(source, columns, text)
         except NotADirectoryError as error:
             raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
         pool = Pool(name, "url_table", str(source), columns=asdict(found), **declared)
@@ -230,4 +242,5 @@ def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
         columns,
         pool.shard_size,
         Denylist.load(settings.home),
+        pool.text_format,
     )
