@@ -1,6 +1,7 @@
 """The Python interface: `import curation_assets as ca`."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -159,3 +160,24 @@ def test_a_finished_pool_explains_and_compares(finished_pool: FinishedPool) -> N
         pool.why("0" * 32)
     with pytest.raises(ValueError, match="declared: tiny"):
         ca.open_pool("nothing", home=finished_pool.settings.home)
+
+
+SCRIPT = """
+import polars as pl, curation_assets as ca
+print("the script runs")
+pl.DataFrame({"caption": [f"a red {thing} {n}" for n in range(10) for thing in ("dog", "cat")]}).write_csv("c.csv")
+pool = ca.add_pool("mine", "c.csv", home="home", columns={"url": None}, shard_size=10, policies=["icc"])
+pool.run(progress=False)
+print(pool.subset("icc").height > 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CURATION_WORKERS": "2"}
+    shown = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines() == ["the script runs", "True"]
