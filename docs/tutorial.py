@@ -67,7 +67,7 @@ print(pool.name, pool.shards, pool.policies)
 
 # %%
 reports = pool.run(progress=False)
-print("tables computed:", sum(report.computed > 0 for report in reports), "of", len(pool.tables))
+print("every table computed:", all(report.computed > 0 for report in reports), len(reports) == len(pool.tables))
 print("computed by a second run:", sum(report.computed > 0 for report in pool.run(progress=False)))
 
 # %% [markdown]
@@ -82,8 +82,7 @@ print(raw.group_by("status", "reason").len().sort("status", "reason").rows())
 # %%
 scores = pool.table("signals/icc").select("sample_id", "value", "reason")
 ranked = raw.select("sample_id", "caption").join(scores, on="sample_id").sort("value", nulls_last=True)
-for caption, reason in ranked.select("caption", "reason").head(2).iter_rows():
-    print(repr(caption), reason or "")
+print("lowest:", *ranked["caption"].head(2), sep="\n  ")
 print("without a value:", ranked["reason"].drop_nulls().to_list())
 
 # %% [markdown]
@@ -137,7 +136,7 @@ print("at a quarter icc would keep", pool.diff("icc", fraction=0.25).overlap.rig
 # %%
 out = folder / "subset"
 command = ["export", "webdataset", "icc", "--pool", "photos", "--out", str(out), "--home", str(folder / "home")]
-curate = "import sys; from curation_assets.cli import app; app()"
+curate = "from curation_assets.cli import app; app()"
 subprocess.run([sys.executable, "-c", curate, *command], check=True, capture_output=True)
 with tarfile.open(next(out.glob("*.tar"))) as tar:
     exported = [name for name in tar.getnames() if name.endswith(".txt")]
