@@ -64,7 +64,7 @@ train-embedded: install ## Rebuild the shipped models from scratch (about an hou
 	$(BIN)/python -m curation_assets.embedded --out curation_assets/embedded/weights
 
 bench: install ## Held-out quality of the embedded models
-	$(BIN)/curate bench embedded
+	$(BIN)/python benchmarks/quality.py
 
 bench-downstream: install ## ICC-filtered against random, several seeds (tens of minutes)
 	$(BIN)/python benchmarks/downstream_seeds.py

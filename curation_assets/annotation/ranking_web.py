@@ -68,9 +68,11 @@ def _order_of(text: str, rater: str) -> float:
 class RankingServer(LocalPageServer):
     """Serves the ranking page and keeps one session per rater."""
 
-    def __init__(self, candidates: Candidates, source: Path, log: RankingLog, *, port: int = 0) -> None:
+    def __init__(
+        self, candidates: Candidates, source: Path, log: RankingLog, *, port: int = 0, rater: str | None = None
+    ) -> None:
         """`candidates`: (image, captions), images named as `rankings.load_ranked_image` reads them from `source`."""
-        super().__init__(port)
+        super().__init__(port, rater)
         self.candidates = list(candidates)
         self.source = source
         self.log = log
@@ -86,7 +88,7 @@ class RankingServer(LocalPageServer):
     def page(self) -> str:
         """A picture, the criteria, a button per caption."""
         rules = "".join(f"<li><b>{html.escape(name)}</b>: {html.escape(what)}</li>" for name, what in CRITERIA.items())
-        return _PAGE.replace("ASK", ASK).replace("NONCE", self.nonce).replace("CRITERIA", rules)
+        return self.with_rater(_PAGE.replace("ASK", ASK).replace("NONCE", self.nonce).replace("CRITERIA", rules))
 
     def state(self, rater: str) -> dict[str, Any]:
         """image, captions (both None when all are done), done, total."""
@@ -134,7 +136,7 @@ button:focus-visible, button:hover { border-color: #2f6fde; } button.chosen { ba
 #progress, #said, ol { color: #616e7c; font-size: 14px; } .row { display: flex; gap: 8px; flex-wrap: wrap; }
 #order { font-weight: 600; min-height: 1.5em; } input { font: inherit; padding: 6px; }
 </style></head><body>
-<form id="who"><label>Your name <input id="rater" maxlength="60" required autocomplete="off"></label>
+<form id="who"><label>Your name <input id="rater" value="RATER" maxlength="60" required autocomplete="off"></label>
 <input type="submit" value="Start"></form>
 <main id="work" hidden><h1>Which caption is better?</h1>
 <p>Choose the captions best first; = makes the next one equal to the last. The first criterion that tells two apart
@@ -186,6 +188,7 @@ const finish = () => {
 const equal = () => { if (groups.length) { joins = true; draw(); } };
 at("who").onsubmit = event => { event.preventDefault(); rater = at("rater").value.trim();
   ask("/state?rater=" + encodeURIComponent(rater)); };
+if (at("rater").defaultValue) at("who").requestSubmit();
 at("equal").onclick = equal; at("undo").onclick = undo; at("done").onclick = finish;
 at("skip").onclick = () => ask("/skip", { rater }); at("back").onclick = () => ask("/back", { rater });
 document.onkeydown = event => {

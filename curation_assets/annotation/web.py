@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from curation_assets.annotation import QUESTION, SCALE
-from curation_assets.annotation.ratings_log import RatingsLog
+from curation_assets.annotation.ratings_log import RatingsLog, check_rater
 from curation_assets.annotation.session import LabellingSession
 
 HOST = "127.0.0.1"
@@ -23,8 +23,12 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
 
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
-        """Bind 127.0.0.1:`port` (0: any free one). Raises OSError where the port is taken."""
+    def __init__(self, port: int, rater: str | None = None) -> None:
+        """Bind 127.0.0.1:`port` (0: any free one). `rater`: who starts at once; None: the page asks for a name.
+
+        Raises OSError where the port is taken, ValueError for a bad name.
+        """
+        self.rater = "" if rater is None else check_rater(rater)
         super().__init__((HOST, port), _Handler)
         self.nonce = secrets.token_urlsafe(16)
         self.lock = Lock()
@@ -46,6 +50,10 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
     def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
         """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
 
+    def with_rater(self, page: str) -> str:
+        """A page with its RATER filled in; a name that is there already is not asked for."""
+        return page.replace("RATER", html.escape(self.rater))
+
     def picture(self, name: str) -> bytes | None:
         """A JPEG that the page may show, None for an unknown name."""
         return None
@@ -54,9 +62,17 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
 class LabellingServer(LocalPageServer):
     """Serves the rating page and keeps one session per rater."""
 
-    def __init__(self, captions: Sequence[str], log: RatingsLog, *, port: int = 0, in_order: bool = False) -> None:
-        """Raises OSError where the port is taken."""
-        super().__init__(port)
+    def __init__(
+        self,
+        captions: Sequence[str],
+        log: RatingsLog,
+        *,
+        port: int = 0,
+        in_order: bool = False,
+        rater: str | None = None,
+    ) -> None:
+        """Raises OSError where the port is taken, ValueError for a bad `rater`."""
+        super().__init__(port, rater)
         self.captions = list(captions)
         self.log = log
         self.in_order = in_order
@@ -64,7 +80,7 @@ class LabellingServer(LocalPageServer):
 
     def page(self) -> str:
         """A caption, four buttons."""
-        return _page(self.nonce)
+        return self.with_rater(_page(self.nonce))
 
     def state(self, rater: str) -> dict[str, Any]:
         """caption (None when all are done), done, total."""
@@ -192,7 +208,7 @@ button { display: block; width: 100%; text-align: left; font: inherit; padding: 
 button:focus-visible, button:hover { border-color: #2f6fde; } #progress, #said { color: #616e7c; }
 .row { display: flex; gap: 8px; } input { font: inherit; padding: 6px; }
 </style></head><body>
-<form id="who"><label>Your name <input id="rater" maxlength="60" required autocomplete="off"></label>
+<form id="who"><label>Your name <input id="rater" value="RATER" maxlength="60" required autocomplete="off"></label>
 <input type="submit" value="Start"></form>
 <main id="work" hidden><h1>QUESTION</h1><p id="progress" aria-live="polite"></p><div id="caption"></div>
 BUTTONS<div class="row"><button id="skip">s – cannot say</button><button id="back">b – back</button></div></main>
@@ -212,6 +228,7 @@ const rate = rating => { if (caption !== null) ask("/rate", { rater, caption, ra
 const back = () => ask("/back", { rater });
 at("who").onsubmit = event => { event.preventDefault(); rater = at("rater").value.trim();
   ask("/state?rater=" + encodeURIComponent(rater)); };
+if (at("rater").defaultValue) at("who").requestSubmit();
 document.querySelectorAll("[data-rating]").forEach(b => b.onclick = () => rate(Number(b.dataset.rating)));
 at("skip").onclick = () => rate(null); at("back").onclick = back;
 document.onkeydown = event => {

@@ -11,7 +11,7 @@ import polars as pl
 import yaml
 
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
-from curation_assets.audit.recorded import recorded_rows
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.audit.shifts import Told, shifts
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
@@ -196,6 +196,20 @@ class Comparison:
     def shards(self) -> int:
         """Shards of the pool."""
         return len(self.store.partitions("raw/samples"))
+
+
+def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Comparison:
+    """Two policies of a pool: as their ledgers have them where those are current, else judged by their frozen cuts.
+
+    Raises ValueError where both are the same policy, and what `Comparison.of` raises.
+    """
+    if left == right:
+        raise ValueError(
+            f"{left.name} and {right.name} are the same policy; name another, or change its fraction, threshold, "
+            "ranking signal or prefilters"
+        )
+    both = [left, right]
+    return Comparison.of(store, left, right, ledgers=current_ledgers(store, both), cuts=cuts_in_force(store, both))
 
 
 def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:

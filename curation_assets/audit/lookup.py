@@ -46,10 +46,12 @@ def _keys_of_shard(path: Path) -> np.ndarray:
 
 
 def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[str] | None:
-    """Shards that may hold a sample, sorted; None where the pool has no lookup yet. `kind`: sample_id, sha256 or url.
+    """Shards that may hold a sample, sorted; None where the pool has no lookup yet, and for keys, which it lacks.
 
-    Shards that were written after the lookup are always among them.
+    `kind`: sample_id, sha256, url or key. Shards that were written after the lookup are always among them.
     """
+    if kind == "key":
+        return None
     path = store.folder_path(LOOKUP) / FILE
     if not path.is_file():
         return None

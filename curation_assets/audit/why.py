@@ -24,11 +24,15 @@ _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height
 def explain(settings: Settings, identifier: str, pools: list[str] | None = None) -> list[dict[str, Any]]:
     """What happened to a sample, one entry per row of raw/samples that `identifier` fits, pools in order.
 
-    `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), or the exact URL.
-    Raises ValueError for anything else, or when no pool knows it.
+    `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), the exact URL, or the
+    key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`).
+    Raises ValueError when no pool has it.
     """
     kind = kind_of(identifier)
     names = list_pools(settings) if pools is None else pools
+    pool, sign, key = identifier.partition(":")
+    if kind == "key" and sign and pool in list_pools(settings):
+        names, identifier = [pool], key
     found = []
     for name in names:
         store = ShardStore(settings.work(name))
@@ -41,21 +45,26 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
 
 
 def kind_of(identifier: str) -> str:
-    """'sample_id', 'sha256' or 'url'. Raises ValueError for what is none of them."""
+    """'sample_id', 'sha256', 'url', or 'key' for anything else on one line. Raises ValueError for a blank."""
     if is_sample_id(identifier):
         return "sample_id"
     if _SHA256.fullmatch(identifier):
         return "sha256"
     if "://" in identifier:
         return "url"
+    if identifier.strip() and "\n" not in identifier:
+        return "key"
     raise ValueError(
-        f"expected a sample_id (32 lower-case hex digits), the sha256 of an image (64) or a URL, got {identifier!r}"
+        "expected a sample_id (32 lower-case hex digits), the sha256 of an image (64), a URL, or a key in a tar "
+        f"(0000000001, or pool:key), got {identifier!r}"
     )
 
 
 def _denied(home: Path, kind: str, identifier: str) -> str:
     """What the denylist says of a name that no pool has; '' for nothing."""
     denylist = Denylist.load(home)
+    if kind == "key":
+        return ""
     kinds: dict[str, Kind] = {"sample_id": "uid", "sha256": "sha256", "url": "url"}
     if denylist.has(kinds[kind], identifier) or (kind == "url" and denylist.has_domain_of(identifier)):
         return "; it is on the denylist (`curate takedown`)"
@@ -71,6 +80,7 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
         "sample_id": pl.col("sample_id") == identifier,
         "sha256": (pl.col("image_sha256") == identifier) | (pl.col("original_sha256") == identifier),
         "url": pl.col("url") == identifier,
+        "key": pl.col("member").str.replace(r"\.[^./]*$", "") == identifier,
     }[kind]
     samples = store.scan("raw/samples", shards).filter(fits).sort("shard", "source_row").collect()
     ids = samples["sample_id"].unique(maintain_order=True).to_list()

@@ -1,71 +1,41 @@
 """The `curate` command. One file per group of commands; each parses, calls one function and shows its result."""
 
-import atexit
-import os
-import sys
+import contextlib
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from curation_assets.cli import (
-    agree,
-    bench,
-    cost,
-    diff,
-    drift,
-    explain,
-    export,
-    label,
-    lineage,
-    plan,
-    pool,
-    recut,
-    reward,
-    run,
-    score,
-    takedown,
-    train_sba,
-    why,
-    word_weights,
-)
+from curation_assets.cli.commands import OLD_NAMES, command_tree, current_words
+from curation_assets.cli.common import errors_as_sentences, json_alone, notice
 
 
-def _mute_standard_error() -> None:
-    sys.stderr.flush()
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), sys.stderr.fileno())
+class Curate(TyperGroup):
+    """The whole command: commands are loaded when called, old names are translated, errors become sentences."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "commands": command_tree()})
 
-# Registered first, so run last: after it DuckDB's binding lists, on standard error, objects that it thinks are leaked
-# whenever img2dataset was loaded beside it. Nothing of ours is written that late.
-if "pytest" not in sys.modules:
-    atexit.register(_mute_standard_error)
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; with --json, nothing but JSON reaches standard output."""
+        words = [*ctx._protected_args, *ctx.args]
+        with errors_as_sentences(), json_alone() if "--json" in words else contextlib.nullcontext():
+            words, old = current_words(words)
+            if old is not None:
+                notice(f"`curate {old}` is now `curate {OLD_NAMES[old]}`; the old name goes with version 0.3")
+            ctx._protected_args, ctx.args = words[:1], words[1:]
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="curate",
-    help="From a noisy image–text pool to an audited, high-quality subset.",
+    cls=Curate,
     no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("demo")(run.demo)
-app.command("run")(run.run)
-app.command("ui")(run.ui)
-app.command("score")(score.score)
-app.command("methods")(score.methods)
-app.command("agree")(agree.agree)
-app.command("explain-icc")(explain.explain_icc)
-app.command("train-sba")(train_sba.train_sba)
-app.command("word-weights")(word_weights.word_weights)
-app.command("why")(why.why)
-app.command("diff")(diff.diff)
-app.command("recut")(recut.recut)
-app.command("plan")(plan.plan)
-app.add_typer(takedown.app, name="takedown")
-app.command("export")(export.export)
-app.command("lineage")(lineage.lineage)
-app.command("cost")(cost.cost)
-app.add_typer(label.app, name="label")
-app.add_typer(pool.app, name="pool")
-app.add_typer(reward.app, name="reward")
-app.add_typer(bench.app, name="bench")
-app.add_typer(drift.app, name="drift")
+
+
+@app.callback()
+def curate() -> None:
+    """From a noisy image–text pool to an audited, high-quality subset."""

@@ -1,22 +1,41 @@
-"""What every command shares: consoles, the option for the home folder, and errors shown as sentences."""
+"""What every command shares: two streams, one form of table, the common options, and errors shown as sentences.
 
-import functools
+Standard output holds what was asked for and nothing else; progress, notices, warnings and errors go to standard error.
+Texts of users (names, paths, captions, reasons) are printed as they are: nothing here reads Rich's markup.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from curation_assets.core.errors import EXPECTED_ERRORS
-from curation_assets.core.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from curation_assets.core.settings import Settings
 
 #: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
 PIPED_WIDTH = 250
+FEW = 30  # values; a statistic of fewer is never shown without their number and an interval
+UNEXPECTED = 70  # exit status of a bug: EX_SOFTWARE of sysexits.h
 
 console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-error_console = Console(stderr=True)
+notices = Console(stderr=True)
 
 HomeOption = Annotated[
     Path | None,
@@ -26,26 +45,179 @@ ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", help="embedded, hub, or a profile file (default: $CURATION_PROFILE or embedded)."),
 ]
+PoolOption = Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Everything, as JSON alone on standard output.")]
+RoleOption = Annotated[
+    list[str] | None,
+    typer.Option("--role", help="Another model for a role: ROLE=ADDRESS, such as student=path:/folder (repeat)."),
+]
+
+_home: Path | None = None  # of this call: where a traceback is written
 
 
-def settings_from(home: Path | None, profile: str | None = None) -> Settings:
+def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
     """Settings of this call, with torch bound to the number of threads that they name."""
-    return load_settings(home, profile)
+    from curation_assets.core.settings import load_settings  # numpy, of which `curate --help` needs nothing
+
+    global _home
+    settings = load_settings(home, profile)
+    _home = settings.home
+    return settings
 
 
-def errors_as_sentences(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Show expected errors (bad values, absent files or models, damaged tables) as a sentence, exit 1; a bug keeps its
-    traceback."""
+# -- what is shown ----------------------------------------------------------------------------------------------------
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            error_console.print("stopped; finished tables and shards are kept, the same command goes on from here")
-            raise typer.Exit(130) from None
-        except EXPECTED_ERRORS as error:
-            error_console.print(f"[bold red]error[/] {error}", highlight=False, soft_wrap=True)
-            raise typer.Exit(1) from error
 
-    return wrapped
+def show(text: str | Text | Table = "") -> None:
+    """Print on standard output; text keeps its brackets and is never broken into lines."""
+    console.print(text, markup=False, highlight=False, soft_wrap=not isinstance(text, Table))
+
+
+def notice(text: str | Text) -> None:
+    """Print a line on standard error: what is going on, where something was written, what to do next."""
+    notices.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    notice(Text.assemble(("warning", "yellow"), f" {text}"))
+
+
+def show_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    left: int | Sequence[str] = 1,
+    title: str | None = None,
+    keep: Sequence[str] = (),
+) -> None:
+    """Print a table without lines, within the width of the terminal: long cells fold.
+
+    `left`: how many of the first columns, or which, are aligned left; the others hold numbers. `keep`: columns that
+    are not folded.
+    """
+    table = Table(title=title and Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        is_left = place < left if isinstance(left, int) else heading in left
+        table.add_column(
+            Text(heading), justify="left" if is_left else "right", overflow="fold", no_wrap=heading in keep
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    show(table)
+
+
+_answer: TextIO | None = None  # standard output, while everything else that is printed goes to standard error
+
+
+def show_json(content: object, indent: int | None = 1) -> None:
+    """Print JSON on standard output, under `json_alone` too."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False, default=str)
+    print(text, file=_answer or sys.stdout)
+
+
+@contextlib.contextmanager
+def json_alone() -> Iterator[None]:
+    """Whatever is printed meanwhile, by libraries too, goes to standard error; `show_json` alone reaches the output."""
+    global _answer
+    _answer = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answer = None
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def fail(sentence: str) -> None:
+    """Print an error on standard error."""
+    notice(Text.assemble(("error", "bold red"), f" {sentence}"))
+
+
+@contextlib.contextmanager
+def errors_as_sentences() -> Iterator[None]:
+    """Expected errors (bad values, absent files or models, damaged tables) become a sentence and exit 1.
+
+    Ctrl+C exits 130, SIGTERM 143, each with one sentence. Anything else is a bug: its traceback goes to a file, and the
+    exit status is UNEXPECTED.
+    """
+    # Ctrl+C while SQLAlchemy closes one of Dagster's connections is logged with its traceback otherwise.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
+    stack = contextlib.ExitStack()
+    came = stack.enter_context(_stop_signals())
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
+        raise  # what typer itself shows
+    except KeyboardInterrupt:
+        _end_children()
+        notice("stopped; finished tables and shards are kept, the same command goes on from here")
+        raise typer.Exit(128 + came()) from None
+    except EXPECTED_ERRORS as error:
+        fail(str(error))
+        raise typer.Exit(1) from error
+    except Exception as error:  # nobody above would do better: this is the last place before Python's own traceback
+        path = write_traceback(error)
+        fail(f"unexpected {type(error).__name__}: {_first_line(error)}; this is a bug: please report it with {path}")
+        raise typer.Exit(UNEXPECTED) from error
+    finally:
+        stack.close()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "without a message").splitlines()[0]
+
+
+def write_traceback(error: Exception) -> Path:
+    """Write the traceback, without values of variables, below the home or, where that cannot be, a temporary folder."""
+    name = f"error-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+    text = " ".join(sys.argv) + "\n\n" + "".join(traceback.format_exception(error))
+    if _home is not None and _home.is_dir():
+        with contextlib.suppress(OSError):
+            folder = _home / "logs"
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+            return folder / name
+    path = Path(tempfile.gettempdir()) / f"curate-{name}"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[Callable[[], int]]:
+    """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (SIGINT where nothing tells).
+
+    Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: signal.SIGINT
+        return
+    reader, writer = socket.socketpair()
+    for end in (reader, writer):
+        end.setblocking(False)
+
+    def came() -> int:
+        with contextlib.suppress(BlockingIOError):
+            return next((n for n in reader.recv(64) if n in (signal.SIGINT, signal.SIGTERM)), signal.SIGINT)
+        return signal.SIGINT
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield came
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGTERM, before)
+        reader.close()
+        writer.close()
+
+
+def _end_children() -> None:
+    """End the worker processes at once: they ignore Ctrl+C, and what they have in hand may take minutes."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()

@@ -1,14 +1,12 @@
-"""curate cost: what a pool has cost so far."""
+"""curate show cost: what a pool has cost so far."""
 
-import json as json_format
 from typing import Annotated, Any
 
 import polars as pl
 import typer
-from rich.table import Table
 
 from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json, show_table
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -21,31 +19,32 @@ HEADINGS = {
 }  # fmt: skip
 
 
-@errors_as_sentences
 def cost(
     pool: Annotated[str | None, typer.Argument(help="Needed when several pools have run.")] = None,
     tables: Annotated[bool, typer.Option("--tables", help="Per table instead of per stage.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show wall, CPU and GPU seconds and bytes per stage and per kept sample, and apart what retries wasted."""
+    """Show wall, CPU and GPU seconds and bytes per stage and per kept sample.
+
+    What retries wasted is counted apart.
+    """
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     costs = table_costs(ctx.store, tables_of(ctx))
     applied = [one.name for one in policies_of(ctx) if ctx.store.partitions(f"filtered/{one.name}")]
     kept = {name: per_kept_sample(ctx.store, name) for name in applied if _keeps(ctx, name)}
-    if json:
+    if as_json:
         told = {"tables": costs.to_dicts(), "stages": stage_costs(costs).to_dicts(), "per_kept_sample": kept}
-        typer.echo(json_format.dumps(told, indent=1))
+        show_json(told)
         return
     _show(costs if tables else stage_costs(costs), "table" if tables else "stage")
-    shown = Table(title="Per kept sample", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("policy", "kept", "wall ms", "CPU ms", "GPU ms", "bytes"):
-        shown.add_column(heading, justify="left" if heading == "policy" else "right")
+    rows = []
     for name, one in kept.items():
         times = (_number(one[key], 1000) for key in ("seconds", "cpu_seconds", "gpu_seconds"))
-        shown.add_row(name, f"{one['kept']:,}", *times, _number(one["bytes"]))
-    console.print(shown)
+        rows.append((name, f"{one['kept']:,}", *times, _number(one["bytes"])))
+    show()
+    show_table(("policy", "kept", "wall ms", "CPU ms", "GPU ms", "bytes"), rows, title="Per kept sample")
 
 
 def _keeps(ctx: PoolContext, policy: str) -> bool:
@@ -53,13 +52,8 @@ def _keeps(ctx: PoolContext, policy: str) -> bool:
 
 
 def _show(costs: pl.DataFrame, first: str) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(first)
-    for heading in HEADINGS.values():
-        table.add_column(heading, justify="right")
-    for row in costs.iter_rows(named=True):
-        table.add_row(row[first], *(_number(row[name]) for name in HEADINGS))
-    console.print(table)
+    rows = ((row[first], *(_number(row[name]) for name in HEADINGS)) for row in costs.iter_rows(named=True))
+    show_table((first, *HEADINGS.values()), rows, keep=(first,))
 
 
 def _number(value: Any, scale: float = 1) -> str:

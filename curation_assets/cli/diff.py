@@ -1,26 +1,24 @@
 """curate diff: two policies of a pool side by side, or one with another fraction, threshold, signal or prefilter."""
 
-import json as json_format
 from typing import Annotated
 
 import polars as pl
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from curation_assets.audit.diff import (
-    Comparison,
     Difference,
     WholeDifference,
     find_policy,
     iou_at,
+    policy_comparison,
     recorded_comparison,
     save_policy,
     what_if,
 )
 from curation_assets.audit.ledger import ledger_path
-from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.audit.recorded import current_ledgers, recorded_rows
+from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
@@ -34,11 +32,10 @@ from curation_assets.stores.shard_store import ShardStore
 SHOWN_GROUPS = 8  # per dimension; --json has all
 
 
-@errors_as_sentences
 def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="A policy.")],
     right: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")] = None,
-    pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
+    pool: PoolOption = None,
     fraction: Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")] = None,
     threshold: Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")] = None,
     at: Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")] = None,
@@ -55,10 +52,13 @@ def diff(
         bool, typer.Option("--recorded", help="Only what the ledgers say: seconds for a pool of any size.")
     ] = False,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what two policies keep apart: counts, IoU, shifts, what each signal decides, nearest dropped samples."""
+    """Show what two policies keep apart, or one with another fraction or threshold.
+
+    Counts, IoU, shifts, what each signal decides, nearest dropped samples.
+    """
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
@@ -69,8 +69,8 @@ def diff(
             raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
         first, second = (ledger_path(ctx.store, name) for name in (left, str(right)))
         found = recorded_comparison(first, second, ctx.store).verdicts
-        if json:
-            typer.echo(json_format.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        if as_json:
+            show_json(found.to_dict())
         else:
             _show_verdicts(found, "as their ledgers have them, whatever the pool is now")
         return
@@ -79,8 +79,8 @@ def diff(
         ledgers = list(current_ledgers(ctx.store, [one, other]).values())
         rows = recorded_rows(ledgers, ctx.store) if ledgers else PoolRows.read(ctx.store)
         table = iou_at(rows, one, other, _shares(at))
-        if json:
-            typer.echo(json_format.dumps(table.to_dicts(), indent=1))
+        if as_json:
+            show_json(table.to_dicts())
         else:
             _print_table(f"IoU of {left} and {right or left}", table)
         return
@@ -91,26 +91,18 @@ def diff(
         rank_by=rank_by,
         prefilters=None if not prefilter else prefilters_of(prefilter),
     )
-    if one == other:
-        raise ValueError(
-            f"{left} and {other.name} are the same policy; name another, or give --fraction, --threshold, --rank-by or "
-            "--prefilter"
-        )
-    both = [one, other]
-    compared = Comparison.of(
-        ctx.store, one, other, ledgers=current_ledgers(ctx.store, both), cuts=cuts_in_force(ctx.store, both)
-    )
+    compared = policy_comparison(ctx.store, one, other)
     path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
-    if json:
+    if as_json:
         origin = {"left": compared.left.origin, "right": compared.right.origin}
-        typer.echo(json_format.dumps({**compared.whole().to_dict(), "origin": origin}, indent=1, ensure_ascii=False))
+        show_json({**compared.whole().to_dict(), "origin": origin})
         return
     _show_verdicts(compared.verdicts, f"{one.name}: {compared.left.origin}; {other.name}: {compared.right.origin}")
-    with reporter_for(console).task("counting groups of samples", compared.shards) as advance:
+    with reporter_for().task("counting groups of samples", compared.shards) as advance:
         found = compared.whole(advance)
     _show_shifts(found)
     if path is not None:
-        console.print(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.", highlight=False, soft_wrap=True)
+        show(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.")
 
 
 def _shares(text: str) -> list[float]:
@@ -156,13 +148,12 @@ def _show_verdicts(found: Difference, origin: str) -> None:
     overlap, left, right = found.overlap, found.left.name, found.right.name
     chance = overlap.chance_iou(found.judged)
     iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
-    console.print(f"[bold]{left}[/] against [bold]{right}[/], {found.judged:,} judged samples", highlight=False)
-    console.print(
+    show(Text.assemble((left, "bold"), " against ", (right, "bold"), f", {found.judged:,} judged samples"))
+    show(
         f"  kept {overlap.left:,} and {overlap.right:,}; both {overlap.both:,}, only {left} {overlap.only_left:,}, "
-        f"only {right} {overlap.only_right:,}; IoU {iou}",
-        highlight=False,
+        f"only {right} {overlap.only_right:,}; IoU {iou}"
     )
-    console.print(f"  {origin}", highlight=False)
+    show(f"  {origin}")
     _print_table("Verdicts", found.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
     if found.nearest.height:
         _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
@@ -181,18 +172,13 @@ def _show_shifts(found: WholeDifference) -> None:
 
 
 def _print_table(title: str, frame: pl.DataFrame) -> None:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name, dtype in frame.schema.items():
-        table.add_column(name.strip(), justify="right" if dtype.is_numeric() else "left", overflow="fold")
-    for row in frame.iter_rows():
-        table.add_row(*(_cell(value) for value in row))
-    console.print()
-    console.print(table)
+    names = [name.strip() for name in frame.columns]
+    left = [name.strip() for name, dtype in frame.schema.items() if not dtype.is_numeric()]
+    show()
+    show_table(names, ([_cell(value) for value in row] for row in frame.iter_rows()), left=left, title=title)
 
 
 def _cell(value: object) -> str:
     if value is None:
         return "–"
-    return (
-        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else escape(str(value))
-    )
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

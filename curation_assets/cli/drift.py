@@ -4,68 +4,59 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import HomeOption, settings_from, show, show_table
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.shard_store import ShardStore
 
-app = typer.Typer(help="Canary scores of every model build, and their drift.", no_args_is_help=True)
 PoolArgument = Annotated[str, typer.Argument(help="A declared pool.")]
 
 
-@app.command("freeze")
-@errors_as_sentences
 def freeze(
     pool: PoolArgument,
     out: Annotated[Path, typer.Option("--out", help="New Parquet file.")],
     size: Annotated[int, typer.Option(help="Samples to draw.")] = 200,
     home: HomeOption = None,
 ) -> None:
-    """Draw samples of a pool and store them with their hashes; name the file in the pool's option `canary`."""
+    """Draw samples of a pool and store them with their hashes.
+
+    Name the file in the pool's option `canary`.
+    """
     from curation_assets.scoring.canary import freeze_canary
 
     canary = freeze_canary(PoolContext.open(settings_from(home), pool).store, out.absolute(), size)
-    console.print(
+    show(
         f"{canary.rows.height} samples in {out}, sha256 {canary.sha256[:16]}; in the pool's declaration:\n"
-        f"options: {{canary: {out.absolute()}}}",
-        highlight=False,
-        soft_wrap=True,
+        f"options: {{canary: {out.absolute()}}}"
     )
 
 
-@app.command("show")
-@errors_as_sentences
-def show(pool: PoolArgument, home: HomeOption = None) -> None:
+def show_drift(pool: PoolArgument, home: HomeOption = None) -> None:
     """Show every statistic with its limits; exit 1 when one is outside."""
     drift = _store(PoolContext.open(settings_from(home), pool)).read("signals/drift")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("method", "statistic", "value", "low", "high", "", "build", "reference"):
-        table.add_column(heading, justify="right" if heading in ("value", "low", "high") else "left")
+    rows = []
     for row in drift.iter_rows(named=True):
-        word = "[green]within[/]" if row["is_within"] else "[red]outside[/]"
+        word = Text("within", "green") if row["is_within"] else Text("outside", "red")
         numbers = (f"{row[name]:.4g}" for name in ("value", "low", "high"))
-        table.add_row(row["method"], row["statistic"], *numbers, word, row["build"], row["reference_build"])
-    console.print(table)
+        rows.append((row["method"], row["statistic"], *numbers, word, row["build"], row["reference_build"]))
+    headings = ("method", "statistic", "value", "low", "high", "", "build", "reference")
+    show_table(headings, rows, left=("method", "statistic", "", "build", "reference"))
     if not drift["is_within"].all():
         raise typer.Exit(1)
 
 
-@app.command("accept")
-@errors_as_sentences
 def accept(
     pool: PoolArgument,
     methods: Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Take the builds in force as the references that later builds are compared with."""
+    """Take the builds in force as the references of later builds."""
     from curation_assets.scoring import canary
 
     taken = canary.accept(_store(PoolContext.open(settings_from(home), pool)), methods or [])
     for method, build in taken.items():
-        console.print(
-            f"{method}: reference is now build {build}; `curate run {pool}` compares with it", highlight=False
-        )
+        show(f"{method}: reference is now build {build}; `curate run {pool}` compares with it")
 
 
 def _store(ctx: PoolContext) -> ShardStore:

@@ -1,13 +1,11 @@
-"""curate explain-icc: which words of a caption make it concrete or vague, and which scenes are near."""
+"""curate icc explain: which words of a caption make it concrete or vague, and which scenes are near."""
 
-import json
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import JsonOption, ProfileOption, RoleOption, settings_from, show, show_json, show_table
 from curation_assets.cli.score import profile_for_files
 from curation_assets.methods import get_method
 from curation_assets.numeric.occlusion import Explanation, occlusion
@@ -16,17 +14,17 @@ BAR_CELLS = 24  # length of the longest bar
 SCENE_BANK = "scene_bank"  # the role of a bank of drawable scenes
 
 
-@errors_as_sentences
 def explain_icc(
     caption: Annotated[str, typer.Argument(help="The caption, quoted.")],
     profile: ProfileOption = None,
-    role: Annotated[
-        list[str] | None, typer.Option("--role", help="Another model: student=ADDRESS (path:, hub:, embedded:).")
-    ] = None,
+    role: RoleOption = None,
     scenes: Annotated[int, typer.Option(help="Nearest scenes of the bank to show, where the profile has one.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Score a caption with ICC, then again without each of its words: what the score loses is the word's effect."""
+    """Score a caption with ICC, and again without each of its words.
+
+    What the score loses is the word's effect.
+    """
     if scenes < 0:
         raise ValueError(f"--scenes must be at least 0, got {scenes}")
     from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
@@ -52,23 +50,21 @@ def explain_icc(
             ],
             "scenes": [{"caption": text, "similarity": similarity} for text, similarity in near],
         }
-        print(json.dumps(content, ensure_ascii=False))
+        show_json(content, indent=None)
         return
-    console.print(f"ICC {found.score:.4f}  ({unit}; student {student.identity.address})", highlight=False)
-    console.print(_table(found))
-    console.print("Effect: score with the word minus score without it, in the unit of ICC.", style="dim")
+    show(f"ICC {found.score:.4f}  ({unit}; student {student.identity.address})")
+    _show_words(found)
+    show(Text("Effect: score with the word minus score without it, in the unit of ICC.", "dim"))
     for text, similarity in near:
-        console.print(Text(f"{similarity:.3f}  {text}"))
+        show(f"{similarity:.3f}  {text}")
     if near:
-        console.print("Nearest scenes of the bank, by cosine: what the caption could be a picture of.", style="dim")
+        show(Text("Nearest scenes of the bank, by cosine: what the caption could be a picture of.", "dim"))
 
 
-def _table(found: Explanation) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("word", "effect", ""):
-        table.add_column(heading, justify="right" if heading == "effect" else "left")
+def _show_words(found: Explanation) -> None:
     longest = max(abs(found.effects).max(), 1e-12)
+    rows = []
     for word, effect in zip(found.words, found.effects, strict=True):
         bar = "█" * round(BAR_CELLS * abs(effect) / longest)
-        table.add_row(Text(word), f"{effect:+.4f}", Text(bar, style="green" if effect > 0 else "red"))
-    return table
+        rows.append((word, f"{effect:+.4f}", Text(bar, style="green" if effect > 0 else "red")))
+    show_table(("word", "effect", ""), rows, left=("word", ""))

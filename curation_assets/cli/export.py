@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import HomeOption, PoolOption, settings_from, show, warn
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.formats import FORMATS, get_format
 
 
-@errors_as_sentences
 def export(
     format: Annotated[
         str,
@@ -23,7 +22,7 @@ def export(
         str, typer.Argument(metavar="SUBSET", help="A policy, or a .npy or .parquet of ids (with multiplicities).")
     ],
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
-    pool: Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")] = None,
+    pool: PoolOption = None,
     license: Annotated[str | None, typer.Option("--license", help="Licence of the data, for the card (hf).")] = None,
     max_samples: Annotated[int | None, typer.Option(help="Entries per tar (webdataset).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes per tar or Parquet file.")] = None,
@@ -33,7 +32,10 @@ def export(
     seed: Annotated[int, typer.Option(help="Of the draw for --validation.")] = 0,
     home: HomeOption = None,
 ) -> None:
-    """Export a subset; every folder gets a manifest with hashes, and says what is missing and why."""
+    """Export a subset for trainers and catalogues, with a manifest of hashes.
+
+    Every folder names what is missing, with the reason.
+    """
     from curation_assets.outputs.exports.subset import find_subset, split_subset
 
     chosen = get_format(format)
@@ -54,7 +56,7 @@ def _say_what_is_there(out: Path) -> None:
 
     files = sorted(path for path in out.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    console.print(f"{len(files)} files, {size:,} bytes in {out}; see {MANIFEST}", highlight=False, soft_wrap=True)
+    show(f"{len(files)} files, {size:,} bytes in {out}; see {MANIFEST}")
     if (out / MISSING).is_file():
         lost = len((out / MISSING).read_text().splitlines()) - 1
-        console.print(f"[yellow]{lost} samples are missing[/]: {out / MISSING} says why", highlight=False)
+        warn(f"{lost} samples are missing: {out / MISSING} names them and the reasons")

@@ -4,60 +4,75 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from curation_assets.cli.common import HomeOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool
 from curation_assets.stores.pools.shards import discover_shards
 
-app = typer.Typer(help="Declare and list pools.", no_args_is_help=True)
 
-
-@app.command("add")
-@errors_as_sentences
 def add(
     name: Annotated[str, typer.Argument(help="Lower-case letters, digits, underscores.")],
     path: Annotated[
         Path,
         typer.Argument(help="Folder of img2dataset/webdataset tars, or a parquet/csv/tsv of url + caption."),
     ],
+    caption_column: Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")] = None,
+    url_column: Annotated[
+        str | None, typer.Option(help="Column of the image URLs; 'none': captions only, nothing is downloaded.")
+    ] = None,
+    id_column: Annotated[str | None, typer.Option(help="Column of ids, to make sample_ids from; 'none': none.")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
+    ] = False,
+    encoding: Annotated[str, typer.Option(help="csv, tsv: utf-8, utf-16, latin-1, cp1252 …")] = "utf-8",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Declare a pool; its kind and columns are recognised from what lies at PATH."""
     settings = settings_from(home)
-    pool = add_pool(settings, name, path)
-    shards = discover_shards(pool, settings)
-    console.print(
-        f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}",
-        highlight=False,
+    given = {"caption": caption_column, "url": url_column, "uid": id_column}
+    columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
+    pool = add_pool(
+        settings,
+        name,
+        path,
+        columns=columns,
+        header=not no_header,
+        encoding=encoding,
+        allow_hosts=tuple(allow_host or ()),
     )
-    console.print(f"Next: curate run {pool.name}", highlight=False)
+    shards = discover_shards(pool, settings)
+    show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
+    if pool.kind == "url_table":
+        shown = {"caption": "--caption-column", "url": "--url-column", "uid": "--id-column"}
+        show("Columns: " + ", ".join(f"{ours} {pool.columns.get(ours) or '–'} ({shown[ours]})" for ours in shown))
+    notice(f"Next: curate run {pool.name}")
 
 
-@app.command("list")
-@errors_as_sentences
 def list_all(home: HomeOption = None) -> None:
     """Show the declared pools."""
     settings = settings_from(home)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("pool", "kind", "shards", "source"):
-        table.add_column(heading)
+    rows = []
     for name in list_pools(settings):
         pool = load_pool(settings, name)
-        table.add_row(name, pool.kind, str(len(discover_shards(pool, settings))), pool.source or "planted")
-    console.print(table)
+        rows.append((name, pool.kind, str(len(discover_shards(pool, settings))), pool.source or "planted"))
+    show_table(("pool", "kind", "shards", "source"), rows, left=("pool", "kind", "source"))
 
 
-@app.command("remove-shard")
-@errors_as_sentences
 def remove_shard(
     name: Annotated[str, typer.Argument(help="A declared pool.")],
     shards: Annotated[list[str], typer.Argument(help="Shards whose source is gone; `curate run` names them.")],
     home: HomeOption = None,
 ) -> None:
-    """Delete all tables of shards that the pool's source no longer has. No other sample's verdict changes."""
+    """Delete all tables of shards that the source no longer has.
+
+    No other sample's verdict changes.
+    """
     from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
 
     settings = settings_from(home)
@@ -65,8 +80,7 @@ def remove_shard(
     with prepare_instance(settings) as instance:
         for shard in shards:
             instance.delete_dynamic_partition(name, shard)
-    console.print(f"{count} tables of {len(shards)} shards removed.", highlight=False)
-    console.print(
-        f"Next: curate run {name} (subsets and ledgers; cuts stay as they are until curate recut {name})",
-        highlight=False,
+    show(f"{count} tables of {len(shards)} shards removed.")
+    notice(
+        f"Next: curate run {name} (subsets and ledgers; cuts stay as they are until `curate run {name} --refit-cuts`)"
     )

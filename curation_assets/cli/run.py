@@ -4,28 +4,44 @@ import os
 import shutil
 import sys
 import time
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
-from rich.table import Table
+from rich.text import Text
 
-from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import (
+    HomeOption,
+    JsonOption,
+    ProfileOption,
+    notice,
+    settings_from,
+    show,
+    show_json,
+    show_table,
+    warn,
+)
+from curation_assets.cli.diff import prefilters_of
+from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
+from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
-from curation_assets.flow.freshness import warnings_of
+from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.table import TableReport
+from curation_assets.flow.table import Table, TableReport
+from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import gone_shards
-from curation_assets.stages.filtered.tables import cut_of
-from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
+from curation_assets.stores.shard_store import WHOLE
 
+CHANGES = "Dry run: what if …"
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
 # Less than the defaults: five minutes on two cores.
@@ -33,7 +49,6 @@ DEMO_BUDGET = {"captioner_steps": 150, "captioner_batch": 24, "dual_encoder_step
 DEMO_OPTIONS = {"distillation_size": 450, "caption_count": 2, "fusion_l2": 1.0, "downstream_budget": DEMO_BUDGET}
 
 
-@errors_as_sentences
 def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     """Run everything on the embedded pool of rendered scenes and write the report."""
     settings = settings_from(home, profile)
@@ -44,74 +59,212 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     _run_and_show(settings, DEMO_POOL)
 
 
-@errors_as_sentences
 def run(
     pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
     shard: Annotated[list[str] | None, typer.Option("--shard", help="Only these shards (repeat).")] = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")
     ] = None,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="Run nothing: show what would be made again, and what it costs.")
+    ] = False,
+    is_refit: Annotated[
+        bool, typer.Option("--refit-cuts", help="Fit the frozen cuts on what the pool holds now; report every flip.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Refit only this (repeat); or the one that the what-ifs are of.", rich_help_panel=CHANGES
+        ),
+    ] = None,
+    fits: Annotated[
+        bool, typer.Option("--fits", help="Refit length statistics, fusion weights and students too (takes long).")
+    ] = False,
+    fraction: Annotated[
+        float | None, typer.Option("--fraction", help="What if it kept this share?", rich_help_panel=CHANGES)
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="What if it cut at this value?", rich_help_panel=CHANGES)
+    ] = None,
+    rank_by: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-by", metavar="STAGE.TABLE", help="What if it ranked by this signal?", rich_help_panel=CHANGES
+        ),
+    ] = None,
+    prefilter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prefilter",
+            metavar="STAGE.TABLE=SHARE",
+            help="What if it first kept this share by it? (repeat; 'none')",
+            rich_help_panel=CHANGES,
+        ),
+    ] = None,
+    code: Annotated[
+        list[str] | None,
+        typer.Option("--code", help="What if the code of this table changed? (repeat)", rich_help_panel=CHANGES),
+    ] = None,
+    add_shards: Annotated[
+        int, typer.Option("--add-shards", help="What if so many shards came?", rich_help_panel=CHANGES)
+    ] = 0,
+    remove_shard: Annotated[
+        list[str] | None,
+        typer.Option("--remove-shard", help="What if this one went? (repeat)", rich_help_panel=CHANGES),
+    ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh", help="Look at every stored file, not at the last run's index.", rich_help_panel=CHANGES
+        ),
+    ] = False,
+    as_json: JsonOption = False,
     home: HomeOption = None,
     profile: ProfileOption = None,
 ) -> None:
-    """Bring every table of a pool up to date, with progress. What is up to date is not made again."""
-    _run_and_show(settings_from(home, profile), pool, shard, table)
+    """Bring every table of a pool up to date; what is up to date is not made again.
+
+    Pools of your own train no models on their subsets unless their declaration says options: {downstream: true}.
+    A stopped run goes on where it was.
+    """
+    what_ifs = {
+        "--fraction": fraction is not None, "--threshold": threshold is not None, "--rank-by": rank_by is not None,
+        "--prefilter": bool(prefilter), "--code": bool(code), "--add-shards": bool(add_shards),
+        "--remove-shard": bool(remove_shard), "--refresh": refresh,
+    }  # fmt: skip
+    selections = {"--shard": bool(shard), "--table": bool(table)}
+    if is_dry and is_refit:
+        raise ValueError("give --dry-run or --refit-cuts, not both")
+    if is_dry:
+        _only_with("without --dry-run", selections | {"--fits": fits})
+        if len(policy or ()) > 1:
+            raise ValueError(f"--dry-run takes one --policy, got {', '.join(policy or ())}")
+        change = WhatIf(
+            policy=policy[0] if policy else None,
+            fraction=fraction,
+            threshold=threshold,
+            rank_by=rank_by,
+            prefilters=prefilters_of(prefilter) if prefilter else None,
+            code=code or (),
+            add_shards=add_shards,
+            remove_shards=remove_shard or (),
+        )
+        dry_run(settings_from(home, profile), pool, change, refresh=refresh, as_json=as_json)
+        return
+    _only_with("with --dry-run", what_ifs)
+    settings = settings_from(home, profile)
+    if is_refit:
+        _only_with("without --refit-cuts", selections)
+        refit_cuts(settings, pool, policy or None, with_fits=fits, as_json=as_json)
+        return
+    _only_with("with --dry-run or --refit-cuts", {"--policy": bool(policy), "--fits": fits})
+    _run_and_show(settings, pool, shard, table, as_json=as_json)
+
+
+def _only_with(where: str, given: Mapping[str, bool]) -> None:
+    wrong = [name for name, is_given in given.items() if is_given]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} can be given only {where}")
 
 
 def _run_and_show(
-    settings: Settings, pool: str, shards: list[str] | None = None, tables: list[str] | None = None
+    settings: Settings,
+    pool: str,
+    shards: list[str] | None = None,
+    tables: list[str] | None = None,
+    *,
+    as_json: bool = False,
 ) -> None:
-    from curation_assets.defs.launch import (
-        run_pool,  # Dagster takes seconds to import; `curate score` does not need it
-    )
+    from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
 
     start = time.perf_counter()
-    console.print(f"[bold]Pool {pool}[/], profile {settings.profile.name}, under {settings.home}", highlight=False)
+    ctx = PoolContext.open(settings, pool)
+    declared = tables_of(ctx)
+    show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
+    if tables:
+        _check_tables(ctx, tables, shards)
 
-    def show(report: TableReport) -> None:
-        done = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
-        console.print(f"  {report.table:<32} {report.row_count:>8,} rows  {done:>10}", highlight=False)
+    def show_report(report: TableReport) -> None:
+        time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
+        unit = "rows" if declared[report.table].compute is not None else "files"
+        show(f"  {report.table:<32} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
-    began = datetime.now(UTC).replace(microsecond=0)  # manifests tell whole seconds
-    try:
-        with PeakMemory() as peak:
-            reports = run_pool(
-                settings, pool, progress=reporter_for(console), on_table=show, shards=shards, tables=tables
-            )
-    finally:  # of a failed run, too
-        if settings.openlineage_url is not None:
-            _tell_openlineage(settings, pool, began, tables)
-    catalog = rebuild_catalog(settings.home)
+    with PeakMemory() as peak:
+        reports = run_and_publish(
+            settings,
+            pool,
+            progress=reporter_for(),
+            on_table=show_report,
+            on_notice=notice,
+            shards=shards,
+            tables=tables,
+        )
     seconds = time.perf_counter() - start
+    if as_json:
+        made = [asdict(report) for report in reports]
+        show_json({"pool": pool, "seconds": seconds, "samples": _sample_counts(ctx), "tables": made})
+        return
     _show_stages(reports)
-    ctx = PoolContext.open(settings, pool)
     _show_warnings(ctx)
-    _show_gone_shards(ctx)
+    _show_removed_shards(ctx)
     _show_policies(ctx)
+    counts = _sample_counts(ctx)
+    show()
+    if counts:
+        states = ", ".join(f"{state} {counts[state]:,}" for state in ("kept", "dropped", "failed") if state in counts)
+        show(f"Samples  {sum(counts.values()):,} ({states})")
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
-    console.print(f"\nDone in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).", highlight=False)
     if report_page.exists():
-        console.print(f"Report   {report_page}", highlight=False, soft_wrap=True)
-    console.print(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}", highlight=False, soft_wrap=True)
-    console.print(
-        f"Tables   duckdb {catalog}  (select * from {pool}.filtered_icc limit 5;)",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print("Graph    make ui", highlight=False)
+        show(f"Report   {report_page}")
+    show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
+    show(f"Tables   duckdb {settings.catalog}  (select * from {pool}.filtered_icc limit 5;)")
+    show("Graph    curate ui")
+    show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 
 
-def _tell_openlineage(settings: Settings, pool: str, began: datetime, tables: list[str] | None) -> None:
-    """Send what this call computed. A receiver that is down costs a warning, not the run."""
-    from curation_assets.audit.openlineage_events import emit
-    from curation_assets.defs.lineage import events_since
+def _sample_counts(ctx: PoolContext) -> dict[str, int]:
+    """Samples of raw/samples by status: kept, dropped, failed; empty before it is made."""
+    if not ctx.store.partitions("raw/samples"):
+        return {}
+    return dict(ctx.store.scan("raw/samples").group_by("status").len().collect().iter_rows())
 
-    ctx = PoolContext.open(settings, pool)
-    try:
-        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), str(settings.openlineage_url))
-        console.print(f"OpenLineage: {sent} events to {settings.openlineage_url}", highlight=False, soft_wrap=True)
-    except ValueError as error:
-        console.print(f"[yellow]warning[/] {error}", highlight=False, soft_wrap=True)
+
+def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) -> None:
+    """Warn of upstream tables that --table leaves as they are: missing, stale, or blocked by a check.
+
+    Raises ValueError for a table that the pool does not make, with the nearest names.
+    """
+    declared = tables_of(ctx)
+    for name in names:
+        if name not in declared:
+            near = get_close_matches(name, declared, n=3) or list(declared)
+            raise ValueError(f"pool {ctx.pool.name!r} has no table {name!r}; did you mean {', '.join(near)}?")
+    keys = shards or ctx.shards()
+    for name in upstream_of(declared, names):
+        table = declared[name]
+        parts: list[str | None] = list(keys) if table.grain == "shard" else [None]
+        blocked = ctx.store.blocked(name)
+        failed = [part or WHOLE for part in parts if (part or WHOLE) in blocked]
+        state = None
+        if failed:
+            state = f"is blocked: {blocked[failed[0]][0]}"
+        elif any(ctx.store.manifest(name, part) is None for part in parts):
+            state = "is not made yet"
+        elif not all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
+            state = "is not up to date; what is stored is read"
+        if state is not None:
+            warn(f"{name}, which this needs, {state}. `curate run {ctx.pool.name}` makes everything")
+
+
+def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str]:
+    """Tables that `names` read, directly or not, and that are not among them; in the order of `declared`."""
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        for name in declared[waiting.pop()].inputs:
+            if name not in seen:
+                seen.add(name)
+                waiting.append(name)
+    return [name for name in declared if name in seen and name not in names]
 
 
 def _show_stages(reports: list[TableReport]) -> None:
@@ -119,93 +272,67 @@ def _show_stages(reports: list[TableReport]) -> None:
     for report in reports:
         stage = report.table.split("/")[0]
         seconds[stage] = seconds.get(stage, 0.0) + report.seconds
-    console.print(
-        "\nSeconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()),
-        highlight=False,
-    )
+    show("\nSeconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()))
 
 
 def _show_warnings(ctx: PoolContext) -> None:
     for table in tables_of(ctx).values():
         if ctx.store.manifest(table.name) is not None:
             for said in warnings_of(ctx, table):
-                console.print(f"[yellow]warning[/] {table.name}: {said}", highlight=False, soft_wrap=True)
+                warn(f"{table.name}: {said}")
 
 
-def _show_gone_shards(ctx: PoolContext) -> None:
+def _show_removed_shards(ctx: PoolContext) -> None:
     gone = gone_shards(ctx)
     if gone:
-        console.print(
-            f"[yellow]warning[/] the source no longer has {len(gone)} stored shards: {', '.join(gone[:5])}"
+        warn(
+            f"the source no longer has {len(gone)} stored shards: {', '.join(gone[:5])}"
             f"{' …' if len(gone) > 5 else ''}. They count as before; `curate pool remove-shard {ctx.pool.name} SHARD` "
-            "takes them out",
-            highlight=False,
-            soft_wrap=True,
+            "takes them out"
         )
 
 
 def _show_policies(ctx: PoolContext) -> None:
-    table = Table(title="Policies", title_justify="left", box=None, pad_edge=False)
-    for heading in ("policy", "kept", "dropped", "failed", "threshold"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    rows = []
     for policy in policies_of(ctx):
         if not ctx.store.partitions(f"filtered/{policy.name}"):
             continue
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         counts = dict(verdicts["verdict"].value_counts().iter_rows())
         threshold = verdicts.filter(pl.col("verdict") == "kept")["threshold"].drop_nulls()
-        table.add_row(
-            policy.name,
-            *(f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed")),
-            f"{threshold[0]:.3f}" if len(threshold) else "–",
-        )
-    console.print(table)
+        states = (f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed"))
+        rows.append((policy.name, *states, f"{threshold[0]:.3f}" if len(threshold) else "–"))
+    show_table(("policy", "kept", "dropped", "failed", "threshold"), rows, title="Policies")
     for line in frozen_notes(ctx):
-        console.print(line, highlight=False)
+        notice(line)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
 
 
-def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
-    notes = []
-    for policy in policies_of(ctx):
-        if ctx.store.partitions(f"filtered/{policy.name}"):
-            fitted = cut_of(ctx, policy.name).pool_size
-            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
-            now = states["decided_by"].len() - states["decided_by"].null_count()
-            if now != fitted:
-                notes.append(
-                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate recut {ctx.pool.name}` fits it again"
-                )
-    return notes
-
-
 def _show_quality(quality: pl.DataFrame) -> None:
-    table = Table(title="Against the planted truth", title_justify="left", box=None, pad_edge=False)
     metrics = ["pearson", "spearman", "kendall", "auc"]
-    for heading in ("target", "method", *metrics, "n"):
-        table.add_column(heading, justify="left" if heading in ("target", "method") else "right")
     wide = quality.pivot(on="metric", index=["target", "method", "n"], values="value", maintain_order=True)
+    rows = []
     for row in wide.iter_rows(named=True):
         cells = ("" if row.get(metric) is None else f"{row[metric]:.3f}" for metric in metrics)
-        table.add_row(row["target"], row["method"], *cells, str(row["n"]))
-    console.print(table)
+        rows.append((row["target"], row["method"], *cells, str(row["n"])))
+    show_table(("target", "method", *metrics, "n"), rows, left=2, title="Against the planted truth")
 
 
-@errors_as_sentences
 def ui(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")] = 3000,
     home: HomeOption = None,
 ) -> None:
-    """Open the Dagster UI and daemon on 127.0.0.1: the same graph, sensors and schedules (stop with Ctrl+C)."""
+    """Open the Dagster UI and daemon on 127.0.0.1: the same graph, sensors and schedules.
+
+    Stop with Ctrl+C.
+    """
     from curation_assets.defs.launch import prepare_instance
 
     settings = settings_from(home)
     prepare_instance(settings)
     os.environ["CURATION_HOME"] = str(settings.home)
     dagster = shutil.which("dagster", path=str(Path(sys.executable).parent)) or "dagster"
-    console.print(f"Dagster UI: http://127.0.0.1:{port}", highlight=False)
+    notice(f"Dagster UI: http://127.0.0.1:{port}")
     workspace = str(resource_path("infra/workspace.yaml"))
     os.execv(dagster, [dagster, "dev", "--workspace", workspace, "--host", "127.0.0.1", "--port", str(port)])

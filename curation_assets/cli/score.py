@@ -3,24 +3,27 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 import yaml
-from rich.markup import escape
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
-from curation_assets.cli.common import ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import FEW, ProfileOption, RoleOption, console, notice, settings_from, show, show_table
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
-from curation_assets.methods import Method, all_methods, get_method
-from curation_assets.numeric.standardise import LengthDependence, caption_length, length_dependence
-from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.methods import all_methods
+from curation_assets.numeric.agreement import agreement
+from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.files import read_captions, score_file, unfinished_folder
-from curation_assets.scoring.parameters import described_settings, with_parameters
+from curation_assets.scoring.prepared import prepare_method, profile_without_pool
+
+FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
+WIDE = 160  # columns from which they fit into a table
 
 
-@errors_as_sentences
 def score(
     method: Annotated[str, typer.Argument(help="A method; see `curate methods`.")],
     source: Annotated[
@@ -32,9 +35,7 @@ def score(
     ],
     out: Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")],
     profile: ProfileOption = None,
-    role: Annotated[
-        list[str] | None, typer.Option("--role", help="Another model for a role: ROLE=ADDRESS (repeat).")
-    ] = None,
+    role: RoleOption = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting of the method, over the profile's: NAME=VALUE (repeat), VALUE as YAML."),
@@ -43,52 +44,41 @@ def score(
         bool, typer.Option("--details", help="Also what the method says of each row: which rule dropped it, and so on.")
     ] = False,
 ) -> None:
-    """Score every caption (or image–caption pair) of a file; row order is kept, failures carry a reason.
+    """Score every caption, or image–caption pair, of a file.
 
-    Finished rows are saved once a minute: a stopped run goes on where it was.
+    Row order is kept, failures carry a reason. Finished rows are saved once a minute: a stopped run goes on where it
+    was.
     """
-    from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
-
-    chosen = get_method(method)
     addresses = profile_for_files(settings_from(None, profile).profile, role or [])
-    settings = {**addresses.methods.get(method, {}), **settings_given(set_ or [])}
-    with_settings = with_parameters(chosen, **settings)
-    rows = read_captions(source).height
-    roles = {name: load_engine(name, addresses) for name in roles_asked(chosen, source)}
-    made_by = {
-        "models": {name: vars(engine.identity) for name, engine in roles.items()},
-        "generation": {name: dict(addresses.generation.get(name, {})) for name in roles},
-        "settings": described_settings(chosen, settings),
-    }
+    given = read_captions(source)
+    prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
+    chosen = prepared.method
     if unfinished_folder(out).is_dir():
-        console.print(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept", soft_wrap=True)
-    with reporter_for(console).task(method, rows) as advance:
+        notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
+    with reporter_for().task(method, given.height) as advance:
         scored = score_file(
-            with_settings,
+            chosen,
             source,
             out,
-            roles,
-            batch_size=min((addresses.batch_size.get(name, 256) for name in roles), default=256),
+            prepared.roles,
+            batch_size=prepared.batch_size,
             progress=advance,
-            made_by=made_by,
+            made_by=prepared.made_by,
             details=details,
         )
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
-    console.print(f"{counted}; written to {out}", highlight=False, soft_wrap=True)
-    slope = _length_slope(scored, method)
-    if slope is not None:
-        console.print(
-            f"Length: {slope.slope_per_word:+.5f} of the {method} per word, Spearman {slope.spearman:+.3f}",
-            highlight=False,
-        )
+    show(f"{counted}; written to {out}")
+    line = _length_line(scored, method)
+    if line is not None:
+        show(line)
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
-        console.print(f"  {count:,} without: {reason}", highlight=False)
-    unread = [name for name in chosen.file_settings if name not in settings]
+        show(f"  {count:,} without: {reason}")
+    unread = [name for name in chosen.file_settings if name not in prepared.settings]
     if scored.height and not valued and unread:
         hint = " or ".join(f"--set {name}=FILE" for name in unread)
-        console.print(f"{method} reads a file that was not named: {hint}", highlight=False, soft_wrap=True)
+        notice(f"{method} reads a file that was not named: {hint}")
 
 
 def settings_given(texts: list[str]) -> dict[str, Any]:
@@ -105,16 +95,23 @@ def settings_given(texts: list[str]) -> dict[str, Any]:
     return given
 
 
-def _length_slope(scored: pl.DataFrame, method: str) -> LengthDependence | None:
-    """How much the values follow caption length; None where fewer than two rows have both."""
+def _length_line(scored: pl.DataFrame, method: str) -> str | None:
+    """How much the values follow caption length; None where too few rows have both for a correlation."""
     both = scored.drop_nulls(["caption", method])
-    if both.height < 2:
+    values = both[method].to_numpy().astype(np.float64)
+    words = caption_length(both["caption"].cast(pl.String).to_list())
+    if both.height >= FEW:
+        slope = length_dependence(values, words)
+        return f"Length: {slope.slope_per_word:+.5f} of the {method} per word, Spearman {slope.spearman:+.3f}"
+    if both.height < 3 or np.ptp(values) == 0 or np.ptp(words) == 0:
         return None
-    return length_dependence(both[method].to_numpy(), caption_length(both["caption"].cast(pl.String).to_list()))
+    few = agreement(values, words, np.random.default_rng(0))
+    low, high = few.intervals["spearman"]
+    return f"Length: Spearman {few.spearman:+.3f} with words (n = {few.n}, 95 % {low:+.3f} to {high:+.3f})"
 
 
 def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
-    """The profile with `ROLE=ADDRESS` replacements. No pool is at hand, so the shipped student stands in for a pool's.
+    """The profile with `ROLE=ADDRESS` replacements, for what no pool holds.
 
     Raises ValueError for an unknown role or a replacement without '='.
     """
@@ -124,44 +121,37 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
         if not sign or name not in ROLES:
             raise ValueError(f"--role must read ROLE=ADDRESS with a role of {', '.join(ROLES)}; got {text!r}")
         given[name] = address
-    if profile.roles.get("student", "").startswith("pool:"):
-        given.setdefault("student", "embedded:icc_student")
-    return profile.with_roles(**given)
+    return profile_without_pool(profile, given)
 
 
-def roles_asked(method: Method, source: Path) -> list[str]:
-    """Roles to load: the method's, and those that make columns that it reads and the file does not bring."""
-    derived = [column for column in method.columns if column in DERIVING_ROLES]
-    given = read_captions(source).columns if derived else []
-    return list(dict.fromkeys([*method.roles, *(DERIVING_ROLES[name] for name in derived if name not in given)]))
-
-
-@errors_as_sentences
 def methods(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/methods.md.")] = False,
     into: Annotated[
         Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
     ] = None,
 ) -> None:
-    """List every scoring method with unit, direction, source and profiles; pools run those marked default."""
+    """List every scoring method with unit, direction, source and profiles.
+
+    Pools run those marked default.
+    """
     from curation_assets.outputs.report.method_table import markdown_table, method_rows, write_table
 
     if into is not None:
-        console.print(f"{into}: {'written' if write_table(into) else 'up to date'}", highlight=False, soft_wrap=True)
+        show(f"{into}: {'written' if write_table(into) else 'up to date'}")
         return
     if markdown:
-        typer.echo(markdown_table())
+        show(markdown_table())
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("method", "stage", "runs", "unit", "better", "reads", "profiles", "version", "source"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "method")
+    rows = []
     for method, row in zip(all_methods().values(), method_rows(), strict=True):
-        table.add_row(
-            method.name,
-            method.stage,
-            "default" if method.default else "if named",
-            *(escape(row[name]) for name in ("unit", "better", "reads", "profiles")),
-            method.version,
-            escape(row["source"]),
-        )
-    console.print(table)
+        facts = {**row, "version": method.version}
+        runs = "default" if method.default else "if named"
+        rows.append((method.name, method.stage, runs, *(facts[name] for name in FACTS)))
+    headings = ("method", "stage", "runs", *FACTS)
+    if console.width >= WIDE:
+        show_table(headings, rows, left=headings, keep=("method",))
+        return
+    for name, stage, runs, *values in rows:
+        show(Text.assemble((name, "bold"), f"  {stage}, {runs}"))
+        for fact, value in zip(FACTS, values, strict=True):
+            console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))

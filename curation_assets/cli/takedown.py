@@ -1,11 +1,10 @@
 """curate takedown: put samples on the denylist, and purge them from everything that we wrote."""
 
-import json as json_format
 from typing import Annotated, Any
 
 import typer
 
-from curation_assets.cli.common import HomeOption, ProfileOption, console, errors_as_sentences, settings_from
+from curation_assets.cli.common import HomeOption, JsonOption, ProfileOption, settings_from, show, show_json
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -13,11 +12,7 @@ from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.stores.denylist import KINDS, add_to_denylist
 from curation_assets.stores.pools.declaration import list_pools
 
-app = typer.Typer(help="Take samples down: denylist, purge, certificate.", no_args_is_help=True)
 
-
-@app.command("add")
-@errors_as_sentences
 def add(
     url: Annotated[list[str] | None, typer.Option("--url", help="Address of an image (repeat).")] = None,
     uid: Annotated[list[str] | None, typer.Option("--uid", help="A sample_id (repeat).")] = None,
@@ -29,41 +24,43 @@ def add(
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Put samples on the denylist, as salted hashes: from now on they are not registered, downloaded or selected."""
+    """Put samples on the denylist, as salted hashes.
+
+    From now on they are not registered, downloaded or selected.
+    """
     given = dict(zip(KINDS, (url, uid, sha256, domain), strict=True))
     values = [(kind, value) for kind, listed in given.items() for value in listed or ()]
     if not values:
         raise ValueError("nothing to add; give --url, --uid, --sha256 or --domain")
     new = add_to_denylist(settings_from(home).home, values)
-    console.print(
-        f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already."
-    )
+    show(f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already.")
 
 
-@app.command("apply")
-@errors_as_sentences
 def apply(
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat); default: all.")] = None,
     sources: Annotated[
         bool, typer.Option("--sources", help="Also rewrite the pools' own tars, which we otherwise never touch.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="The certificates as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     home: HomeOption = None,
     profile: ProfileOption = None,
 ) -> None:
-    """Purge what is on the denylist from tars, tables, caches and reports; write a certificate per pool."""
+    """Purge what is on the denylist; write a certificate per pool.
+
+    From tars, tables, caches and reports.
+    """
     settings = settings_from(home, profile)
     told = []
     for name in pool or list_pools(settings):
         certificate = take_down(settings, name, with_sources=sources)
         if certificate is None:
-            console.print(f"{name}: holds nothing that is on the denylist", highlight=False)
+            show(f"{name}: holds nothing that is on the denylist")
             continue
         told.append(certificate)
-        if not json:
+        if not as_json:
             _show(certificate)
-    if json:
-        typer.echo(json_format.dumps(told, indent=1))
+    if as_json:
+        show_json(told)
     if any(one["left"] for one in told):
         raise ValueError("some bytes are left; see the certificate")
 
@@ -83,16 +80,15 @@ def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> d
 
 
 def _show(certificate: dict[str, Any]) -> None:
-    console.print(
+    show(
         f"{certificate['pool']}: {len(certificate['samples'])} rows taken down, "
         f"{len(certificate['artefacts'])} files changed or gone, {certificate['files_searched']} searched, "
-        f"{len(certificate['left'])} still hold something",
-        highlight=False,
+        f"{len(certificate['left'])} still hold something"
     )
     for one in certificate["left"]:
-        console.print(f"  left in {one['path']}", highlight=False, soft_wrap=True)
+        show(f"  left in {one['path']}")
     for source in certificate["sources_not_ours"]:
-        console.print(f"  your source still has it: {source}", highlight=False, soft_wrap=True)
+        show(f"  your source still has it: {source}")
     for export in certificate["exports_flagged"]:
-        console.print(f"  export flagged: {export['folder']}", highlight=False, soft_wrap=True)
-    console.print(f"  certificate {certificate['certificate']}", highlight=False, soft_wrap=True)
+        show(f"  export flagged: {export['folder']}")
+    show(f"  certificate {certificate['certificate']}")

@@ -1,22 +1,24 @@
-"""curate word-weights: what `curate score relatedness` must know of a pool and of the downstream captions."""
+"""curate pool word-weights: what `curate score relatedness` must know of a pool and of the downstream captions."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from curation_assets.cli.common import console, errors_as_sentences
+from curation_assets.cli.common import notice, show
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import replacing
 
 
-@errors_as_sentences
 def word_weights(
     pool: Annotated[list[Path], typer.Argument(help="Captions of the pool: txt, tsv, csv, parquet or tars.")],
     related_to: Annotated[Path, typer.Option("--related-to", help="Captions of the downstream task.")],
     out: Annotated[Path, typer.Option("--out", help="Output: .parquet.")],
 ) -> None:
-    """Weigh the words of a pool by idf and by the downstream captions (Rao et al., relatedness)."""
+    """Weigh the words of captions for `score relatedness`.
+
+    By idf in a pool and by the downstream captions (Rao et al., relatedness).
+    """
     from curation_assets.stages.standardised.word_weights import weights_frame, weights_of
 
     if out.suffix != ".parquet":
@@ -25,5 +27,5 @@ def word_weights(
     frame = weights_frame(weights_of(parts, read_captions(related_to)["caption"].drop_nulls()))
     with replacing(out) as temporary:
         frame.write_parquet(temporary)
-    console.print(f"{frame.height:,} words written to {out}; name it in a profile: methods: {{relatedness:")
-    console.print(f"{{word_weights_file: {out.absolute()}}}}}", highlight=False, soft_wrap=True)
+    show(f"{frame.height:,} words written to {out}")
+    notice(f"Name it in a profile: methods: {{relatedness: {{word_weights_file: {out.absolute()}}}}}")

@@ -1,6 +1,5 @@
 """Progress of long work: bars on a terminal, log lines elsewhere. The work itself only says 'n more are done'."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -81,6 +80,12 @@ class Bars:
             yield lambda n: progress.advance(task, n)
 
 
-def reporter_for(console: Console) -> ProgressReporter:
-    """Bars where somebody is looking, log lines where not."""
-    return Bars(console) if console.is_terminal and sys.stdout.isatty() else LogLines(console.print)
+EVERY_SECONDS = 15.0  # between two log lines of a task
+
+
+def reporter_for(console: Console | None = None) -> ProgressReporter:
+    """Bars where somebody is looking, log lines where not. Default: on standard error, which answers never share."""
+    chosen = console or Console(stderr=True)
+    if chosen.is_terminal:
+        return Bars(chosen)
+    return LogLines(lambda line: chosen.print(line, markup=False, highlight=False, soft_wrap=True), EVERY_SECONDS)

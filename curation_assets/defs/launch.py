@@ -67,6 +67,9 @@ def run_pool(
     instance = prepare_instance(settings)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)
+    unknown = sorted(set(tables or ()) - set(declared))
+    if unknown:
+        raise ValueError(f"pool {pool_name!r} has no tables {unknown}; it has {', '.join(declared)}")
     keys = [check_shard_key(key) for key in (shards or ctx.shards())]
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
@@ -181,6 +184,8 @@ def _run_phase(
                 resources=assets.observer_resource(observer),
                 tags=dict(tags),
             )
+        except dg.DagsterExecutionInterruptedError as stop:  # SIGINT or SIGTERM, which Dagster takes for itself
+            raise KeyboardInterrupt from stop
         except Exception as error:  # raised below, once the other stretches have run
             failed.append(error)
     if len(failed) > 1:

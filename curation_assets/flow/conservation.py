@@ -72,14 +72,40 @@ def success_violations(
     """One sentence where too few rows of a table succeed; empty when enough do. `frame`: as for `violations`."""
     if table.compute is None or not STAGES[table.stage].checks_success:
         return []
-    rate = success_rate(ctx.store.read(table.name, shard) if frame is None else frame)
+    frame = ctx.store.read(table.name, shard) if frame is None else frame
+    rate = success_rate(frame)
     floor = ctx.options.min_success_rate
     if rate is None or rate >= floor:
         return []
     return [
-        f"only {rate:.1%} of the rows succeeded, less than the pool's min_success_rate of {floor:.1%}; look at their "
-        "reasons and mend the cause, or lower the option"
+        f"only {rate:.1%} of the rows succeeded, less than the pool's min_success_rate of {floor:.1%}. Most frequent "
+        f"reasons: {_commonest_reasons(frame)}. Remove their cause, or lower min_success_rate under options: in "
+        f"{ctx.settings.pools_root / (ctx.pool.name + '.yaml')}"
     ]
+
+
+#: Reasons that begin so → the setting of the pool's declaration that changes how often they come.
+_CURES = {
+    "url_refused:private": "allow_hosts: [HOST:PORT], or `curate pool add --allow-host`",
+    "download_timeout": "download: {timeout_seconds: …, retries: …}",
+    "download_dns": "is there a network? download: {retries: …}",
+    "download_connection": "download: {threads: …, retries: …}",
+    "image_too_many_pixels": "download: {max_pixels: …}",
+    "opt_out": "the site forbids it",
+}
+
+
+def _commonest_reasons(frame: pl.DataFrame, count: int = 3) -> str:
+    """'404 120, timeout 30 (…)': the reasons of failed rows, the most frequent first, with what would change them."""
+    reasons = frame.filter(~pl.col("reason").fill_null("").str.contains(_NOT_AT_STAKE))
+    if "status" in reasons.columns:
+        reasons = reasons.filter(pl.col("status") == "failed")
+    counted = reasons["reason"].drop_nulls().value_counts(sort=False).sort("count", "reason", descending=[True, False])
+    shown = []
+    for reason, rows in counted.head(count).iter_rows():
+        cure = next((text for begin, text in _CURES.items() if reason.startswith(begin)), None)
+        shown.append(f"{reason} {rows:,}" + (f" ({cure})" if cure else ""))
+    return ", ".join(shown) or "none given"
 
 
 def _ledger_violations(ctx: PoolContext) -> list[str]:

@@ -9,11 +9,13 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import forkserver
+from types import ModuleType
 from typing import Any, TypeVar
 
 import polars as pl
@@ -135,7 +137,7 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
     fork servers each worker loads its own.
     """
-    if settings.workers > 1 and _start_method() == "forkserver":
+    if settings.workers > 1 and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),
@@ -143,6 +145,28 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)):
             forkserver.ensure_running()
+
+
+_START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_CONTEXT: Any = multiprocessing.get_context(_START_METHOD)
+
+
+class _Worker(_CONTEXT.Process):  # type: ignore[misc]
+    """A process that does not import the caller's script: nothing that workers call is defined there, and a script
+    that runs a pool without `if __name__ == "__main__"` would run again in each of them."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802, multiprocessing's name
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # has no path that could be imported
+        try:
+            return _CONTEXT.Process._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _WorkerContext(type(_CONTEXT)):  # type: ignore[misc]
+    Process = _Worker
 
 
 def workers(settings: Settings) -> ProcessPoolExecutor:
@@ -153,16 +177,12 @@ def workers(settings: Settings) -> ProcessPoolExecutor:
         warm_up(settings)
         _executor = ProcessPoolExecutor(
             settings.workers,
-            mp_context=multiprocessing.get_context(_start_method()),
+            mp_context=_WorkerContext(),
             initializer=_start_worker,
             initargs=(_threads_of_worker(settings),),
         )
         _executor_size = settings.workers
     return _executor
-
-
-def _start_method() -> str:
-    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def _threads_of_worker(settings: Settings) -> int:

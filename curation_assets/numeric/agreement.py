@@ -1,5 +1,6 @@
 """Agreement of a number with ratings: Pearson, Spearman and Kendall tau-b, with bootstrap intervals."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +119,31 @@ def agreement_difference(
         n_incomplete=int((~is_complete).sum()),
         intervals={name: (float(bounds[0, i]), float(bounds[1, i])) for i, name in enumerate(NAMES)},
     )
+
+
+def bootstrap_interval(
+    statistic: Callable[[np.ndarray], float],
+    n: int,
+    rng: np.random.Generator,
+    *,
+    resamples: int = 300,
+    confidence: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of `statistic`, which gets (n,) drawn rows (Efron & Tibshirani 1993 §13.3).
+
+    Draws that have no value (ValueError or NaN: all alike) are left out; NaN, NaN where none has one.
+    """
+    values = []
+    for _ in range(resamples):
+        try:
+            value = statistic(rng.integers(0, n, size=n))
+        except ValueError:
+            continue
+        if np.isfinite(value):
+            values.append(value)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values, [tail, 1 - tail]) if values else (np.nan, np.nan)
+    return float(low), float(high)
 
 
 def _draw_by_draw(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
-from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, Progress
+from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadImage, Progress
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import remove_path, replacing
@@ -57,14 +57,8 @@ def score_file(
     taken = [name for name in new.values() if name in table.columns]
     if taken:
         raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
-    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
-    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
-        instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
-        raise ValueError(
-            f"method {method.name!r} looks at images: {input_path} needs {instead}a column 'image' with paths, or must "
-            f"be a webdataset tar; it has {table.columns}"
-        )
-    samples = _with_sizes(method, input_path, as_samples(table))
+    load_image = partial(load_row_image, input_path)
+    samples = samples_to_score(method, table, input_path, load_image)
     saved = None
     if made_by is not None:
         images = _image_stamps(input_path, samples) if "image" in method.columns else []
@@ -74,7 +68,7 @@ def score_file(
         method,
         samples,
         roles,
-        load_image=partial(load_row_image, input_path),
+        load_image=load_image,
         batch_size=batch_size,
         progress=progress,
         saved=saved,
@@ -87,13 +81,30 @@ def score_file(
     return result
 
 
-def _with_sizes(method: Method, input_path: Path, samples: pl.DataFrame) -> pl.DataFrame:
+def samples_to_score(
+    method: Method, table: pl.DataFrame, source: Path, load_image: LoadImage | None = None
+) -> pl.DataFrame:
+    """The rows of `table` as samples: sample_id, and the sizes of images where the method reads them.
+
+    Raises ValueError, which names `source`, where the method looks at images and the table names none.
+    """
+    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
+    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
+        instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
+        raise ValueError(
+            f"method {method.name!r} looks at images: {source} needs {instead}a column 'image' with paths, or must "
+            f"be a webdataset tar; it has {table.columns}"
+        )
+    return _with_sizes(method, source, as_samples(table), load_image)
+
+
+def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image: LoadImage | None) -> pl.DataFrame:
     """The samples with sizes of their images, where the method asks for sizes and the file has no such columns."""
     if not set(NUMBER_COLUMNS) <= set(method.columns) - set(samples.columns):
         return samples
-    if not {"image", "member"} & set(samples.columns):
+    if load_image is None or not {"image", "member"} & set(samples.columns):
         raise ValueError(
-            f"method {method.name!r} reads the size of images: {input_path} needs the columns "
+            f"method {method.name!r} reads the size of images: {source} needs the columns "
             f"{' and '.join(NUMBER_COLUMNS)}, or a column 'image' with paths, or must be a webdataset tar"
         )
     sizes: list[tuple[int, int] | tuple[None, None]] = []
@@ -102,7 +113,7 @@ def _with_sizes(method: Method, input_path: Path, samples: pl.DataFrame) -> pl.D
         size: tuple[int, int] | tuple[None, None] = (None, None)
         reason = None
         try:
-            size = _size_in_json(row) or load_row_image(input_path, row).size
+            size = _size_in_json(row) or load_image(row).size
         except ImageRejected as error:
             reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
         sizes.append(size)
@@ -215,7 +226,11 @@ def _as_list(cell: str | None) -> list[str] | None:
     return [text for text in parsed if isinstance(text, str)]
 
 
-def load_row_image(input_path: Path, row: dict[str, Any]) -> Image.Image:
+def load_row_image(input_path: Path, row: Mapping[str, Any]) -> Image.Image:
+    """The image of a row: a member of its tar, or the file that it names, relative to `input_path`'s folder.
+
+    Raises ImageRejected(reason).
+    """
     if row.get("member") is not None:
         return decode_image(tar_index(Path(row["tar"])).read(row["member"]))
     if not row.get("image"):

@@ -102,7 +102,11 @@ def decode_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Ima
     Raises ImageRejected with reason empty, too_many_bytes, too_many_pixels, format_not_allowed, undecodable or
     truncated.
     """
-    image = _open_checked(data, limits)
+    return as_rgb(_open_checked(data, limits))
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """An opened image as RGB, turned upright (EXIF), alpha laid on white. Raises ImageRejected for broken pixels."""
     _load_pixels(image)
     try:
         upright = ImageOps.exif_transpose(image)

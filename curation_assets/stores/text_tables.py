@@ -1,6 +1,8 @@
 """The one reader of tables that people bring: csv, tsv, parquet, json lines, plain text."""
 
+import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +12,22 @@ from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
 TEXT_KEYS = ("caption", "word", "text")
 
 
+@dataclass(frozen=True)
+class TextFormat:
+    """How csv and tsv files are read. Without a header the columns are column_0, column_1, …"""
+
+    has_header: bool = True
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise ValueError(
+                f"no encoding {self.encoding!r}; usual ones are utf-8, utf-16, latin-1, cp1252, gb18030"
+            ) from error
+
+
 def read_rows(
     path: Path,
     columns: Sequence[str] | None = None,
@@ -17,18 +35,19 @@ def read_rows(
     rows: int | None = None,
     empty_is_null: bool = False,
     suffix: str | None = None,
+    text: TextFormat | None = None,
 ) -> pl.DataFrame:
     """Rows of a .csv (quoted), .tsv (no quoting), .parquet or .jsonl file, as they are.
 
     Of a text file every column is text: a caption such as "007" stays what it was. `columns`: these only, `rows`: so
     many from the top; both for csv, tsv and parquet. `empty_is_null`: an empty cell of a text file is null, not "".
-    `suffix`: read it as if it ended so.
+    `suffix`: read it as if it ended so. `text`: header and encoding of a text file; default: UTF-8 with a header.
     Raises ValueError for another kind of file or one that cannot be parsed, FileNotFoundError where there is none.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     chosen = None if columns is None else list(columns)
-    suffix = suffix or path.suffix
+    suffix, text = suffix or path.suffix, text or TextFormat()
     try:
         match suffix:
             case ".parquet":
@@ -44,12 +63,17 @@ def read_rows(
                     columns=chosen,
                     n_rows=rows,
                     glob=False,
+                    has_header=text.has_header,
+                    encoding="utf8" if codecs.lookup(text.encoding).name == "utf-8" else text.encoding,
                 )
             case ".jsonl":
                 return pl.read_ndjson(path)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, UnicodeError) as error:
         problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
-        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {problem}; repair it or leave it out") from error
+        cure = "repair it or leave it out"
+        if isinstance(error, UnicodeError) or "utf" in problem.lower():
+            cure = f"it was read as {text.encoding}; name another with --encoding (latin-1, cp1252, utf-16 …)"
+        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {problem}; {cure}") from error
     raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
 
 

@@ -15,7 +15,7 @@ from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
-from curation_assets.stores.text_tables import read_rows
+from curation_assets.stores.text_tables import TextFormat, read_rows
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 
@@ -25,6 +25,9 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "alt_text", "alt", "txt"),
     "uid": ("uid", "sample_id"),
 }
+
+#: Options of `curate pool add` that name a column.
+COLUMN_OPTIONS: Mapping[str, str] = {"url": "--url-column", "caption": "--caption-column", "uid": "--id-column"}
 
 
 @dataclass(frozen=True)
@@ -52,20 +55,23 @@ def table_files(source: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
-    return read_rows(path, columns, rows=rows, empty_is_null=True)
+def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
+    return read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
 
 
-def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) -> ColumnMapping:
+def detect_columns(
+    source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
+) -> ColumnMapping:
     """Find url, caption and uid columns by name; `given` decides where it speaks ({'url': None}: captions only).
 
-    Raises ValueError that lists the columns there are.
+    `text`: how csv and tsv files are read; default: UTF-8 with a header. Raises ValueError that lists the columns
+    there are.
     """
-    given = dict(given or {})
+    given, text = dict(given or {}), text or TextFormat()
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    first = _read(table_files(source)[0], rows=1)
+    first = _read(table_files(source)[0], text, rows=1)
     by_lower = {name.lower(): name for name in reversed(first.columns)}
     columns: dict[str, str | None] = {}
     for ours, names in COLUMN_NAMES.items():
@@ -74,17 +80,22 @@ def detect_columns(source: Path, given: Mapping[str, str | None] | None = None) 
         else:
             columns[ours] = next((by_lower[name] for name in names if name in by_lower), None)
         if columns[ours] is not None and columns[ours] not in first.columns:
-            raise ValueError(f"{source} has no column {columns[ours]!r} for {ours}; it has {first.columns}")
+            raise ValueError(
+                f"{source} has no column {columns[ours]!r} for {ours}; it has {first.columns}: name one with "
+                f"{COLUMN_OPTIONS[ours]}"
+            )
+    if columns["caption"] is None and "caption" not in given and not text.has_header and len(first.columns) == 1:
+        columns["caption"] = first.columns[0]
     if columns["caption"] is None:
         raise ValueError(
             f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
-            "say which one it is with columns={'caption': NAME}"
+            "name it with --caption-column NAME, or say --no-header where the first line is a caption already"
         )
     for ours, theirs in columns.items():
         if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):
             raise ValueError(
                 f"{source}: column {theirs!r} ({ours}) must hold strings, got {first.schema[theirs]}; "
-                f"name another with columns={{{ours!r}: NAME}}"
+                f"name another with {COLUMN_OPTIONS[ours]} NAME"
             )
     return ColumnMapping(caption=str(columns["caption"]), url=columns["url"], uid=columns["uid"])
 
@@ -113,7 +124,13 @@ class Split:
 
 
 def split_source(
-    pool: str, source: Path, work: Path, columns: ColumnMapping, shard_size: int, denylist: Denylist | None = None
+    pool: str,
+    source: Path,
+    work: Path,
+    columns: ColumnMapping,
+    shard_size: int,
+    denylist: Denylist | None = None,
+    text: TextFormat | None = None,
 ) -> Split:
     """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
 
@@ -121,7 +138,7 @@ def split_source(
     order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
     300 bytes a row).
     """
-    files = table_files(source)
+    files, text = table_files(source), text or TextFormat()
     home = work / "source"
     hashes = cached_sha256(files, home / "sha256.json")
     version = config_sha256(
@@ -131,11 +148,12 @@ def split_source(
             "shard_size": shard_size,
             "pool": pool,
             **({"denylist": denylist.version} if denylist else {}),
+            **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
         }
     )[:16]
     folder = home / f"split-{version}"
     if not (folder / "split.json").is_file():
-        _write_split(folder, pool, _identified(files, columns), shard_size, denylist)
+        _write_split(folder, pool, _identified(files, columns, text), shard_size, denylist)
         for old in home.glob("split-*"):
             if old != folder:
                 remove_path(old)
@@ -143,13 +161,13 @@ def split_source(
     return Split(folder, content["rows"], content["content_sha256"])
 
 
-def _identified(files: Sequence[Path], columns: ColumnMapping) -> pl.DataFrame:
+def _identified(files: Sequence[Path], columns: ColumnMapping, text: TextFormat) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
     needed = sorted({name for name in names.values() if name is not None})
     parts = []
     for path in files:
-        part = _read(path, columns=needed)
+        part = _read(path, text, columns=needed)
         parts.append(
             part.select(
                 (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)

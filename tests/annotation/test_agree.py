@@ -99,11 +99,13 @@ def test_the_command_shows_the_figures_of_scipy_and_gives_them_as_json(tmp_path:
     rating = np.clip(np.round(score + rng.normal(size=80)), 0, 3)
     pl.DataFrame({"caption": captions, "icc": score}).write_csv(tmp_path / "scores.csv")
     pl.DataFrame({"caption": captions[::-1], "rating": rating[::-1]}).write_parquet(tmp_path / "labels.parquet")
-    shown = curate("agree", tmp_path / "scores.csv", tmp_path / "labels.parquet", "--resamples", "50")
+    shown = curate("agreement", "scores", tmp_path / "scores.csv", tmp_path / "labels.parquet", "--resamples", "50")
     assert shown.exit_code == 0, shown.output
     assert f"{pearsonr(score, rating).statistic:.4f}" in shown.output
-    result = curate("agree", tmp_path / "scores.csv", tmp_path / "labels.parquet", "--json", "--resamples", "50")
-    content = json.loads(result.output)
+    result = curate(
+        "agreement", "scores", tmp_path / "scores.csv", tmp_path / "labels.parquet", "--json", "--resamples", "50"
+    )
+    content = json.loads(result.stdout)
     assert content["agreement"]["spearman"] == pytest.approx(spearmanr(score, rating).statistic)
     assert content["agreement"]["kendall"] == pytest.approx(kendalltau(score, rating).statistic)
     low, high = content["agreement"]["intervals"]["kendall"]
@@ -121,9 +123,9 @@ def test_two_scores_are_compared_on_the_rows_that_both_have(tmp_path: Path) -> N
     pl.DataFrame({"caption": captions, "icc": ours}).write_parquet(tmp_path / "ours.parquet")
     pl.DataFrame({"caption": captions, "rating": rating}).write_parquet(tmp_path / "labels.parquet")
     pl.DataFrame({"caption": captions, "other": theirs})[order.tolist()].write_parquet(tmp_path / "theirs.parquet")
-    files = ("agree", tmp_path / "ours.parquet", tmp_path / "labels.parquet", "--resamples", "200")
+    files = ("agreement", "scores", tmp_path / "ours.parquet", tmp_path / "labels.parquet", "--resamples", "200")
     pair = ("--against", tmp_path / "theirs.parquet", "--against-column", "other")
-    found = json.loads(curate(*files, *pair, "--json").output)["difference"]
+    found = json.loads(curate(*files, *pair, "--json").stdout)["difference"]
     assert found["n"] == 58, "one row per caption: those that come twice are averaged"
     assert found["pearson"] > 0.1
     assert found["intervals"]["pearson"][0] > 0
@@ -149,10 +151,10 @@ def test_two_scores_are_compared_on_the_rows_that_both_have(tmp_path: Path) -> N
 def test_mistakes_are_answered_in_one_sentence(name: str, text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     (tmp_path / "scores.csv").write_text("caption,score\na,1\nb,2\nc,3\n")
-    result = curate("agree", tmp_path / "scores.csv", tmp_path / name)
+    result = curate("agreement", "scores", tmp_path / "scores.csv", tmp_path / name)
     assert result.exit_code == 1
     assert said in flat(result)
-    assert curate("agree", tmp_path / "scores.csv", tmp_path / "nowhere.csv").exit_code == 1
+    assert curate("agreement", "scores", tmp_path / "scores.csv", tmp_path / "nowhere.csv").exit_code == 1
 
 
 # --- the benchmarks
@@ -196,8 +198,8 @@ def test_published_scores_of_the_calibration_captions_agree_as_the_paper_says(tm
     path = DATA / "icc" / "calibration_300.tsv"
     if not path.is_file():
         pytest.skip(f"{path} is absent: the rated captions are not part of the project")
-    result = curate("agree", path, path, "--json", "--resamples", "0")
-    figures = json.loads(result.output)["agreement"]
+    result = curate("agreement", "scores", path, path, "--json", "--resamples", "0")
+    figures = json.loads(result.stdout)["agreement"]
     # all 500 released rows: .724 / .749 / .604 (METHODS §1.9); these are 300 of them
     assert (figures["pearson"], figures["spearman"]) == pytest.approx((0.72, 0.75), abs=0.04)
     assert figures["kendall"] == pytest.approx(0.604, abs=0.04)
@@ -219,8 +221,10 @@ def test_the_released_scores_reproduce_the_printed_correlations(tmp_path: Path) 
     expected = {200: (0.690917, 0.665157, 0.537922), 500: (0.724262, 0.748602, 0.604434)}
     for table in (first, rows):
         table.write_parquet(tmp_path / "rows.parquet")
-        result = curate("agree", tmp_path / "rows.parquet", tmp_path / "rows.parquet", "--json", "--resamples", "0")
-        figures = json.loads(result.output)["agreement"]
+        result = curate(
+            "agreement", "scores", tmp_path / "rows.parquet", tmp_path / "rows.parquet", "--json", "--resamples", "0"
+        )
+        figures = json.loads(result.stdout)["agreement"]
         found = [figures[name] for name in ("pearson", "spearman", "kendall")]
         assert found == pytest.approx(expected[table.height], abs=1e-5)
     captions = first["caption"].to_list()
@@ -257,8 +261,10 @@ def test_word_files_are_read_in_both_spellings(tmp_path: Path) -> None:
     pl.DataFrame({"caption": ["dog", "truth", "kite", "run"], "icc": [0.9, 0.1, 0.95, 0.3]}).write_csv(
         tmp_path / "scores.csv"
     )
-    result = curate("agree", tmp_path / "scores.csv", tmp_path / "brysbaert.txt", "--word-benchmark", "--json")
-    content = json.loads(result.output)
+    result = curate(
+        "agreement", "scores", tmp_path / "scores.csv", tmp_path / "brysbaert.txt", "--word-benchmark", "--json"
+    )
+    content = json.loads(result.stdout)
     assert content["agreement"]["n"] == 3
     assert content["agreement"]["spearman"] == pytest.approx(1.0)
     assert "3 of 6 listed words are unigram nouns" in " ".join(content["notes"])
@@ -307,13 +313,13 @@ def test_the_command_leaves_profane_and_personal_captions_out(tmp_path: Path) ->
     (tmp_path / "captions.txt").write_text("\n".join([*RULED, *UNRULED, *bad]) + "\n")
     out = tmp_path / "drawn.tsv"
     options = ("--by-rule", 12, "--at-random", 9)
-    result = curate("label", "benchmark", tmp_path / "captions.txt", "--out", out, *options)
+    result = curate("annotate", "benchmark", tmp_path / "captions.txt", "--out", out, *options)
     assert result.exit_code == 0, result.output
     assert "1 with a profane word and 1 with an e-mail address" in result.output
     drawn = read_table(out)
     assert sorted(drawn["caption"]) == sorted([*RULED, *UNRULED])
     assert drawn.filter(pl.col("drawn_by") == "rule")["caption"].sort().to_list() == sorted(RULED)
     assert drawn["caption"].to_list() != [*RULED, *UNRULED], "a rater must not see the rule's captions first"
-    too_many = curate("label", "benchmark", tmp_path / "captions.txt", "--out", out)
+    too_many = curate("annotate", "benchmark", tmp_path / "captions.txt", "--out", out)
     assert too_many.exit_code == 1
     assert "ask for fewer" in " ".join(too_many.output.split())

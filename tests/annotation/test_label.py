@@ -87,11 +87,13 @@ def test_a_pool_is_sampled_from_its_teachers(finished_pool: FinishedPool, tmp_pa
     assert drawn.columns == ["caption", "vba", "sba"]
     assert drawn["caption"].n_unique() == 20
     out = tmp_path / "to_rate.tsv"
-    result = curate("label", "sample", "tiny", "--out", out, "--count", 20, "--cells", 4, "--seed", 3, "--home",
+    result = curate("annotate", "sample", "tiny", "--out", out, "--count", 20, "--cells", 4, "--seed", 3, "--home",
                     finished_pool.settings.home)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert pl.read_csv(out, separator="\t", quote_char=None)["caption"].to_list() == drawn["caption"].to_list()
-    too_many = curate("label", "sample", "tiny", "--out", out, "--count", 9999, "--home", finished_pool.settings.home)
+    too_many = curate(
+        "annotate", "sample", "tiny", "--out", out, "--count", 9999, "--home", finished_pool.settings.home
+    )
     assert too_many.exit_code == 1
     assert "asked for 9999 rows" in too_many.output
 
@@ -162,22 +164,24 @@ def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
 def test_rating_in_the_terminal_then_merging_into_a_pool_that_reads_it(tmp_path: Path) -> None:
     source = tmp_path / "captions.txt"
     source.write_text("\n".join([*CAPTIONS, CAPTIONS[0], ""]) + "\n")
-    first = curate("label", source, "--rater", "ann", "--in-order", typed="3\nx\n0\nb\n1\nq\n")
+    first = curate("annotate", "rate", source, "--rater", "ann", "--in-order", typed="3\nx\n0\nb\n1\nq\n")
     assert first.exit_code == 0, first.output
     assert "Not understood: 'x'" in first.output
     assert "2 of 5 captions done by ann" in first.output
-    second = curate("label", "--rater", "ann", source, "--in-order", typed="s\n2\n0\n")
+    second = curate("annotate", "rate", "--rater", "ann", source, "--in-order", typed="s\n2\n0\n")
     assert "5 of 5 captions done by ann" in second.output
-    third = curate("label", source, "--rater", "bob", "--in-order", typed="3\n1\n1\n3\n")  # the input ends early
+    third = curate(
+        "annotate", "rate", source, "--rater", "bob", "--in-order", typed="3\n1\n1\n3\n"
+    )  # the input ends early
     assert "4 of 5 captions done by bob" in third.output
     ratings = tmp_path / "captions.ratings.tsv"
-    shown = curate("label", "agreement", ratings, "--json")
-    content = json.loads(shown.output)
+    shown = curate("agreement", "raters", ratings, "--json")
+    content = json.loads(shown.stdout)
     assert content["raters"] == ["ann", "bob"]
     assert content["pairs"][0]["captions"] == 3  # ann skipped one, bob did not reach one
     for suffix in (".tsv", ".csv", ".parquet"):
         labels = tmp_path / f"labels{suffix}"
-        merged = curate("label", "merge", ratings, "--out", labels)
+        merged = curate("annotate", "merge", ratings, "--out", labels)
         assert merged.exit_code == 0, merged.output
         settings = load_settings(tmp_path / f"home{suffix}", "embedded")
         add_pool(settings, "mine", source_table(tmp_path), options={"labels": str(labels)})
@@ -185,7 +189,7 @@ def test_rating_in_the_terminal_then_merging_into_a_pool_that_reads_it(tmp_path:
         assert dict(read.iter_rows()) == {
             "a red kite": 3.0, "justice, for all": 1.0, 'the "best" deal': 1.0, "two dogs on a beach": 2.5, "hope": 0.0,
         }  # fmt: skip
-    only_both = curate("label", "merge", ratings, "--out", tmp_path / "both.tsv", "--min-raters", 2)
+    only_both = curate("annotate", "merge", ratings, "--out", tmp_path / "both.tsv", "--min-raters", 2)
     assert "3 captions written" in only_both.output
     assert "2 left out" in only_both.output
 
@@ -199,11 +203,11 @@ def source_table(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("label", "captions.txt", "--rater", " "), "a rater's name"),
-        (("label", "empty.txt"), "holds no caption that could be rated"),
-        (("label", "agreement", "one.tsv"), "no item was rated by two raters"),
-        (("label", "merge", "one.tsv", "--out", "labels.xlsx"), "must end in .tsv, .csv or .parquet"),
-        (("label", "merge", "one.tsv", "--out", "labels.tsv", "--min-raters", "2"), "nothing to merge"),
+        (("annotate", "rate", "captions.txt", "--rater", " "), "a rater's name"),
+        (("annotate", "rate", "empty.txt"), "holds no caption that could be rated"),
+        (("agreement", "raters", "one.tsv"), "no item was rated by two raters"),
+        (("annotate", "merge", "one.tsv", "--out", "labels.xlsx"), "must end in .tsv, .csv or .parquet"),
+        (("annotate", "merge", "one.tsv", "--out", "labels.tsv", "--min-raters", "2"), "nothing to merge"),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(

@@ -112,9 +112,9 @@ def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_p
     assert random["bytes"] == expected["bytes"].sum() / kept
     assert per_kept_sample(ctx.store, "icc")["cpu_seconds"] is None  # its signals were written by hand
     home = ["--home", str(tmp_path)]
-    shown = CliRunner().invoke(app, ["cost", "photos", *home], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(app, ["show", "cost", "photos", *home], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "Per kept sample" in shown.output
-    told = json.loads(CliRunner().invoke(app, ["cost", "photos", "--json", *home]).stdout)
+    told = json.loads(CliRunner().invoke(app, ["show", "cost", "photos", "--json", *home]).stdout)
     assert told["per_kept_sample"]["random"] == random
-    assert CliRunner().invoke(app, ["cost", "photos", "--tables", *home]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", "cost", "photos", "--tables", *home]).exit_code == 0

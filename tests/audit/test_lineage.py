@@ -214,7 +214,7 @@ def _store(settings: Settings) -> Any:
 def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path: Path) -> None:
     home = ["--home", str(ran.settings.home)]
     shown = CliRunner().invoke(
-        app, ["lineage", "random", "--graph", str(tmp_path / "graph.svg"), *home], env={"COLUMNS": "200"}
+        app, ["show", "lineage", "random", "--graph", str(tmp_path / "graph.svg"), *home], env={"COLUMNS": "200"}
     )
     assert shown.exit_code == 0, shown.output
     assert "agree on 25 of 25 inputs" in shown.output
@@ -223,7 +223,7 @@ def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path
     assert [title.splitlines()[0] for title in titles] == TABLES
     arrows = [one for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("marker-end")]
     assert len(arrows) == 9
-    told = json.loads(CliRunner().invoke(app, ["lineage", "random", "--json", *home]).stdout)
+    told = json.loads(CliRunner().invoke(app, ["show", "lineage", "random", "--json", *home]).stdout)
     assert len(told["edges"]) == 25
     assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 6
-    assert CliRunner().invoke(app, ["lineage", "nothing", *home]).exit_code == 1
+    assert CliRunner().invoke(app, ["show", "lineage", "nothing", *home]).exit_code == 1

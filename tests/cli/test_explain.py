@@ -56,9 +56,9 @@ def curate(*arguments: object) -> Result:
 
 def test_the_command_explains_with_a_real_student(student: Path) -> None:
     caption = "a wooden boat of justice"
-    result = curate("explain-icc", caption, "--role", f"student=path:{student}", "--json")
+    result = curate("icc", "explain", caption, "--role", f"student=path:{student}", "--json")
     assert result.exit_code == 0, result.output
-    content = json.loads(result.output)
+    content = json.loads(result.stdout)
     effects = {row["word"]: row["effect"] for row in content["words"]}
     assert list(effects) == caption.split()
     assert effects["boat"] > 0 > effects["justice"]
@@ -66,7 +66,7 @@ def test_the_command_explains_with_a_real_student(student: Path) -> None:
     with_word, without = engine.score_captions([caption, "a wooden boat of"])  # type: ignore[attr-defined]
     assert content["icc"] == pytest.approx(with_word, abs=1e-6)
     assert effects["justice"] == pytest.approx(with_word - without, abs=1e-5)
-    shown = curate("explain-icc", caption, "--role", f"student=path:{student}")
+    shown = curate("icc", "explain", caption, "--role", f"student=path:{student}")
     assert f"{effects['boat']:+.4f}" in shown.output
     assert "nominally 0 to 1" in shown.output
 
@@ -76,7 +76,7 @@ def test_mistakes_are_answered_in_one_sentence(student: Path) -> None:
         (("kite", "--role", f"student=path:{student}"), "at least two words"),
         (("a kite", "--role", "student"), "--role must read ROLE=ADDRESS"),
     ):
-        result = curate("explain-icc", *arguments)
+        result = curate("icc", "explain", *arguments)
         assert result.exit_code == 1
         assert said in " ".join(result.output.split())
 
@@ -85,13 +85,13 @@ def test_nearest_scenes_are_shown_where_the_profile_has_a_bank(student: Path) ->
     profile = load_settings(None, "embedded").profile
     if "scene_bank" not in profile.roles:
         pytest.skip("the profile has no scene bank")
-    result = curate("explain-icc", "a red kite on the beach", "--role", f"student=path:{student}", "--json")
-    found = json.loads(result.output)["scenes"]
+    result = curate("icc", "explain", "a red kite on the beach", "--role", f"student=path:{student}", "--json")
+    found = json.loads(result.stdout)["scenes"]
     assert len(found) == 5
     assert [scene["similarity"] for scene in found] == sorted((s["similarity"] for s in found), reverse=True)
-    none = curate("explain-icc", "a red kite", "--role", f"student=path:{student}", "--scenes", "0", "--json")
-    assert json.loads(none.output)["scenes"] == []
+    none = curate("icc", "explain", "a red kite", "--role", f"student=path:{student}", "--scenes", "0", "--json")
+    assert json.loads(none.stdout)["scenes"] == []
 
 
 def test_a_negative_number_of_scenes_is_refused() -> None:
-    assert "--scenes must be at least 0" in curate("explain-icc", "a kite", "--scenes", "-1").output
+    assert "--scenes must be at least 0" in curate("icc", "explain", "a kite", "--scenes", "-1").output

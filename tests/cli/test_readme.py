@@ -1,10 +1,11 @@
-"""What the README says can be done."""
+"""What the README and the pages say can be done."""
 
 import re
 import subprocess
 
 import duckdb
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
@@ -12,14 +13,35 @@ from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
 from tests.support.paths import REPOSITORY
 
-README = (REPOSITORY / "README.md").read_text()
-COMMANDS = README + "".join((REPOSITORY / "docs" / name).read_text() for name in ("icc.md", "methods.md"))
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted(path for path in (REPOSITORY / "docs").rglob("*.md") if path.name != "tutorial.md"),
+]
+MAX_WORDS, MAX_WIDTH = 900, 100
+
+
+def command_lines(text: str) -> list[str]:
+    """Every `curate …` of a page: lines of code blocks without their comments, and what stands between backticks."""
+    blocks = re.findall(r"```(?:bash)?\n(.*?)```", text, flags=re.DOTALL)
+    lines = [line for block in blocks for line in re.findall(r"^curate ([^#\n]+)", block, flags=re.MULTILINE)]
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return lines + re.findall(r"`curate ([^`]+)`", prose)
+
+
+LINES = sorted({" ".join(line.split()) for page in PAGES for line in command_lines(page.read_text(encoding="utf-8"))})
 
 
 def test_both_commands_are_named_and_ci_calls_the_test_command() -> None:
     assert "make demo" in README
     assert "make test" in README
     assert "make test" in (REPOSITORY / ".ci" / "run").read_text()
+
+
+def test_the_readme_is_short_and_fits_a_screen() -> None:
+    assert len(README.split()) < MAX_WORDS
+    assert [line for line in README.splitlines() if len(line) > MAX_WIDTH] == []
 
 
 def test_every_make_target_in_the_readme_exists() -> None:
@@ -30,13 +52,18 @@ def test_every_make_target_in_the_readme_exists() -> None:
         assert dry.returncode == 0, (target, dry.stderr)
 
 
-@pytest.mark.parametrize("line", sorted(set(re.findall(r"^curate ([^#\n]+)", COMMANDS, flags=re.MULTILINE))))
-def test_every_curate_line_in_the_readme_parses(line: str) -> None:
-    words = [word for word in line.split() if not word.startswith("-")]
-    command = words[:2] if words[0] in ("pool", "takedown", "bench", "label", "reward") else words[:1]
+@pytest.mark.parametrize("line", LINES)
+def test_every_curate_line_of_the_pages_parses(line: str) -> None:
+    words = re.split(r" (?=-|\.\.\.)", line)[0].split()
+    group = typer.main.get_command(app)
+    command: list[str] = []
+    while words and words[0] in getattr(group, "commands", {}):
+        group = group.commands[words[0]]  # type: ignore[attr-defined]
+        command.append(words.pop(0))
+    assert command, f"no command in {line!r}"
     shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, line
-    for option in re.findall(r"(--[a-z-]+)", line):
+    for option in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", line):
         assert option in shown.output, (option, line)
 
 
@@ -48,8 +75,3 @@ def test_every_query_in_the_readme_runs(finished_pool: FinishedPool) -> None:
         for query in queries:
             for statement in filter(str.strip, query.replace("scenes.", "tiny.").split(";")):
                 assert connection.sql(statement).fetchall() is not None
-
-
-def test_linked_files_exist() -> None:
-    for link in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
-        assert (REPOSITORY / link).exists(), link

@@ -4,21 +4,23 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from benchmarks.throughput import icc_throughput
-from curation_assets.cli import app
+from benchmarks.throughput import icc_throughput, main
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
 from tests.cli.test_explain import student  # noqa: F401
 
 
-def test_the_command_times_the_shipped_models_against_a_student(student: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_the_script_times_the_shipped_models_against_a_student(
+    student: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out = tmp_path / "results" / "speed.csv"
-    arguments = ["bench", "icc", "--seconds", "0.05", "--batch-size", "2", "--out", out]
+    arguments = ["--seconds", "0.05", "--batch-size", "2", "--out", str(out)]
     arguments += ["--role", f"student=path:{student}"]
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
+    main(arguments)
+    assert str(out) in capsys.readouterr().out
     table = pl.read_csv(out)
     assert table["scorer"].to_list() == ["vba", "sba", "icc"]
     assert (table["captions"] % 2 == 0).all()

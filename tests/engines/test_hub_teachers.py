@@ -482,7 +482,7 @@ def test_the_command_trains_from_a_file_and_says_how_to_use_it(hub: Path, tmp_pa
         f"name: tiny\ndevice: cpu\nroles: {{semantic_decoder: 'path:{hub / 'llama'}'}}\n"
         f"generation: {{semantic_decoder: {{text_encoder: 'path:{hub / 'clip'}'}}}}\n"
     )
-    arguments = ["train-sba", tmp_path / "captions.txt", "--out", tmp_path / "bridge", "--profile", profile,
+    arguments = ["icc", "train-bridge", tmp_path / "captions.txt", "--out", tmp_path / "bridge", "--profile", profile,
                  "--epochs", 1, "--batch-size", 8, "--accumulation", 2]  # fmt: skip
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from curation_assets.cli.score import roles_asked
 from curation_assets.core.settings import Settings, load_profile, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.conservation import violations
@@ -21,7 +20,8 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, get_method
-from curation_assets.scoring.files import score_file
+from curation_assets.scoring.files import read_captions, score_file
+from curation_assets.scoring.prepared import roles_needed
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stages.fused.duplicates import find_duplicates
 from curation_assets.stores.pools.declaration import add_pool
@@ -273,7 +273,7 @@ def test_image_methods_run_on_real_photographs(settings: Settings, student: str,
 def test_tmars_scores_a_tar_without_dagster(tmp_path: Path) -> None:
     sample = next(s for s in plant_pool(100, 3) if s.kind == "text_only")
     write_tar(tmp_path / "a.tar", [(encoded(render(sample)), sample.caption), (b"no image", "x")])
-    names = roles_asked(all_methods()["tmars"], tmp_path / "a.tar")
+    names = roles_needed(all_methods()["tmars"], read_captions(tmp_path / "a.tar").columns)
     assert names == ["image_text_encoder", "text_spotter"]
     roles = {name: load_engine(name, load_profile("embedded")) for name in names}
     scored = score_file(get_method("tmars"), tmp_path / "a.tar", tmp_path / "out.csv", roles)

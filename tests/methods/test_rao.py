@@ -89,7 +89,15 @@ def test_word_weights_command_feeds_the_method(tmp_path: Path) -> None:
     run = CliRunner().invoke
     made = run(
         app,
-        ["word-weights", str(tmp_path / "pool.txt"), "--related-to", str(tmp_path / "task.txt"), "--out", str(weights)],
+        [
+            "pool",
+            "word-weights",
+            str(tmp_path / "pool.txt"),
+            "--related-to",
+            str(tmp_path / "task.txt"),
+            "--out",
+            str(weights),
+        ],
     )
     assert made.exit_code == 0, made.output
     profile = tmp_path / "mine.yaml"

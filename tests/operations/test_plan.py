@@ -15,7 +15,7 @@ from curation_assets.audit.diff import what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.audit.ledger import LEDGER
 from curation_assets.cli import app
-from curation_assets.cli.plan import with_policy
+from curation_assets.cli.dry_run import with_policy
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -62,7 +62,9 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
     found = make_plan(facts_of(ctx, tables), Index.read(ctx.store.root / "index", ctx.shards()))
     assert found.costs.filter(pl.col("stale") > 0).is_empty(), found.costs.filter(pl.col("stale") > 0)
     assert found.costs.filter(pl.col("cpu_seconds").is_null()).is_empty()
-    told = json.loads(CliRunner().invoke(app, ["plan", "tiny", "--json", "--home", str(ctx.settings.home)]).stdout)
+    told = json.loads(
+        CliRunner().invoke(app, ["run", "tiny", "--dry-run", "--json", "--home", str(ctx.settings.home)]).stdout
+    )
     assert told["cpu_seconds"] == 0
     assert {row["flips"] for row in told["flips"]} == {0}
 
@@ -261,7 +263,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
         shipped.replace("name: embedded", "name: other").replace("embedded:clip\n", "path:/no/model\n", 1)
     )
     home = ["--home", str(tmp_path), "--profile", str(profile)]
-    run = CliRunner().invoke(app, ["plan", "photos", "--refresh", "--json", *home])
+    run = CliRunner().invoke(app, ["run", "photos", "--dry-run", "--refresh", "--json", *home])
     assert run.exit_code == 0, run.output
     told = json.loads(run.stdout)
     assert list(told["models_not_fetched"]) == ["signals/clip_score"]
@@ -271,7 +273,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     raw = [one for one in hand_facts(ctx) if one.name.startswith("raw/")]
     found = plan_of(ctx, [*raw, replace(fact, code_version="7", config={})])
     assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
-    shown = CliRunner().invoke(app, ["plan", "photos", *home]).output
+    shown = CliRunner().invoke(app, ["run", "photos", "--dry-run", *home]).output
     assert "count as changed" in shown
 
 
@@ -289,7 +291,7 @@ def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
         assert order.index(rank_by.replace(".", "/")) < order.index("filtered/clip_cut") < order.index("filtered/clip")
         stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
         assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps", LEDGER}
-    asked = ["plan", "photos", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
+    asked = ["run", "photos", "--dry-run", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
     told = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
     assert {row["table"]: row["code"] for row in told["tables"]}["filtered/clip"] == len(ctx.shards())
     assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1

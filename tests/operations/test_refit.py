@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curation_assets.audit.ledger import ledger_path, read_ledger, replay
-from curation_assets.cli.run import frozen_notes
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
-from curation_assets.operations.refit import begin_recut, finish_recut, flips, frozen_behind, unfinished
+from curation_assets.operations.refit import begin_recut, finish_recut, flips, frozen_behind, frozen_notes, unfinished
 from curation_assets.selection.cut import cut_frame, cut_of_frame
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of

@@ -86,7 +86,7 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path: Path, settings: Setting
     with pytest.raises(ValueError, match=r"expected .parquet, .csv, .tsv files, got none"):
         add_pool(settings, "x", tmp_path / "empty")
     odd = write(tmp_path / "odd.parquet", words=["a"], n=[1])
-    with pytest.raises(ValueError, match=r"no caption column; .*\['words', 'n'\].*columns=\{'caption': NAME\}"):
+    with pytest.raises(ValueError, match=r"no caption column; .*\['words', 'n'\].*--caption-column NAME"):
         add_pool(settings, "x", odd)
     with pytest.raises(ValueError, match="has no column 'wrods'"):
         add_pool(settings, "x", odd, columns={"caption": "wrods"})

@@ -352,10 +352,10 @@ def test_agreement_of_raters_by_hand(tmp_path: Path) -> None:
     log = RankingLog(tmp_path / "r.tsv")
     for rater, ranks in (("ann", [1, 2, 3]), ("bob", [1, 3, 2])):
         log.append("0.png", ["a", "b", "c"], ranks, rater)
-    told = CliRunner().invoke(app, ["reward", "agreement", str(tmp_path / "r.tsv"), "--json"])
-    assert json.loads(told.output)["kendall_w"] == pytest.approx(0.75)
-    assert json.loads(told.output)["pairs"][0]["pairs"] == 3
-    shown = CliRunner().invoke(app, ["reward", "agreement", str(tmp_path / "r.tsv")])
+    told = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv"), "--json"])
+    assert json.loads(told.stdout)["kendall_w"] == pytest.approx(0.75)
+    assert json.loads(told.stdout)["pairs"][0]["pairs"] == 3
+    shown = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv")])
     assert "Kendall's W: 0.750" in shown.output
 
 
@@ -371,13 +371,13 @@ def test_commands_from_candidates_to_evaluation(tmp_path: Path) -> None:
                 tar.addfile(info, io.BytesIO(data))
     run = CliRunner().invoke
     made = run(
-        app, ["reward", "candidates", str(tmp_path / "00000.tar"), "--out", str(tmp_path / "c.tsv"), "--count", "2"]
+        app, ["annotate", "candidates", str(tmp_path / "00000.tar"), "--out", str(tmp_path / "c.tsv"), "--count", "2"]
     )
     assert made.exit_code == 0, made.output
     candidates = pl.read_csv(tmp_path / "c.tsv", separator="\t")
     assert candidates["image"].n_unique() == 4
     assert set(candidates["source"]) == {"reference", "embedded:captioner"}
-    ranked = run(app, ["reward", "rank", str(tmp_path / "c.tsv"), "--rater", "me"], input="q\n")
+    ranked = run(app, ["annotate", "rank", str(tmp_path / "c.tsv"), "--rater", "me"], input="q\n")
     assert ranked.exit_code == 0, ranked.output
     # ranks by length stand in for a person's; longer captions first
     table = candidates.with_columns(pl.col("caption").str.len_chars().rank("dense", descending=True).alias("rank"))
@@ -402,10 +402,10 @@ def test_commands_from_candidates_to_evaluation(tmp_path: Path) -> None:
     unseen = run(app, evaluate)  # the images that training held out, as its card says
     assert unseen.exit_code == 0, unseen.output
     held_out = split_by_image(read_rankings(tmp_path / "ranks.parquet"), 0.5)[1]
-    assert {one["images"] for one in json.loads(unseen.output).values()} == {len(held_out)}
+    assert {one["images"] for one in json.loads(unseen.stdout).values()} == {len(held_out)}
     judged = run(app, [*evaluate, "--all"])
     assert judged.exit_code == 0, judged.output
-    found = json.loads(judged.output)
+    found = json.loads(judged.stdout)
     assert len(found) == 2
     assert all(0 <= one["pair_accuracy"] <= 1 for one in found.values())
 

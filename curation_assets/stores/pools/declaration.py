@@ -10,12 +10,13 @@ import yaml
 
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import POOL_NAME, Settings
-from curation_assets.core.validation import Whole, build, check_known, checked, content_of, setting
+from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
 from curation_assets.stores import url_tables, webdataset
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
 from curation_assets.stores.pools.options import PoolOptions
+from curation_assets.stores.text_tables import TextFormat
 
 PoolKind = Literal["world", "webdataset", "url_table"]
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
@@ -34,6 +35,8 @@ class Pool:
     columns: Mapping[str, str | None] = setting(
         default_factory=dict, description="What the source calls caption, url (null: captions only) and uid."
     )
+    header: Switch = setting(default=True, description="csv and tsv: the first line names the columns.")
+    encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
     allow_hosts: tuple[str, ...] = setting(
         default=(), description="host or host:port that may be private, such as 127.0.0.1:8000."
     )
@@ -47,6 +50,7 @@ class Pool:
         if not POOL_NAME.match(self.name):
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
         check_known("roles", "role", self.roles, ROLES)
+        _ = self.text_format  # an encoding that does not exist is refused here
         for entry in self.allow_hosts:
             if not _HOST_ENTRY.match(entry):
                 raise ValueError(
@@ -70,6 +74,11 @@ class Pool:
     def must_download(self) -> bool:
         """Whether images are still to be fetched."""
         return self.has_images and self.kind != "webdataset"
+
+    @property
+    def text_format(self) -> TextFormat:
+        """How csv and tsv files of the source are read."""
+        return TextFormat(has_header=self.header, encoding=self.encoding)
 
     def source_path(self, settings: Settings) -> Path:
         """Where the source lies."""
@@ -137,12 +146,13 @@ def add_pool(
         raise ValueError(f"no such file or folder: {source}")
     if webdataset.find_tars(source):
         if columns:
-            raise ValueError(f"{source} holds tars: columns do not apply, got {dict(columns)}")
+            raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
         webdataset.tars_by_shard(name, source)
         pool = Pool(name, "webdataset", str(source), **declared)
     else:
         try:
-            found = url_tables.detect_columns(source, columns)
+            text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
+            found = url_tables.detect_columns(source, columns, text)
         except NotADirectoryError as error:
             raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
         pool = Pool(name, "url_table", str(source), columns=asdict(found), **declared)
@@ -206,4 +216,5 @@ def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
         columns,
         pool.shard_size,
         Denylist.load(settings.home),
+        pool.text_format,
     )

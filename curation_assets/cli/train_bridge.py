@@ -1,17 +1,16 @@
-"""curate train-sba: train the bridge of the semantic teacher on one's own captions."""
+"""curate icc train-bridge: train the bridge of the semantic teacher on one's own captions."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from curation_assets.cli.common import console, errors_as_sentences, settings_from
+from curation_assets.cli.common import notice, settings_from, show
 from curation_assets.core.progress import reporter_for
 from curation_assets.scoring.files import read_captions
 
 
-@errors_as_sentences
-def train_sba(
+def train_bridge_of_captions(
     captions: Annotated[Path, typer.Argument(help="Captions: txt, tsv, csv or parquet (the paper: 476 K of CC3M).")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the bridge; the same command goes on after a stop.")],
     profile: Annotated[str, typer.Option("--profile", help="Whose language model and text encoder.")] = "hub",
@@ -29,7 +28,7 @@ def train_sba(
     chosen = settings_from(None, profile).profile
     language_model, text_encoder = frozen_models(chosen)
     texts = read_captions(captions)["caption"].drop_nulls().to_list()
-    with reporter_for(console).task("bridge", steps_of(texts, recipe)) as advance:
+    with reporter_for().task("bridge", steps_of(texts, recipe)) as advance:
         card = train_bridge(
             texts,
             out,
@@ -40,12 +39,5 @@ def train_sba(
             save_every=save_every,
             progress=advance,
         )
-    console.print(
-        f"{card.steps} steps, {card.captions:,} captions: {card.first_loss:.3f} → {card.last_loss:.3f} nats per token",
-        highlight=False,
-    )
-    console.print(
-        f"Use it: generation: {{semantic_decoder: {{bridge: 'path:{out.absolute()}'}}}}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    show(f"{card.steps} steps, {card.captions:,} captions: {card.first_loss:.3f} → {card.last_loss:.3f} nats per token")
+    notice(f"Use it: generation: {{semantic_decoder: {{bridge: 'path:{out.absolute()}'}}}}")

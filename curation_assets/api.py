@@ -1,0 +1,299 @@
+"""The Python interface: score captions and pairs, declare and run a pool, read its tables, ask why and what differs.
+
+Import it as `import curation_assets as ca`. Nothing is computed here: each function calls what the command calls.
+
+Folders: `home` is where everything is written (None: $CURATION_HOME, else ./data). `profile` says which model fills
+which role: 'embedded' (ships with the package), 'hub', or the path of a YAML file (None: $CURATION_PROFILE, else
+'embedded').
+
+Errors that a caller can do something about are ExpectedError, ValueError or OSError, and say what was got, what was
+expected and what to do.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from curation_assets.audit.diff import WholeDifference, find_policy, policy_comparison, what_if
+from curation_assets.audit.why import explain
+from curation_assets.core.errors import ExpectedError
+from curation_assets.core.progress import Silent, reporter_for
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import TableReport
+from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.outputs.report.method_table import method_rows
+from curation_assets.scoring import files, prepared
+from curation_assets.scoring.prepared import ImageInput
+from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.pools import declaration
+
+__all__ = [
+    "ExpectedError",
+    "Pool",
+    "add_pool",
+    "list_methods",
+    "list_pools",
+    "open_pool",
+    "score_captions",
+    "score_file",
+    "score_pairs",
+]
+
+# -- scoring without a pool -------------------------------------------------------------------------------------------
+
+
+def score_captions(
+    method: str,
+    captions: Iterable[str | None],
+    *,
+    profile: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> pl.DataFrame:
+    """Score N captions by a method that reads no image, such as 'icc'.
+
+    Returns N rows in the order of `captions`: caption, value (float in the method's unit, see `list_methods`; null with
+    a reason), reason (null or a short word such as 'no_caption'), then the method's details.
+    `roles`: role name → address of another model, such as {'student': 'path:/models/icc'}. `settings`: of the method,
+    over the profile's. Models are loaded once per process.
+    Raises ValueError for an unknown method, role or setting, or a method that looks at images; ModelUnavailableError
+    (an ExpectedError) for weights that are not on this disk.
+    """
+    return prepared.score_captions(_prepared(method, ("caption",), profile, roles, settings), captions)
+
+
+def score_pairs(
+    method: str,
+    images: Sequence[ImageInput],
+    captions: Sequence[str | None],
+    *,
+    profile: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> pl.DataFrame:
+    """Score N image–caption pairs by any method, such as 'clip_score'.
+
+    `images`: (N,) paths (relative ones start at the working folder), PIL images, or None for no image. Each is turned
+    upright and made RGB. Returns N rows in order: image (its path; null for an image in memory), caption, value,
+    reason (such as 'image_not_found'), then the method's details.
+    Raises what `score_captions` raises, and ValueError for another number of captions than images.
+    """
+    return prepared.score_pairs(_prepared(method, ("image", "caption"), profile, roles, settings), images, captions)
+
+
+def score_file(
+    method: str,
+    source: Path | str,
+    out: Path | str,
+    *,
+    profile: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    details: bool = False,
+) -> pl.DataFrame:
+    """Score a file of captions or pairs and write it again with two more columns: `<method>` and `<method>_reason`.
+
+    `source`: .txt (one caption per line), .tsv, .csv or .parquet with a column caption (and image, paths relative to
+    the file), a webdataset .tar or a folder of tars. `out`: .parquet, .csv, .tsv or .jsonl. Rows keep their order.
+    A stopped call goes on from its finished rows. Returns the table written.
+    Raises what `score_captions` raises, FileNotFoundError for no such source, ValueError for another kind of file.
+    """
+    source, out = Path(source), Path(out)
+    columns = files.read_captions(source).columns
+    ready = _prepared(method, columns, profile, roles, settings)
+    return files.score_file(
+        ready.method,
+        source,
+        out,
+        ready.roles,
+        batch_size=ready.batch_size,
+        made_by=ready.made_by,
+        details=details,
+    )
+
+
+def _prepared(
+    method: str,
+    columns: Iterable[str],
+    profile: str | None,
+    roles: Mapping[str, str] | None,
+    settings: Mapping[str, Any] | None,
+) -> prepared.PreparedMethod:
+    addresses = prepared.profile_without_pool(load_settings(None, profile).profile, roles)
+    return prepared.prepare_method(method, addresses, list(columns), settings)
+
+
+def list_methods() -> pl.DataFrame:
+    """Every scoring method, one row each: name, what its value is, unit and bounds, which end is better, source."""
+    return pl.DataFrame(method_rows())
+
+
+# -- pools ------------------------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """A declared pool: run it, read its tables. Made by `open_pool` and `add_pool`."""
+
+    def __init__(self, context: PoolContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"Pool({self.name!r}, home={str(self.settings.home)!r})"
+
+    @property
+    def name(self) -> str:
+        """As declared in `<home>/pools/<name>.yaml`."""
+        return self._context.pool.name
+
+    @property
+    def settings(self) -> Settings:
+        """Home folder, profile, threads and worker processes."""
+        return self._context.settings
+
+    @property
+    def shards(self) -> list[str]:
+        """Keys of the shards that the pool's source holds, sorted, such as 'mine-000000'."""
+        return self._context.shards()
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the pool's tables ('stage/name'), each after its inputs, computed or not."""
+        return list(tables_of(self._context))
+
+    @property
+    def policies(self) -> list[str]:
+        """Names of the policies that the pool applies; each has a subset after a run."""
+        return [policy.name for policy in policies_of(self._context)]
+
+    def run(
+        self,
+        *,
+        shards: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        progress: bool = True,
+        on_table: Callable[[TableReport], None] = lambda report: None,
+    ) -> list[TableReport]:
+        """Bring all tables up to date, or those named; what is up to date is not made again.
+
+        `progress`: bars on a terminal, else lines, on standard error. `on_table` is called after each table.
+        Returns one report per table: name, seconds, rows, shards reused and computed.
+        Raises RunFailedError (a ValueError) that names what failed; what is finished is kept, and a second call goes on
+        from there. ValueError for an unknown table or what is no shard key.
+        """
+        from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
+
+        console = Console(stderr=True)
+        return run_and_publish(
+            self.settings,
+            self.name,
+            progress=reporter_for(console) if progress else Silent(),
+            on_table=on_table,
+            on_notice=lambda sentence: console.print(sentence, highlight=False, soft_wrap=True),
+            shards=shards,
+            tables=tables,
+        )
+
+    def subset(self, policy: str) -> pl.DataFrame:
+        """The samples that a policy keeps, in source order: the columns of raw/samples, rank and the signals it read.
+
+        Samples that were taken down are left out. Raises MissingTableError (an ExpectedError) before the first run,
+        ValueError for an empty subset.
+        """
+        return find_subset(self._context, policy).rows
+
+    def table(self, name: str, shard: str | None = None) -> pl.DataFrame:
+        """A table ('stage/name'): of all shards with the column `shard`, or of one shard.
+
+        What is read of one file is checked against its content hash. Raises MissingTableError for a table that is not
+        computed, CorruptTableError for a damaged one (ExpectedErrors), ValueError for a name that is no table's.
+        """
+        store = self._context.store
+        if shard is not None or store.table_path(name).is_file():
+            return store.read(name, shard)
+        return self.scan(name).collect()
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """A table lazily: only the columns and rows that a query needs are read. Raises as `table` does."""
+        return self._context.store.scan(name)
+
+    def why(self, identifier: str) -> list[dict[str, Any]]:
+        """Why a sample was kept or dropped: one entry per row of raw/samples that `identifier` fits.
+
+        `identifier`: sample_id (32 hex digits), sha256 of its image (64), or URL. An entry holds the sample, what raw
+        said, and under 'policies' each verdict with its signal values, threshold, margin, rank, models and run.
+        Raises ValueError for another kind of identifier, or one that the pool does not have.
+        """
+        return explain(self.settings, identifier, [self.name])
+
+    def diff(
+        self,
+        left: str,
+        right: str | None = None,
+        *,
+        fraction: float | None = None,
+        threshold: float | None = None,
+        rank_by: str | None = None,
+    ) -> WholeDifference:
+        """Two policies side by side, or one (`right` None) with another fraction, threshold or ranking signal.
+
+        The result has `overlap` (counts, iou), `transitions`, `nearest` (dropped by the smallest margin), `shifts`
+        (which groups each favours) and `leave_one_out` as polars frames, and `to_dict()`.
+        `fraction` in (0, 1] of the samples; `threshold` in the signal's unit; `rank_by` such as 'signals.clip_score'.
+        Raises ValueError for an unknown policy or two that are the same; MissingTableError before the first run.
+        """
+        known = {policy.name: policy for policy in policies_of(self._context)}
+        other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold, rank_by=rank_by)
+        return policy_comparison(self._context.store, find_policy(known, left), other).whole()
+
+
+def add_pool(
+    name: str,
+    path: Path | str,
+    *,
+    home: Path | str | None = None,
+    profile: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+    shard_size: int = 500,
+    allow_hosts: Sequence[str] = (),
+    download: Mapping[str, Any] | None = None,
+    roles: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Pool:
+    """Declare a pool from a folder of img2dataset/webdataset tars, or a parquet, csv or tsv of captions and URLs.
+
+    `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …} where the table's
+    names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
+    `allow_hosts`: private hosts that may be asked for images. `download`: settings of the download. `roles`: addresses
+    of models over the profile's. `options`: the pool's options, such as fraction=0.3 or methods=['sieve'].
+    The declaration is written to `<home>/pools/<name>.yaml`; the same declaration again is fine.
+    Raises ValueError for a source that is neither, a wrong setting, or a name that is declared differently.
+    """
+    settings = load_settings(home, profile)
+    declaration.add_pool(
+        settings,
+        name,
+        path,
+        columns=columns,
+        shard_size=shard_size,
+        allow_hosts=tuple(allow_hosts),
+        download=DownloadSettings(**(download or {})),
+        roles=roles or {},
+        options=options,
+    )
+    return open_pool(name, home=home, profile=profile)
+
+
+def open_pool(name: str, *, home: Path | str | None = None, profile: str | None = None) -> Pool:
+    """A declared pool. Raises ValueError for an unknown name, with the names there are."""
+    return Pool(PoolContext.open(load_settings(home, profile), name))
+
+
+def list_pools(*, home: Path | str | None = None) -> list[str]:
+    """Names of the pools declared under `home`, sorted."""
+    return declaration.list_pools(load_settings(home))

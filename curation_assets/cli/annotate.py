@@ -1,0 +1,218 @@
+"""curate annotate: draw captions, rate them for concreteness, merge ratings; gather and rank captions of images."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+
+from curation_assets.annotation.ratings_log import RatingsLog, is_storable, merge_ratings, read_ratings
+from curation_assets.annotation.session import LabellingSession
+from curation_assets.cli.common import HomeOption, ProfileOption, console, notice, settings_from, show
+from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
+from curation_assets.scoring.files import read_captions
+from curation_assets.stores.atomic import replacing
+
+
+def rate(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions: txt, tsv, csv or parquet.")],
+    rater: Annotated[
+        str | None, typer.Option(help="Who rates; several may share one ratings file. Default: rater; --web asks.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Ratings file; default FILE.ratings.tsv.")] = None,
+    web: Annotated[bool, typer.Option("--web", help="Rate on a local page instead of the terminal.")] = False,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for --web; 0 takes a free one.")] = 8123,
+    in_order: Annotated[bool, typer.Option(help="The file's order for everybody; else one order per rater.")] = False,
+) -> None:
+    """Rate every caption of a file 0–3; stop whenever you like.
+
+    The same command goes on where you stopped.
+    """
+    captions = _captions(source)
+    log = RatingsLog(out or source.with_suffix(".ratings.tsv"))
+    show(f"{len(captions)} captions; ratings are appended to {log.path}")
+    if not web:
+        from curation_assets.annotation.terminal import rate_in_terminal
+
+        rate_in_terminal(
+            LabellingSession(captions, "rater" if rater is None else rater, log, in_order=in_order),
+            console,
+            lambda: input("> "),
+        )
+        return
+    from curation_assets.annotation.web import LabellingServer
+
+    with LabellingServer(captions, log, port=port, in_order=in_order, rater=rater) as server:
+        notice(f"Open {server.url} (stop with Ctrl+C)")
+        server.serve_forever()
+
+
+def _captions(source: Path) -> list[str]:
+    """Distinct captions of a file that one line can hold; the others are counted aloud."""
+    table = read_captions(source)
+    texts = table["caption"].drop_nulls().unique(maintain_order=True).to_list()
+    usable = [text for text in texts if is_storable(text)]
+    if repeated := table.height - len(texts):
+        notice(f"{repeated} rows repeat a caption or have none; asked once")
+    if left_out := len(texts) - len(usable):
+        notice(f"{left_out} captions are blank or hold tabs or line breaks: left out")
+    if not usable:
+        raise ValueError(f"{source} holds no caption that could be rated")
+    return usable
+
+
+def sample(
+    pool: Annotated[str, typer.Argument(help="A pool whose teachers have scored its distillation sample.")],
+    out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
+    count: Annotated[int, typer.Option(help="Captions to draw; the ICC paper had 244 rated.")] = 244,
+    cells: Annotated[int, typer.Option(help="Cells per side of the grid over the plane.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    plane: Annotated[
+        str | None, typer.Option(help="teacher or student scores; default: the pool's option fuse_on.")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Draw captions evenly over the (VBA, SBA) plane, to be rated."""
+    from curation_assets.annotation.drawing import draw_for_rating
+    from curation_assets.flow.context import PoolContext
+
+    ctx = PoolContext.open(settings_from(home), pool)
+    drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]
+    _write(drawn, out)
+    show(f"{drawn.height} captions written to {out}")
+    notice(f"Next: curate annotate rate {out} --rater NAME")
+
+
+def benchmark(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions to draw from: txt, tsv, csv or parquet.")],
+    out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
+    by_rule: Annotated[int, typer.Option(help="Captions that satisfy the sampling rules.")] = 150,
+    at_random: Annotated[int, typer.Option(help="Further captions, whatever they are.")] = 50,
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="Stop-word share ≤ .20 as the paper prints, not ≥ .20 as it did.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    profile: ProfileOption = None,
+) -> None:
+    """Draw a caption benchmark by the ICC paper's rules.
+
+    To be rated; captions with profane words or personal data are left out.
+    """
+    from curation_assets.engines import load_engine
+
+    texts = _captions(source)
+    lexicon: Any = load_engine("lexicon", settings_from(None, profile).profile)
+    is_profane = [bool(found) for found in lexicon.profanities(texts)]
+    is_personal = [PERSONAL_DATA.search(text) is not None for text in texts]
+    usable = [text for text, *bad in zip(texts, is_profane, is_personal, strict=True) if not any(bad)]
+    show(
+        f"{len(texts)} captions: {sum(is_profane)} with a profane word and {sum(is_personal)} with an e-mail address "
+        "or telephone number left out"
+    )
+    rng = np.random.default_rng(seed)
+    ruled, random = sample_caption_benchmark(usable, rng, by_rule=by_rule, at_random=at_random, as_printed=as_printed)
+    drawn_by = ["rule"] * len(ruled) + ["random"] * len(random)
+    drawn = pl.DataFrame({"caption": [usable[row] for row in (*ruled, *random)], "drawn_by": drawn_by})
+    _write(drawn[rng.permutation(drawn.height).tolist()], out)
+    show(f"{drawn.height} captions written to {out}")
+    notice(f"Next: curate annotate rate {out} --rater NAME")
+
+
+def merge(
+    ratings: Annotated[list[Path], typer.Argument(help="Ratings files.")],
+    out: Annotated[Path, typer.Option("--out", help="Labels: .tsv, .csv or .parquet with caption and rating.")],
+    min_raters: Annotated[int, typer.Option(help="Leave out captions that fewer people rated.")] = 1,
+) -> None:
+    """Write the mean rating per caption, as a pool's option `labels`."""
+    read = read_ratings(ratings)
+    merged, left_out = merge_ratings(read, min_raters)
+    _write(merged, out)
+    show(f"{merged.height} captions written to {out}, {left_out} left out (fewer than {min_raters} ratings)")
+    if read.corrected:
+        notice(f"{read.corrected} ratings were corrected by a later one")
+    if read.unreadable:
+        notice(f"{read.unreadable} lines are unreadable and were left out")
+    notice(f"Next: add to the pool's declaration: options: {{labels: {out.absolute()}}}")
+
+
+def candidates(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Webdataset tars, or a table with image, caption.")],
+    out: Annotated[Path, typer.Option("--out", help="Output .tsv: image, caption, source.")],
+    captioner: Annotated[
+        list[str] | None, typer.Option("--captioner", help="Address of a captioner (repeat); default: the profile's.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Captions per image and captioner.")] = 3,
+    rewrites: Annotated[
+        Path | None, typer.Option(help="Table with image and caption: rewrites by people, or further references.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="The first so many images only.")] = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Gather captions of each image, to be ranked.
+
+    From its references, captioners and rewrites.
+    """
+    from curation_assets.annotation.candidates import gather_candidates
+    from curation_assets.engines import load_engine
+
+    chosen = settings_from(None, profile).profile
+    addresses = captioner or [chosen.address("captioner")]
+    captioners: dict[str, Any] = {
+        address: load_engine("captioner", chosen.with_roles(captioner=address)) for address in addresses
+    }
+    table = gather_candidates(source, captioners, beside=out.parent, count=count, rewrites=rewrites, limit=limit)
+    table.write_csv(out, separator="\t", quote_style="never")
+    per_image = table.height / max(1, table["image"].n_unique())
+    show(f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}")
+    notice(f"Next: curate annotate rank {out} --rater NAME")
+
+
+def rank(
+    source: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="Table with image and caption.")],
+    rater: Annotated[
+        str | None, typer.Option(help="Who ranks; several may share one file. Default: rater; --web asks.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Ranking file; default CANDIDATES.rankings.tsv.")] = None,
+    web: Annotated[bool, typer.Option("--web", help="Rank on a local page, with the images, for any rater.")] = False,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for --web; 0 takes a free one.")] = 8124,
+) -> None:
+    """Rank the captions of every image; stop whenever you like.
+
+    By accuracy, completeness, vividness and context. The same command goes on where you stopped.
+    """
+    from curation_assets.annotation.ranking import RankingLog, rank_in_terminal
+    from curation_assets.stores.text_tables import read_table
+
+    table = read_table(source)
+    if not {"image", "caption"} <= set(table.columns):
+        raise ValueError(f"{source}: expected the columns image and caption, got {table.columns}")
+    groups = [
+        (str(image), group["caption"].unique(maintain_order=True).to_list())
+        for (image,), group in table.group_by("image", maintain_order=True)
+    ]
+    log = RankingLog(out or source.with_suffix(".rankings.tsv"))
+    if web:
+        from curation_assets.annotation.ranking_web import RankingServer
+
+        with RankingServer(groups, source, log, port=port, rater=rater) as server:
+            notice(f"Ranks are appended to {log.path}")
+            notice(f"Open {server.url} (stop with Ctrl+C)")
+            server.serve_forever()
+        return
+    if any(".tar:" in image for image, _ in groups):
+        notice("The images lie inside tars; --web shows them")
+    done = rank_in_terminal(groups, "rater" if rater is None else rater, log, console, lambda: input("> "))
+    show(f"{done} images ranked; they are in {log.path}")
+
+
+def _write(table: pl.DataFrame, out: Path) -> None:
+    if out.suffix not in (".tsv", ".csv", ".parquet"):
+        raise ValueError(f"output must end in .tsv, .csv or .parquet, got {out.name!r}")
+    with replacing(out) as temporary:
+        if out.suffix == ".parquet":
+            table.write_parquet(temporary)
+        elif out.suffix == ".tsv":
+            table.write_csv(temporary, separator="\t", quote_style="never")
+        else:
+            table.write_csv(temporary)

@@ -1,0 +1,171 @@
+"""The table of commands: name, function, one line of help, panel. A command's module is loaded when it is called.
+
+`curate --help` is drawn from this table alone; a test holds each line against the first line of the function's
+docstring.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class Entry(NamedTuple):
+    """One command. `name`: its words; `target`: module of this package and function."""
+
+    name: str
+    target: str
+    help: str
+
+
+#: Panel of `curate --help` → what it lists, in order; a group stands where its first command does.
+PANELS: Mapping[str, tuple[Entry, ...]] = {
+    "Pools": (
+        Entry("demo", "run:demo", "Run everything on the embedded pool of rendered scenes and write the report."),
+        Entry("run", "run:run", "Bring every table of a pool up to date; what is up to date is not made again."),
+        Entry("ui", "run:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph, sensors and schedules."),
+        Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
+        Entry("pool list", "pool:list_all", "Show the declared pools."),
+        Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),
+        Entry("pool word-weights", "word_weights:word_weights", "Weigh the words of captions for `score relatedness`."),
+    ),
+    "Scores": (
+        Entry("score", "score:score", "Score every caption, or image–caption pair, of a file."),
+        Entry("methods", "score:methods", "List every scoring method with unit, direction, source and profiles."),
+        Entry("icc explain", "explain:explain_icc", "Score a caption with ICC, and again without each of its words."),
+        Entry(
+            "icc train-bridge",
+            "train_bridge:train_bridge_of_captions",
+            "Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2).",
+        ),
+    ),
+    "Why, and what if": (
+        Entry("why", "why:why", "Say why a sample was kept or dropped, by which model at which threshold."),
+        Entry("diff", "diff:diff", "Show what two policies keep apart, or one with another fraction or threshold."),
+        Entry("show lineage", "lineage:lineage", "Show shards, data versions, code and models that made a subset."),
+        Entry("show cost", "cost:cost", "Show wall, CPU and GPU seconds and bytes per stage and per kept sample."),
+        Entry("drift freeze", "drift:freeze", "Draw samples of a pool and store them with their hashes."),
+        Entry("drift show", "drift:show_drift", "Show every statistic with its limits; exit 1 when one is outside."),
+        Entry("drift accept", "drift:accept", "Take the builds in force as the references of later builds."),
+    ),
+    "Subsets": (
+        Entry("export", "export:export", "Export a subset for trainers and catalogues, with a manifest of hashes."),
+        Entry("takedown add", "takedown:add", "Put samples on the denylist, as salted hashes."),
+        Entry("takedown apply", "takedown:apply", "Purge what is on the denylist; write a certificate per pool."),
+    ),
+    "People": (
+        Entry("annotate sample", "annotate:sample", "Draw captions evenly over the (VBA, SBA) plane, to be rated."),
+        Entry("annotate benchmark", "annotate:benchmark", "Draw a caption benchmark by the ICC paper's rules."),
+        Entry("annotate rate", "annotate:rate", "Rate every caption of a file 0–3; stop whenever you like."),
+        Entry("annotate merge", "annotate:merge", "Write the mean rating per caption, as a pool's option `labels`."),
+        Entry("annotate candidates", "annotate:candidates", "Gather captions of each image, to be ranked."),
+        Entry("annotate rank", "annotate:rank", "Rank the captions of every image; stop whenever you like."),
+        Entry("agreement scores", "agreement:scores", "Correlate a file of scores with a file of ratings."),
+        Entry("agreement raters", "agreement:raters", "Show how well raters agree, all together and two by two."),
+        Entry(
+            "agreement rankings",
+            "agreement:rankings",
+            "Show how alike raters order captions, all together and two by two.",
+        ),
+        Entry("reward train", "reward:train", "Train a reward model on ranked captions and judge it on unseen images."),
+        Entry("reward evaluate", "reward:evaluate", "Show how often a model orders two captions as people do."),
+    ),
+}
+
+GROUPS: Mapping[str, str] = {
+    "pool": "Declare and list pools.",
+    "icc": "Explain an ICC score; train what its semantic teacher needs.",
+    "show": "Show what a subset was made from, and what it has cost.",
+    "drift": "Canary scores of every model build, and their drift.",
+    "takedown": "Take samples down: denylist, purge, certificate.",
+    "annotate": "Draw, rate and rank captions; merge ratings into labels.",
+    "agreement": "How scores agree with ratings, and raters with each other.",
+    "reward": "Learn which captions people prefer (Compress & Align).",
+}
+
+#: Names of version 0.1, which work until 0.3 → what to call instead. The longest that fits is taken.
+OLD_NAMES: Mapping[str, str] = {
+    "plan": "run --dry-run",
+    "recut": "run --refit-cuts",
+    "explain-icc": "icc explain",
+    "train-sba": "icc train-bridge",
+    "agree": "agreement scores",
+    "word-weights": "pool word-weights",
+    "lineage": "show lineage",
+    "cost": "show cost",
+    "label": "annotate rate",
+    "label rate": "annotate rate",
+    "label sample": "annotate sample",
+    "label benchmark": "annotate benchmark",
+    "label merge": "annotate merge",
+    "label agreement": "agreement raters",
+    "label --help": "annotate --help",
+    "reward candidates": "annotate candidates",
+    "reward rank": "annotate rank",
+    "reward agreement": "agreement rankings",
+}
+
+#: Commands that left this program → what to run instead.
+REMOVED: Mapping[str, str] = {
+    "bench": "python benchmarks/quality.py, or python benchmarks/throughput.py",
+    "bench embedded": "python benchmarks/quality.py",
+    "bench icc": "python benchmarks/throughput.py",
+}
+
+
+def entries() -> list[Entry]:
+    """All commands, in the order of the help."""
+    return [entry for listed in PANELS.values() for entry in listed]
+
+
+def load(entry: Entry) -> Any:
+    """The function of a command; imports its module."""
+    module, function = entry.target.split(":")
+    return getattr(import_module(f"curation_assets.cli.{module}"), function)
+
+
+class LazyCommand(TyperCommand):
+    """A name and a line of help, until it is called."""
+
+    def __init__(self, entry: Entry, panel: str | None) -> None:
+        super().__init__(name=entry.name.split()[-1], help=entry.help, rich_help_panel=panel)
+        self.entry = entry
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command, which takes over from here."""
+        single = typer.Typer(add_completion=False)
+        single.command(self.name)(load(self.entry))
+        return typer.main.get_command(single).make_context(info_name, args, parent=parent, **extra)
+
+
+def command_tree() -> dict[str, Any]:
+    """Name → command or group, as `curate --help` lists them."""
+    tree: dict[str, Any] = {}
+    for panel, listed in PANELS.items():
+        for entry in listed:
+            group, _, name = entry.name.rpartition(" ")
+            if not group:
+                tree[name] = LazyCommand(entry, panel)
+                continue
+            if group not in tree:
+                tree[group] = TyperGroup(
+                    name=group, help=GROUPS[group], rich_help_panel=panel, no_args_is_help=True, commands={}
+                )
+            tree[group].add_command(LazyCommand(entry, None))
+    return tree
+
+
+def current_words(args: list[str]) -> tuple[list[str], str | None]:
+    """The arguments in today's names, and the old name that they began with (None for none).
+
+    Raises ValueError for a command that left this program.
+    """
+    for count in (2, 1):
+        old = " ".join(args[:count])
+        if len(args) >= count and old in REMOVED:
+            raise ValueError(f"`curate {old}` is no longer part of this command; run {REMOVED[old]} of the repository")
+        if len(args) >= count and old in OLD_NAMES:
+            return [*OLD_NAMES[old].split(), *args[count:]], old
+    return args, None

@@ -1,0 +1,137 @@
+"""curate run --dry-run: what a run would make again, how many verdicts flip and what it costs."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from typing import Any
+
+from curation_assets.audit.diff import find_policy, what_if
+from curation_assets.audit.index import Index, refresh_index
+from curation_assets.cli.common import show, show_json, show_table, warn
+from curation_assets.core.settings import Settings, shard_key
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.planning import REASONS, TableFacts, facts_of, make_plan, not_fetched, verdict_flips
+from curation_assets.operations.refit import unfinished
+from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.selection.rows import DUPLICATES
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What would be changed before the run: a policy, the code of tables, shards."""
+
+    policy: str | None = None
+    fraction: float | None = None
+    threshold: float | None = None
+    rank_by: str | None = None
+    prefilters: Sequence[Prefilter] | None = None
+    code: Sequence[str] = ()
+    add_shards: int = 0
+    remove_shards: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        changes = (self.fraction, self.threshold, self.rank_by, self.prefilters)
+        if self.policy is None and any(one is not None for one in changes):
+            raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
+
+
+def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = False, as_json: bool = False) -> None:
+    """Show what a run would make again now, or after `change`. `refresh`: look at every stored file first."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a plan fetches no weights; models that are not here count as changed
+    ctx = PoolContext.open(settings, pool)
+    tables = tables_of(ctx)
+    stopped = unfinished(ctx)
+    if stopped is not None:
+        raise ValueError(
+            f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate run {pool} --refit-cuts` "
+            "goes on with it; then there is something to plan"
+        )
+    if refresh:
+        refresh_index(ctx.store, tables)
+    facts = facts_of(ctx, tables, change.code)
+    policies = policies_of(ctx)
+    if change.policy is not None:
+        other = what_if(
+            find_policy({one.name: one for one in policies}, change.policy),
+            fraction=change.fraction,
+            threshold=change.threshold,
+            rank_by=change.rank_by,
+            prefilters=change.prefilters,
+        )
+        changed = replace(other, name=change.policy)
+        policies = [changed if one.name == change.policy else one for one in policies]
+        facts = with_policy(facts, changed)
+    stored = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard without a source counts until removed
+    shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
+    plan = make_plan(facts, Index.read(ctx.store.root / "index", shards))
+    content: dict[str, Any] = {
+        "pool": pool,
+        "shards": len(shards),
+        "tables": plan.costs.to_dicts(),
+        "cpu_seconds": plan.costs["cpu_seconds"].sum(),
+        "gpu_seconds": plan.costs["gpu_seconds"].sum(),
+        "without_timing": plan.costs.filter(plan.costs["cpu_seconds"].is_null())["table"].to_list(),
+        "flips": verdict_flips(ctx, plan, policies).to_dicts(),
+        "models_not_fetched": not_fetched(facts),
+    }
+    if not as_json:
+        _show(content)
+        return
+    stale = [row["table"] for row in content["tables"] if row["stale"]]
+    content["stale"] = {name: [[shard, why] for shard, why in plan.partitions(name)] for name in stale}
+    show_json(content)
+
+
+def with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
+    """The facts, had the policy changed. Raises ValueError where it reads a table that the pool does not make."""
+    cut, read = f"filtered/{policy.name}_cut", tuple(one.replace(".", "/") for one in policy.references)
+    unknown = sorted(set(read) - {one.name for one in facts})
+    if unknown:
+        raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(one.name for one in facts)}")
+    base = ("raw/samples", DUPLICATES, *read)
+    inputs = {cut: base, f"filtered/{policy.name}": (*base, cut)}
+    changed = {one.name: one for one in facts}
+    for name, names in inputs.items():
+        changed[name] = replace(changed[name], code_version=policy.version, inputs=names)
+    graph = {name: [one for one in fact.inputs if one in changed] for name, fact in changed.items()}
+    return [changed[name] for name in TopologicalSorter(graph).static_order()]
+
+
+def _shards(shards: list[str], pool: str, added: int, removed: Sequence[str]) -> list[str]:
+    unknown = sorted(set(removed) - set(shards))
+    if unknown:
+        raise ValueError(f"pool {pool!r} has no shards {unknown[:5]}; it has {len(shards)}, such as {shards[:3]}")
+    first = max((int(key.rsplit("-", 1)[1]) for key in shards), default=-1) + 1
+    return [key for key in shards if key not in removed] + [shard_key(pool, first + n) for n in range(added)]
+
+
+def _show(plan: dict[str, Any]) -> None:
+    stale = [row for row in plan["tables"] if row["stale"]]
+    if not stale:
+        show(f"Pool {plan['pool']}, {plan['shards']} shards: everything is up to date.")
+    else:
+        rows = []
+        for row in stale:
+            seconds = ("?" if row[name] is None else f"{row[name]:,.1f}" for name in ("cpu_seconds", "gpu_seconds"))
+            why = ", ".join(f"{reason} {row[reason]:,}" for reason in REASONS if row[reason])
+            parts = f"{row['stale']:,} of {row['partitions']:,}"
+            rows.append((row["table"], parts, f"{row['rows']:,}", *seconds, why))
+        headings = ("table", "partitions", "rows", "CPU s", "GPU s", "why")
+        title = f"Stale in pool {plan['pool']}, {plan['shards']} shards"
+        show_table(headings, rows, left=("table", "why"), title=title)
+        show(
+            f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings"
+            + (f"; no timing yet of {', '.join(plan['without_timing'])}" if plan["without_timing"] else "")
+        )
+    absent = plan["models_not_fetched"]
+    if absent:
+        warn(f"models of {len(absent)} tables are not on this disk and count as changed:")
+        for reason in dict.fromkeys(absent.values()):
+            show(f"  {', '.join(name for name, why in absent.items() if why == reason)}: {reason}")
+    for row in plan["flips"]:
+        at_most = "–" if row["at_most"] is None else f"at most {row['at_most']:,} verdicts flip"
+        flips = at_most if row["flips"] is None else f"{row['flips']:,} verdicts flip"
+        show(f"  {row['policy']:<16} {flips}{'; ' + row['note'] if row['note'] else ''}")

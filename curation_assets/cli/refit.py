@@ -1,0 +1,47 @@
+"""curate run --refit-cuts: fit the frozen cuts anew and report which verdicts flip."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from curation_assets.cli.common import notice, show_json, show_table
+from curation_assets.core.progress import reporter_for
+from curation_assets.core.settings import Settings
+from curation_assets.core.stages import STAGES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.refit import begin_recut, finish_recut, unfinished
+
+
+def refit_cuts(
+    settings: Settings, pool: str, policies: Sequence[str] | None, *, with_fits: bool, as_json: bool
+) -> None:
+    """Fit the cuts of a pool on what it holds now, or go on where a stopped refit was."""
+    from curation_assets.defs.launch import run_pool
+
+    ctx = PoolContext.open(settings, pool)
+    tables = tables_of(ctx)
+    begun = unfinished(ctx)
+    if begun is not None:
+        notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
+    else:
+        begun = begin_recut(ctx, tables, policies, with_fits=with_fits)
+    # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
+    wanted = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
+    run_pool(settings, pool, progress=reporter_for(), tables=wanted)
+    report = finish_recut(ctx, begun)
+    if as_json:
+        show_json(report)
+        return
+    _show(report)
+    notice(f"Written to {begun.folder}; `curate run {pool}` brings the report up to date.")
+
+
+def _show(report: dict[str, Any]) -> None:
+    rows = []
+    for one in report["policies"]:
+        cuts = [one[side]["cuts"][-1]["threshold"] for side in ("cut_before", "cut_after")]
+        flipped = ", ".join(f"{f['before']} → {f['after']}: {f['rows']:,}" for f in one["flips"]) or "none"
+        thresholds = ("–" if cut is None else f"{cut:.6g}" for cut in cuts)
+        rows.append((one["policy"], *thresholds, f"{one['kept_before']:,}", f"{one['kept_after']:,}", flipped))
+    headings = ("policy", "threshold before", "after", "kept before", "after", "flips")
+    show_table(headings, rows, left=("policy", "flips"), title="Verdicts that flipped")

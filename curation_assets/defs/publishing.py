@@ -1,0 +1,52 @@
+"""A run of a pool together with what others read of it: lineage events and the catalogue of views."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.settings import Settings
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import TableReport
+from curation_assets.stores.catalog import rebuild_catalog
+
+
+def run_and_publish(
+    settings: Settings,
+    pool_name: str,
+    *,
+    progress: ProgressReporter | None = None,
+    on_table: Callable[[TableReport], None] = lambda report: None,
+    on_notice: Callable[[str], None] = lambda sentence: None,
+    shards: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+) -> list[TableReport]:
+    """`run_pool`, then what others read of it: OpenLineage events where `settings` name a receiver, and the catalogue.
+
+    `on_notice` receives sentences about the events; a receiver that is down costs a notice, not the run.
+    Raises what `run_pool` raises.
+    """
+    began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
+    try:
+        reports = run_pool(settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables)
+    finally:  # of a failed run, too
+        if settings.openlineage_url is not None:
+            on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))
+    rebuild_catalog(settings.home)
+    return reports
+
+
+def _send_events(
+    settings: Settings, pool_name: str, receiver: str, began: datetime, tables: Sequence[str] | None
+) -> str:
+    """Send what was computed since `began`; a sentence about it."""
+    from curation_assets.audit.openlineage_events import emit  # its client waits until a receiver is named
+    from curation_assets.defs.lineage import events_since
+
+    ctx = PoolContext.open(settings, pool_name)
+    try:
+        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), receiver)
+    except ValueError as error:
+        return f"warning: {error}"
+    return f"OpenLineage: {sent} events to {receiver}"

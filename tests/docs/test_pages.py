@@ -1,0 +1,74 @@
+"""What the pages say can be opened and is in one form."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
+DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("[0-9]*.md"))
+SOURCES = [
+    path
+    for folder in ("curation_assets", "tests", "benchmarks", "dbt_like_sql", "docs")
+    for path in sorted((REPOSITORY / folder).rglob("*"))
+    if path.suffix in (".py", ".sql", ".yaml", ".md", ".jinja") and "weights" not in path.parts
+]
+
+
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, fragment = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert fragment in {anchor(heading) for heading in headings}, f"{page.name} links to {link}"
+
+
+def test_every_citation_of_a_formula_has_its_section() -> None:
+    formulas = (REPOSITORY / "docs" / "formulas.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^##+ (\d+(?:\.\d+)?) ", formulas, flags=re.MULTILINE))
+    worked = set(re.findall(r"^(\d+)\. \*\*", formulas.partition("\n## 13 ")[2], flags=re.MULTILINE))
+    sections |= {f"13.{number}" for number in worked}
+    cited = {
+        (section, path.relative_to(REPOSITORY))
+        for path in SOURCES
+        for group in re.findall(r"formulas\.md\s+(§\d[\d.]*(?:, §\d[\d.]*)*)", path.read_text(encoding="utf-8"))
+        for section in re.findall(r"\d+(?:\.\d+)?", group)
+    }
+    assert len(cited) > 80
+    assert [(section, str(path)) for section, path in sorted(cited) if section not in sections] == []
+
+
+def test_no_page_outside_the_repository_is_cited() -> None:
+    lost = re.compile(r"\b(METHODS|EMBEDDED|DESIGN|PHOTOS|SCALE|FIELD|FORMATS|HOUSE|STYLE)(\.md)? ?§|\bHOUSE\.md\b")
+    assert [str(path) for path in SOURCES if path != Path(__file__) and lost.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_decisions_have_one_form(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {page.name[:4]} · ")
+    parts = ["**Situation.**", "**Options.**", "**Choice.**", "**What would change our mind.**"]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places, [part for part, place in zip(parts, places, strict=True) if place < 0]
+    assert places == sorted(places)
+
+
+def test_the_index_lists_every_decision_and_explains_the_gaps() -> None:
+    index = (REPOSITORY / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert {page.name for page in DECISIONS} == set(re.findall(r"\]\(([^)]+)\)", index))
+    rows = re.findall(r"^\| (.*?) \|", index, flags=re.MULTILINE)
+    listed = {int(number) for row in rows for number in re.findall(r"\b0\d{3}\b", row.partition("](")[0])}
+    assert listed == set(range(1, max(listed) + 1))
