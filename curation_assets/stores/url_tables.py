@@ -75,7 +75,7 @@ def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, ro
     picked = list(columns) if columns is not None else None
     try:
         if path.suffix == ".parquet":
-            return pl.read_parquet(path, columns=picked, n_rows=rows, hive_partitioning=False)
+            return pl.read_parquet(path, columns=picked, n_rows=rows, hive_partitioning=False, glob=False)
         is_tsv = path.suffix == ".tsv"
         return pl.read_csv(
             path,
@@ -84,6 +84,7 @@ def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, ro
             infer_schema=False,  # every column a string: a caption of digits stays a caption
             columns=picked,
             n_rows=rows,
+            glob=False,
             has_header=text.has_header,
             encoding="utf8" if codecs.lookup(text.encoding).name == "utf-8" else text.encoding,
         )
