@@ -218,7 +218,7 @@ def test_an_interrupt_is_one_sentence_and_a_status(tmp_path: Path, monkeypatch: 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
     run = subprocess.run(
-        f"{sys.executable} -c 'from curation_assets.cli import app; app()' methods | head -1",
+        f"{sys.executable} -c 'from curation_assets.cli import main; main()' methods | head -1",
         shell=True,
         capture_output=True,
         text=True,
@@ -240,3 +240,22 @@ def test_tables_fold_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_exits_of_typer_pass_through() -> None:
     with pytest.raises(typer.Exit), common.errors_as_sentences():
         raise typer.Exit(3)
+
+
+def test_the_entry_point_keeps_the_status_and_ends_without_reports_of_leaks(tmp_path: Path) -> None:
+    """A run that loads DuckDB and img2dataset, whose teardown prints a page on standard error otherwise."""
+    (tmp_path / "urls.csv").write_text("url,caption\nhttp://127.0.0.1:9/a.jpg,a red kite\n")
+    home = ("--home", str(tmp_path / "home"))
+    script = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
+    for arguments, status in (
+        (("pool", "add", "web", str(tmp_path / "urls.csv")), 0),
+        (("run", "web", "--table", "raw/registered_shards", "--table", "raw/downloads"), 1),
+        (("run", "web", "--nothing"), 2),
+    ):
+        done = subprocess.run([*script, *arguments, *home], capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        assert "nanobind" not in done.stderr
+        if status == 1:
+            assert "only 0.0% of the rows succeeded" in done.stderr
+            assert "url_refused:port_not_allowed 1" in done.stderr
+            assert len(done.stderr.splitlines()) < 8, done.stderr
