@@ -103,7 +103,7 @@ def rank_in_terminal(
     """
     console.print("[bold]Which caption is better? The first criterion that tells two apart decides.[/]")
     for number, (name, meaning) in enumerate(CRITERIA.items(), start=1):
-        console.print(f"  {number}. {name}: {meaning}", highlight=False)
+        console.print(f"  {number}. {name}: {meaning}", highlight=False, markup=False)
     console.print(KEYS, style="dim", highlight=False, markup=False)
     waiting, count = log.left_for(rater, candidates), 0
     for position, (image, captions) in enumerate(waiting, start=1):

@@ -34,4 +34,6 @@ def rate_in_terminal(session: LabellingSession, console: Console, ask: Callable[
             break
         else:
             console.print(f"Not understood: {typed!r}. {KEYS}", highlight=False, markup=False)
-    console.print(f"\n{session.done_count} of {session.total} captions done by {session.rater}", highlight=False)
+    console.print(
+        f"\n{session.done_count} of {session.total} captions done by {session.rater}", highlight=False, markup=False
+    )

@@ -1,0 +1,261 @@
+"""Names, streams and errors of the command: what is printed where, and what a person reads when something is wrong."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from curation_assets.cli import app, commands, common
+from curation_assets.core import progress
+from curation_assets.stores.shard_store import ShardStore
+from tests.conftest import FinishedPool
+
+
+def curate(*arguments: object, typed: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed, env={"COLUMNS": "200"})
+
+
+# -- the table of commands
+
+
+@pytest.mark.parametrize("entry", commands.entries(), ids=lambda entry: entry.name)
+def test_help_of_a_command_is_the_first_line_of_its_docstring(entry: commands.Entry) -> None:
+    assert commands.load(entry).__doc__.splitlines()[0] == entry.help
+    shown = curate(*entry.name.split(), "--help")
+    assert shown.exit_code == 0, shown.output
+    assert entry.help.split(".")[0] in " ".join(shown.output.split())
+
+
+def test_the_help_lists_every_command_in_its_panel_and_no_old_name() -> None:
+    shown = curate("--help").stdout
+    tree = commands.command_tree()
+    assert len(tree) <= 16
+    for panel in commands.PANELS:
+        assert panel in shown
+    listed = re.findall(r"│ ([a-z-]+) ", shown)
+    assert [name for name in listed if not name.startswith("-")] == list(tree)
+    assert not set(commands.OLD_NAMES) & set(listed)
+
+
+def test_help_loads_no_command_and_nothing_that_computes() -> None:
+    script = (
+        "import sys; sys.argv = ['curate', '--help']\n"
+        "from curation_assets.cli import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'dagster', 'duckdb', 'numpy', 'polars', 'scipy', 'torch', 'yaml', 'psutil'}\n"
+        "own = [name for name in sys.modules if name.startswith('curation_assets.cli.')]\n"
+        "print(sorted(heavy & set(sys.modules)), sorted(own), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stderr.strip() == "[] ['curation_assets.cli.commands', 'curation_assets.cli.common']"
+
+
+@pytest.mark.parametrize("old", sorted(commands.OLD_NAMES))
+def test_an_old_name_does_the_same_and_names_the_new_one(old: str) -> None:
+    new = commands.OLD_NAMES[old]
+    words = [word for word in old.split() if word != "--help"]
+    shown, expected = curate(*words, "--help"), curate(*(word for word in new.split() if word != "--help"), "--help")
+    assert shown.exit_code == 0, shown.output
+    if len(words) > 1 or old not in ("label",):  # `label --help` shows the group, `label FILE` rates
+        assert shown.stdout == expected.stdout
+    assert len(shown.stderr.splitlines()) == 1
+    if old != "label":
+        assert f"`curate {new}`" in shown.stderr
+
+
+def test_arguments_of_old_names_reach_the_new_command(tmp_path: Path) -> None:
+    assert "no pool 'nothing'" in curate("plan", "nothing", "--home", tmp_path).stderr
+    assert "at least two words, got 1" in curate("explain-icc", "kite").stderr
+    (tmp_path / "captions.txt").write_text("a red kite\n")
+    rated = curate("label", tmp_path / "captions.txt", "--rater", "ann", typed="3\n")
+    assert "1 of 1 captions done by ann" in rated.stdout
+    assert "`curate annotate rate`" in rated.stderr
+
+
+@pytest.mark.parametrize("old", sorted(commands.REMOVED))
+def test_a_removed_command_names_what_to_run(old: str) -> None:
+    gone = curate(*old.split())
+    assert gone.exit_code == 1
+    assert commands.REMOVED[old] in gone.stderr
+    assert (Path(__file__).parents[2] / commands.REMOVED[old].split(",")[0].split()[1]).is_file()
+
+
+# -- standard output
+
+
+@pytest.fixture
+def talkative(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Progress at every step, a library that prints, and what of it was printed."""
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    lines: list[str] = []
+    original = progress.LogLines.task
+
+    def task(self: progress.LogLines, label: str, total: int) -> object:
+        lines.append(label)
+        print("a library prints on standard output")
+        return original(self, label, total)
+
+    monkeypatch.setattr(progress.LogLines, "task", task)
+    return lines
+
+
+def answer(result: Result) -> object:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_every_command_with_json_prints_json_alone(finished_pool: FinishedPool, talkative: list[str]) -> None:
+    home = ("--json", "--home", finished_pool.settings.home)
+    store = ShardStore(finished_pool.settings.work("tiny"))
+    sample = store.scan("raw/samples").select("sample_id").head(1).collect()["sample_id"][0]
+    assert answer(curate("why", sample, *home))
+    assert answer(curate("diff", "icc", "random", *home))
+    assert answer(curate("diff", "icc", "random", "--recorded", *home))
+    assert answer(curate("diff", "icc", "random", "--at", ".1,.2", *home))
+    assert answer(curate("show", "lineage", "icc", *home))
+    assert answer(curate("show", "cost", *home))
+    assert answer(curate("run", "tiny", "--dry-run", *home))
+    run = answer(curate("run", "tiny", *home))
+    assert isinstance(run, dict)
+    assert sum(run["samples"].values()) == store.scan("raw/samples").collect().height
+    assert answer(curate("takedown", "apply", *home)) == []
+
+
+def test_json_of_agreement_and_explanation_is_alone(tmp_path: Path, talkative: list[str]) -> None:
+    ratings = tmp_path / "r.tsv"
+    (tmp_path / "captions.txt").write_text("a kite\nhope\na dog\n")
+    for rater, typed in (("ann", "3\n0\n3\n"), ("bob", "2\n1\n3\n")):
+        arguments = ("annotate", "rate", tmp_path / "captions.txt", "--out", ratings, "--rater", rater, "--in-order")
+        assert curate(*arguments, typed=typed).exit_code == 0
+    assert answer(curate("agreement", "raters", ratings, "--json"))
+    shown = curate("agreement", "raters", ratings).stdout
+    assert "95 % low" in shown, "a statistic of three captions has an interval"
+    pl.DataFrame({"caption": ["a", "b", "c", "d"], "score": [0.1, 0.4, 0.3, 0.9]}).write_csv(tmp_path / "s.csv")
+    pl.DataFrame({"caption": ["a", "b", "c", "d"], "rating": [1, 2, 3, 4]}).write_csv(tmp_path / "l.csv")
+    files = (tmp_path / "s.csv", tmp_path / "l.csv")
+    assert answer(curate("agreement", "scores", *files, "--json"))
+    few = curate("agreement", "scores", *files, "--resamples", 0).stdout
+    assert re.search(r"spearman +0\.8000 +-?[01]\.\d{4} +1\.0000 +4", few), few
+    assert answer(curate("icc", "explain", "a red kite over the sea", "--json"))
+
+
+def test_progress_and_notices_go_to_standard_error(tmp_path: Path, talkative: list[str]) -> None:
+    (tmp_path / "captions.txt").write_text("a red kite\nhope\n")
+    scored = curate("score", "personal_data", tmp_path / "captions.txt", "--out", tmp_path / "scores.csv")
+    assert scored.exit_code == 0, scored.output
+    assert talkative == ["personal_data"]
+    assert "personal_data: 2/2" in scored.stderr
+    assert "2/2" not in scored.stdout
+
+
+# -- errors
+
+
+def test_texts_of_users_keep_their_brackets(tmp_path: Path) -> None:
+    home = ("--home", tmp_path / "[a-z]")
+    source = tmp_path / "[a-z].csv"
+    source.write_text("caption\na [red] kite\n[/bold] of [a-z]\n")
+    assert "must match ^[a-z0-9_]+$, got 'x[a-z]'" in curate("pool", "add", "x[a-z]", source, *home).stderr
+    added = curate("pool", "add", "mine", source, *home)
+    assert added.exit_code == 0, added.output
+    assert str(tmp_path / "[a-z]") in added.stdout
+    assert str(source) in curate("pool", "list", *home).stdout
+    assert "no pool 'a[a-z]'" in curate("run", "a[a-z]", *home).stderr
+    scored = curate("score", "personal_data", source, "--out", tmp_path / "[a-z].parquet")
+    assert f"written to {tmp_path / '[a-z].parquet'}" in scored.stdout
+    assert "'m[a-z]'" in curate("score", "m[a-z]", source, "--out", tmp_path / "o.csv").stderr
+    rated = curate("annotate", "rate", source, "--rater", "[a-z]", "--in-order", typed="3\n3\n")
+    assert "a [red] kite" in rated.stdout
+    assert "done by [a-z]" in rated.stdout
+
+
+def test_a_bug_is_one_sentence_and_a_traceback_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from curation_assets.cli import pool
+
+    def broken(settings: object) -> list[str]:
+        huge = ["[a-z]"] * 10
+        raise RuntimeError(f"no [a-z] of {len(huge)}\nsecond line")
+
+    monkeypatch.setattr(pool, "list_pools", broken)
+    failed = curate("pool", "list", "--home", tmp_path)
+    assert failed.exit_code == common.UNEXPECTED
+    assert "unexpected RuntimeError: no [a-z] of 10" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+    (path,) = (tmp_path / "logs").iterdir()
+    assert str(path) in failed.stderr
+    text = path.read_text()
+    assert "second line" in text
+    assert "in broken" in text
+    monkeypatch.setattr(common, "_home", tmp_path / "absent")
+    assert common.write_traceback(RuntimeError("x")).is_file()
+
+
+def test_an_interrupt_is_one_sentence_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from curation_assets.cli import pool
+
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+
+        def stopped(settings: object, number: signal.Signals = number) -> list[str]:
+            signal.raise_signal(number)
+            time.sleep(60)
+            return []
+
+        monkeypatch.setattr(pool, "list_pools", stopped)
+        result = curate("pool", "list", "--home", tmp_path)
+        assert result.exit_code == status
+        assert "the same command goes on from here" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    run = subprocess.run(
+        f"{sys.executable} -c 'from curation_assets.cli import main; main()' methods | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stderr == ""
+
+
+def test_tables_fold_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(common, "console", common.Console(width=80))
+    rows = [("a/very/long/path/" * 8, "[a-z]", "12,345")]
+    common.show_table(("path", "pattern", "rows"), rows, left=2)
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "[a-z]" in shown
+    assert "12,345" in shown
+
+
+def test_exits_of_typer_pass_through() -> None:
+    with pytest.raises(typer.Exit), common.errors_as_sentences():
+        raise typer.Exit(3)
+
+
+def test_the_entry_point_keeps_the_status_and_ends_without_reports_of_leaks(tmp_path: Path) -> None:
+    """A run that loads DuckDB and img2dataset, whose teardown prints a page on standard error otherwise."""
+    (tmp_path / "urls.csv").write_text("url,caption\nhttp://127.0.0.1:9/a.jpg,a red kite\n")
+    home = ("--home", str(tmp_path / "home"))
+    script = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
+    for arguments, status in (
+        (("pool", "add", "web", str(tmp_path / "urls.csv")), 0),
+        (("run", "web", "--table", "raw/registered_shards", "--table", "raw/downloads"), 1),
+        (("run", "web", "--nothing"), 2),
+    ):
+        done = subprocess.run([*script, *arguments, *home], capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        assert "nanobind" not in done.stderr
+        if status == 1:
+            assert "only 0.0% of the rows succeeded" in done.stderr
+            assert "url_refused:port_not_allowed 1" in done.stderr
+            assert len(done.stderr.splitlines()) < 8, done.stderr
