@@ -16,7 +16,7 @@ package itself loads neither polars nor torch nor Dagster.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from curation_assets.core.version import __version__
 
 if TYPE_CHECKING:
     from curation_assets.api import (

@@ -36,14 +36,14 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 from openlineage.client.transport.transport import Transport
 
-import curation_assets
 from curation_assets.audit.origin import Lineage, combined_version
+from curation_assets.core.version import __version__
 from curation_assets.stores.shard_store import ShardStore
 
 NAMESPACE = "curation_assets"
 #: A receiver that is down must not hold up a run: two more tries within a second.
 RETRY = {"total": 2, "backoff_factor": 0.2, "status_forcelist": [502, 503, 504], "allowed_methods": ["POST"]}
-PRODUCER = f"urn:curation_assets:{curation_assets.__version__}"
+PRODUCER = f"urn:curation_assets:{__version__}"
 _RUNS = uuid.uuid5(uuid.NAMESPACE_URL, PRODUCER.rpartition(":")[0])
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import curation_assets
+from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.manifest import Export
 from curation_assets.stores.atomic import write_text_atomically
 
@@ -128,11 +128,11 @@ def _description(
         "license": license_name,
         "url": export.out.as_uri(),
         "version": "1.0.0",
-        "sdVersion": curation_assets.__version__,
+        "sdVersion": __version__,
         "dateCreated": export.created_at,
         "datePublished": export.created_at,
         "citeAs": f"{facts['pool']}/{facts['name']}, manifest sha256 in manifest.json",
-        "creator": {"@type": "sc:Organization", "name": f"curation_assets {curation_assets.__version__}"},
+        "creator": {"@type": "sc:Organization", "name": f"curation_assets {__version__}"},
         "distribution": [*_file_objects(export), *file_sets],
         "recordSet": [
             {
@@ -203,8 +203,8 @@ def _provenance(export: Export) -> dict[str, Any]:
         "prov:used": _without_repeats([*shards, *models]),
         "prov:wasAssociatedWith": {
             "@type": "prov:SoftwareAgent",
-            "@id": f"urn:software:curation_assets-{curation_assets.__version__}",
-            "prov:label": f"curation_assets {curation_assets.__version__}",
+            "@id": f"urn:software:curation_assets-{__version__}",
+            "prov:label": f"curation_assets {__version__}",
         },
     }
     return {"prov:wasDerivedFrom": _without_repeats(shards), "prov:wasGeneratedBy": activity}

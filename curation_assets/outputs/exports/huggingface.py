@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-import curation_assets
+from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset, missing_counts
@@ -159,7 +159,7 @@ def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
         rai={RAI_TEXTS[name]: text for name, text in rai_fields(export).items()},
         has_images="image" in schema.names,
         created_at=export.created_at,
-        software=f"curation_assets {curation_assets.__version__}",
+        software=f"curation_assets {__version__}",
     )
     (export.folder / "README.md").write_text(text, encoding="utf-8")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-import curation_assets
+from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
@@ -125,7 +125,7 @@ def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entr
     return {
         "format": export.format,
         "created_at": export.created_at,
-        "software": f"curation_assets {curation_assets.__version__}",
+        "software": f"curation_assets {__version__}",
         "subset": {**export.facts, "missing": missing_counts(missing)},
         "counts": {"asked": asked, "written": written.height, "missing": missing.height, "entries": entries},
         "files": export.files(),

@@ -12,10 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 from PIL import Image
 
-import curation_assets
 from curation_assets.audit.cost import table_costs
 from curation_assets.audit.origin import lineage_of, lineage_svg
 from curation_assets.core.stages import STAGES
+from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
@@ -60,7 +60,7 @@ def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence
     samples = ctx.store.scan("raw/samples").collect()
     page = environment.get_template("report.html.jinja").render(
         pool=ctx.pool,
-        version=curation_assets.__version__,
+        version=__version__,
         profile=ctx.profile,
         counts=_counts(samples),
         states_picture=pictures.states_bar(samples) if samples.height else None,
