@@ -91,7 +91,7 @@ def companion_addresses(
     elif role == "semantic_decoder" and not (folder / "bridge.safetensors").is_file():
         raise ValueError(
             f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
-            "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder in the profile: "
+            "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder: "
             "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
         )
     if "text_encoder" in settings:
