@@ -167,7 +167,7 @@ def _numbers(table: pl.DataFrame, key: str, column: str, side: str) -> pl.DataFr
 
 @dataclass(frozen=True)
 class RatingAgreement:
-    """What `curate agree` shows."""
+    """What `curate agreement scores` shows."""
 
     agreement: Agreement
     by_rating: tuple[RatingGroup, ...]

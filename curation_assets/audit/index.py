@@ -186,7 +186,9 @@ class Index:
         """The index of a pool's work folder, seen from `shards`. Raises FileNotFoundError with what to do."""
         tables, inputs = (_read_coded(folder / f"{name}.parquet") for name in ("tables", "inputs"))
         if tables is None or inputs is None:
-            raise FileNotFoundError(f"no index in {folder}; `curate run` writes it, or `curate plan --refresh`")
+            raise FileNotFoundError(
+                f"no index in {folder}; `curate run` writes it, or `curate run POOL --dry-run --refresh`"
+            )
         position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
         columns, texts = _arrays(tables[0]), tables[1]
         words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}

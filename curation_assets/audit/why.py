@@ -18,6 +18,7 @@ from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
 _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
 
 
@@ -52,7 +53,7 @@ def kind_of(identifier: str) -> str:
         return "sha256"
     if "://" in identifier:
         return "url"
-    if identifier.strip() and "\n" not in identifier:
+    if identifier.strip() and "\n" not in identifier and not _MISTYPED.fullmatch(identifier):
         return "key"
     raise ValueError(
         "expected a sample_id (32 lower-case hex digits), the sha256 of an image (64), a URL, or a key in a tar "

@@ -322,3 +322,13 @@ def test_a_matrix_and_a_merge_leave_skips_out(tmp_path: Path) -> None:
     merged, left_out = merge_ratings(read_ratings([tmp_path / "r.tsv"]))
     assert merged.rows() == [("a", 1.5, 2)]
     assert left_out == 1
+
+
+def test_a_rater_who_is_named_is_not_asked_on_the_page(tmp_path: Path) -> None:
+    log = RatingsLog(tmp_path / "r.tsv")
+    with LabellingServer(CAPTIONS, log, rater='ann "x" <b>') as named, LabellingServer(CAPTIONS, log) as unnamed:
+        assert 'value="ann &quot;x&quot; &lt;b&gt;"' in named.page()
+        assert 'id="rater" value=""' in unnamed.page()
+        assert "defaultValue" in named.page()
+    with pytest.raises(ValueError, match="a rater's name"):
+        LabellingServer(CAPTIONS, log, rater=" ")

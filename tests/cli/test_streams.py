@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 
 from curation_assets.cli import app, commands, common
 from curation_assets.core import progress
+from curation_assets.core.settings import load_settings
+from curation_assets.stores.pools.declaration import load_pool, source_split
 from curation_assets.stores.shard_store import ShardStore
 from tests.conftest import FinishedPool
 
@@ -259,3 +261,50 @@ def test_the_entry_point_keeps_the_status_and_ends_without_reports_of_leaks(tmp_
             assert "only 0.0% of the rows succeeded" in done.stderr
             assert "url_refused:port_not_allowed 1" in done.stderr
             assert len(done.stderr.splitlines()) < 8, done.stderr
+
+
+# -- what `pool add` and `why` take
+
+
+def test_pool_add_names_columns_header_and_encoding(tmp_path: Path) -> None:
+    home = ("--home", tmp_path / "home")
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("note,words\n1,café au lait\n2,a red kite\n".encode("latin-1"))
+    assert "name another with --encoding" in curate("pool", "add", "la", latin, *home).stderr
+    assert "--caption-column NAME" in curate("pool", "add", "la", latin, "--encoding", "latin-1", *home).stderr
+    assert "no encoding 'latn'" in curate("pool", "add", "la", latin, "--encoding", "latn", *home).stderr
+    named = (
+        "--encoding",
+        "latin-1",
+        "--caption-column",
+        "words",
+        "--id-column",
+        "note",
+        "--allow-host",
+        "127.0.0.1:80",
+    )
+    assert curate("pool", "add", "la", latin, *named, *home).exit_code == 0
+    pool = load_pool(load_settings(tmp_path / "home"), "la")
+    assert (pool.encoding, pool.columns["caption"], pool.columns["uid"]) == ("latin-1", "words", "note")
+    assert pool.allow_hosts == ("127.0.0.1:80",)
+    rows = source_split(pool, load_settings(tmp_path / "home")).part("la-000000")
+    assert rows["caption"].to_list() == ["café au lait", "a red kite"]
+    bare = tmp_path / "bare.tsv"
+    bare.write_text("a red kite\nhope\n")
+    assert curate("pool", "add", "bare", bare, "--no-header", *home).exit_code == 0
+    pool = load_pool(load_settings(tmp_path / "home"), "bare")
+    assert source_split(pool, load_settings(tmp_path / "home")).part("bare-000000")["caption"].to_list() == [
+        "a red kite",
+        "hope",
+    ]
+
+
+def test_why_takes_the_key_of_a_tar(finished_pool: FinishedPool) -> None:
+    store = ShardStore(finished_pool.settings.work("tiny"))
+    row = store.scan("raw/samples").filter(pl.col("member").is_not_null()).head(1).collect().row(0, named=True)
+    key = row["member"].rsplit(".", 1)[0]
+    home = ("--json", "--home", finished_pool.settings.home)
+    for identifier in (key, f"tiny:{key}"):
+        entries = json.loads(curate("why", identifier, *home).stdout)
+        assert row["sample_id"] in {one["sample_id"] for one in entries}
+    assert "no sample with key 'nothing'" in curate("why", "nothing", *home).stderr
