@@ -349,7 +349,7 @@ def plan(home: Path, shards: int = 100_000) -> dict[str, Any]:
 
 
 def pandas_selection(home: Path) -> dict[str, Any]:
-    """What DataComp's baselines do for one score: read, threshold by fraction, pack, sort, save (METHODS §3.3)."""
+    """What DataComp's baselines do for one score: read, threshold by fraction, pack, sort, save (formulas.md §3.3)."""
     import pandas as pd
 
     def select() -> int:

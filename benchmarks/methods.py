@@ -45,7 +45,7 @@ PHYSICAL_ENTITY = 1930  # WordNet 3.0
 SCENE_SIDE_PX = 100  # scenes are 128 px wide: limits for photographs of the web would drop all of them
 TEACHER_SAMPLE = 400  # samples that the teachers score: a drawing each
 RARE_MENTIONS = 5  # of a concept: the paper's 100 are of millions of candidates
-LAION_SHARE = 0.5  # of all samples pass laion_filter's cosine here: .28 belongs to OpenAI's ViT-B/32 (METHODS §4)
+LAION_SHARE = 0.5  # of all samples pass laion_filter's cosine here: .28 belongs to OpenAI's ViT-B/32 (formulas.md §4)
 
 
 def markdown(frame: pl.DataFrame) -> str:

@@ -25,7 +25,7 @@ from curation_assets.world.pool import plant_labelled_captions
 
 STUDENT = "icc"
 SCORERS = (*(method.name for method in teachers() if method.default), STUDENT)
-PAPER_POOL = 8_000_000  # captions; METHODS §1.9 derives 11,111 (VBA), 4,938 (SBA) and 49.4 (student) hours from it
+PAPER_POOL = 8_000_000  # captions; formulas.md §1.9 derives 11,111 (VBA), 4,938 (SBA) and 49.4 (student) hours from it
 
 
 def icc_throughput(

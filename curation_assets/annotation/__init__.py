@@ -1,6 +1,6 @@
 """Labelling: people rate captions for concreteness, in the terminal or on a local page; ratings are only appended."""
 
-#: The scale of the ICC paper (0–3), in our words. METHODS §1.7.
+#: The scale of the ICC paper (0–3), in our words. docs/formulas.md §1.7.
 SCALE: dict[int, str] = {
     0: "nothing to see: an idea, a name or a slogan that no picture could show",
     1: "little to see: a thing or two, most words say nothing visible",

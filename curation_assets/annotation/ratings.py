@@ -181,7 +181,8 @@ def rating_agreement(
     """Agreement of joined rows, with the slope of the score over caption length in words.
 
     `rule`: None keeps all rows, 'stated' those that satisfy the caption benchmark's sampling rule, 'as_printed' the
-    paper's wording of it (METHODS §1.9). Raises ValueError as `agreement` does, and for rows without text under a rule.
+    paper's wording of it (formulas.md §1.9). Raises ValueError as `agreement` does, and for rows without text under a
+    rule.
     """
     table, broke = joined.table, None
     has_text = table.height > 0 and table["text"].null_count() == 0

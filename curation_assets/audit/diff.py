@@ -234,7 +234,7 @@ def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int 
 
 
 def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
-    """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; METHODS §2.5.
+    """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; formulas.md §2.5.
 
     chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
     """

@@ -98,7 +98,7 @@ class Student(Engine, Protocol):
     """The distilled concreteness regressor."""
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (METHODS §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
         ...
 
 

@@ -1,6 +1,6 @@
 """The student for real captions: `python -m curation_assets.embedded.real_student --shared DIR --out DIR`.
 
-Teachers on real text (EMBEDDED.md §1): the scene bank, and a semantic-bottleneck autoencoder over MiniLM embeddings.
+Teachers on real text (formulas.md §12): the scene bank, and a semantic-bottleneck autoencoder over MiniLM embeddings.
 300 LAION captions that people rated 0 to 3 (`icc/calibration_300.tsv`) calibrate them; a small head on MiniLM's fourth
 layer then imitates the calibrated teachers on real texts: COCO captions, Conceptual Captions, raw alt-text, and the
 words of MiniLM's vocabulary. Writes OUT/icc_student and OUT/sentence_bottleneck.

@@ -13,7 +13,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, BlipForImageTextRetr
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
 
-MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (METHODS §9.3)
+MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (docs/formulas.md §9.3)
 
 
 def is_blip_retrieval(folder: Path) -> bool:
@@ -60,7 +60,8 @@ class BlipRetrieval:
 
     @torch.inference_mode()
     def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
-        """(N,), (N,) → (N, D) float32: the caption's first state with cross-attention to the image (METHODS §9.3)."""
+        """(N,), (N,) → (N, D) float32: the caption's first state with cross-attention to the image (formulas.md
+        §9.3)."""
         rows = []
         for start in range(0, len(captions), self.batch_size):
             seen = self._see(images[start : start + self.batch_size])  # (B, P, D)

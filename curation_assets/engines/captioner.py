@@ -85,7 +85,7 @@ class Blip2Family:
     """BLIP-2: query vectors and prompt are handed over as embeddings, so only new tokens come back.
 
     With token ids instead, transformers 5 counts the 32 image places against the length and returns them
-    (METHODS §1.3). A repetition penalty then concerns new tokens only.
+    (docs/formulas.md §1.3). A repetition penalty then concerns new tokens only.
     """
 
     def __init__(self, model: Any, prompt_ids: list[int]) -> None:
@@ -138,7 +138,7 @@ class CaptionEngine:
 
     @torch.inference_mode()
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
-        """Nucleus sampling (SIEVE §3; METHODS §2.2): N lists of `count` captions.
+        """Nucleus sampling (SIEVE §3; docs/formulas.md §2.2): N lists of `count` captions.
 
         Caption j of image i depends on images[i], seeds[i] and j only (on CUDA up to rounding of fp16).
         Raises ValueError when there is not one seed per image, or for count below 1.
@@ -180,7 +180,7 @@ class CaptionEngine:
 
     @torch.inference_mode()
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
-        """Beam search, all beams, best first (ICC §4.1; METHODS §1.3): N lists of `beams` captions.
+        """Beam search, all beams, best first (ICC §4.1; docs/formulas.md §1.3): N lists of `beams` captions.
 
         The repetition penalty of the profile belongs to SIEVE's sampling and is not applied here.
         Raises ValueError for beams below 1.

@@ -10,7 +10,7 @@ from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import autocast, run_by_length
 from curation_assets.engines.bert import BertEncoder, load_bert
 
-MAX_TOKENS = 128  # as the students (METHODS §1.8)
+MAX_TOKENS = 128  # as the students (docs/formulas.md §1.8)
 POOLINGS = ("mean", "max")
 CPU_BATCH = 32  # texts; one thread, real captions: 151 a second, against 93 with 256 (which leave the cache)
 

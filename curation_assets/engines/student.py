@@ -37,7 +37,7 @@ class RidgeStudent:
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (METHODS §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
         embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
         return embeddings @ self.coefficients + self.intercept
 
@@ -54,7 +54,7 @@ class MlpStudent:
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (METHODS §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
         embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
         hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
@@ -90,7 +90,7 @@ class TransformerStudent:
 
     @torch.inference_mode()
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (METHODS §1.8)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (docs/formulas.md §1.8)."""
         if not captions:
             return np.zeros(0)
 

@@ -106,7 +106,7 @@ def load(request: EngineRequest) -> DiffusionEngine:
         requires_safety_checker=False,
     )
     if request.device == "cpu":
-        # one fused attention call per layer costs more than it saves at 16 × 16 (EMBEDDED §4)
+        # one fused attention call per layer costs more than it saves at 16 × 16 (docs/formulas.md §12)
         pipeline.unet.set_attn_processor(AttnProcessor())
     pipeline.to(request.device)
     pipeline.set_progress_bar_config(disable=True)

@@ -8,7 +8,8 @@ from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 
 SLOT = "[*]"
-#: Our own short list: the published one is not public, so figures are not comparable with the paper's (METHODS §1.9).
+#: Our own short list: the published one is not public, so figures are not comparable with the paper's (formulas.md
+#: §1.9).
 PROMPTS = (
     "I see the [*]",
     "a photo of [*]",
@@ -21,7 +22,7 @@ PROMPTS = (
 def clip_stroop(
     caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompts: Sequence[str] = PROMPTS
 ) -> Values:
-    """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. METHODS §1.9.
+    """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. docs/formulas.md §1.9.
 
     What can be seen moves such a prompt far from its empty form, so the cosine falls with concreteness and its
     negative rises. The slot is removed literally: its neighbouring blanks stay. Blank caption: reason `empty_caption`.

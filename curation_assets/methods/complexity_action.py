@@ -20,7 +20,7 @@ def complexity_action(
     min_actions: int = 1,
     value: Literal["predicate", "complexity"] = "predicate",
 ) -> Values:
-    """1 where complexity ≥ `min_complexity` and actions ≥ `min_actions`, else 0. METHODS §6, which explains `mode`.
+    """1 where complexity ≥ `min_complexity` and actions ≥ `min_actions`, else 0. formulas.md §6, which explains `mode`.
 
     value 'predicate': a policy that wants exactly n samples then decides among the passing ones by sample_id, which is
     a fixed uniform draw. value 'complexity': passing captions are worth their complexity, so richer ones come first.
@@ -74,7 +74,7 @@ METHOD = Method(
     unit="1 passes, 0 does not (setting value: complexity of what passes)",
     bounds=(0.0, math.inf),
     direction="higher",
-    source="Radenovic et al. 2023 (DiHT) §3.1, Complexity and Action; no official code, METHODS §6",
+    source="Radenovic et al. 2023 (DiHT) §3.1, Complexity and Action; no official code, docs/formulas.md §6",
     version="1",
     summary="1 where the caption's parse has a relation of an object and an action, at least one each, else 0.",
     made_for=("short",),

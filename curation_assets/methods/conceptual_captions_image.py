@@ -16,7 +16,8 @@ def conceptual_captions_image(
 ) -> Values:
     """1 where both sides are above `min_side_px` and longer ÷ shorter is at most `max_aspect_ratio`, else 0.
 
-    Sharma et al. 2018 §3, sizes of the image as it was found; METHODS §7, stage 1. That it is a JPEG is not checked:
+    Sharma et al. 2018 §3, sizes of the image as it was found; formulas.md §7, stage 1. That it is a JPEG is not
+    checked:
     downloaders write all images anew. CC12M: max_aspect_ratio 2.5. Details: rule, rule_value.
     """
     sizes = zip(original_width, original_height, strict=True)
@@ -36,7 +37,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="Conceptual Captions (Sharma et al. 2018) §3, image-based filtering; METHODS §7, stage 1",
+    source="Conceptual Captions (Sharma et al. 2018) §3, image-based filtering; docs/formulas.md §7, stage 1",
     version="1",
     summary="1 where the image passes the size and shape rules of Conceptual Captions, else 0.",
     made_for=("odd_size",),

@@ -9,7 +9,7 @@ from curation_assets.numeric.conceptual_captions.overlap import overlapping_word
 
 
 def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequence[Sequence[str]]) -> Values:
-    """How many words of the caption name a label of the image; the paper keeps 1 or more. METHODS §7, stage 3.
+    """How many words of the caption name a label of the image; the paper keeps 1 or more. docs/formulas.md §7, stage 3.
 
     A blank caption has no value (reason `empty_caption`). Details: words (those that overlap).
     """
@@ -28,7 +28,7 @@ METHOD = Method(
     unit="words",
     bounds=(0.0, float("inf")),
     direction="higher",
-    source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; METHODS §7, stage 3",
+    source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; docs/formulas.md §7, stage 3",
     version="1",
     summary="Number of the caption's words that name a detected object.",
     made_for=("mismatched", "abstract"),

@@ -21,7 +21,7 @@ def conceptual_captions_transform(
     entities: Mapping[str, str] | None = None,
     min_words: int = 3,
 ) -> Values:
-    """1 where a caption can be told without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
+    """1 where a caption can be told without names, dates and places, else 0. Sharma et al. 2018 §3; formulas.md §7.4.
 
     What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
@@ -151,7 +151,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="Conceptual Captions (Sharma et al. 2018) §3, text transformation with hypernymization; METHODS §7.4",
+    source="Conceptual Captions (Sharma et al. 2018) §3, text transformation with hypernymization; formulas.md §7.4",
     version="1",
     summary="1 where the caption can be written without names, dates and places, else 0.",
     no_planted_kind="no planted caption holds names, dates or places with a name",

@@ -22,7 +22,8 @@ def datacomp_caption(
     language_identifier: LanguageIdentifier,
     filtering: Literal["basic", "image_based"] = "basic",
 ) -> Values:
-    """1 where the likeliest language is English and the caption is long enough, else 0. DataComp §3.2, METHODS §3.2.
+    """1 where the likeliest language is English and the caption is long enough, else 0. DataComp §3.2, formulas.md
+    §3.2.
 
     filtering 'basic': more than 2 words, split at white space; 'image_based': more than 1, split as fastText does; both
     more than 5 characters. Details: rule (the first that is broken, null where none is), rule_value, language,
@@ -60,7 +61,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="DataComp (Gadre et al. 2023) §3.2, basic filtering, captions; METHODS §3.2",
+    source="DataComp (Gadre et al. 2023) §3.2, basic filtering, captions; docs/formulas.md §3.2",
     version="1",
     summary="1 where the caption is English, longer than two words and longer than five characters, else 0.",
     made_for=("short", "foreign"),

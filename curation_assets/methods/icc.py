@@ -10,7 +10,7 @@ from curation_assets.methods import Example, Method, Values
 
 
 def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Values:
-    """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (METHODS §1.1).
+    """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (docs/formulas.md §1.1).
 
     `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A blank caption has no value
     (reason `empty_caption`): there is nothing to be concrete about.
@@ -40,7 +40,7 @@ METHOD = Method(
     columns=("caption",),
     roles=("student",),
     unit="concreteness, nominally 0 to 1, not clipped",
-    bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (METHODS §1.1)
+    bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (docs/formulas.md §1.1)
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
     version="1",

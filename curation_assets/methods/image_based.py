@@ -33,7 +33,8 @@ def image_based(
 ) -> Values:
     """1 where the caption passes and the image's nearest centroid is one of a reference image too, else 0.
 
-    DataComp §3.2, METHODS §3.2: nearest by dot product; captions as in `datacomp_caption` with filtering image_based.
+    DataComp §3.2, formulas.md §3.2: nearest by dot product; captions as in `datacomp_caption` with filtering
+    image_based.
     A pool's centroids and reference images are its table signals/image_clusters; elsewhere the setting `path` names
     such a table. No clusters: reason `no_clusters`. Details: rule (the first broken one), cluster.
     """
@@ -60,7 +61,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="DataComp (Gadre et al. 2023) §3.2, image-based filtering; METHODS §3.2",
+    source="DataComp (Gadre et al. 2023) §3.2, image-based filtering; docs/formulas.md §3.2",
     version="1",
     summary="1 where the caption passes and the image's nearest cluster is also that of a reference image, else 0.",
     made_for=("text_only",),

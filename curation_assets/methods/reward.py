@@ -10,7 +10,8 @@ from curation_assets.methods import Example, Method, Values
 
 
 def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: RewardModel) -> Values:
-    """The model's reward of each pair. Compress & Align §3; METHODS §9. Values of two trained models do not compare.
+    """The model's reward of each pair. Compress & Align §3; formulas.md §9. Values of two trained models do not
+    compare.
 
     A blank caption has no value (reason `empty_caption`).
     """
@@ -36,7 +37,7 @@ METHOD = Method(
     unit="reward, comparable within one trained model",
     bounds=(float("-inf"), float("inf")),
     direction="higher",
-    source="Compress & Align (supplement: architecture; METHODS §9)",
+    source="Compress & Align (supplement: architecture; docs/formulas.md §9)",
     version="1",
     summary="Output of a reward model trained on people's rankings of captions for an image.",
     made_for=("mismatched", "partial", "abstract"),

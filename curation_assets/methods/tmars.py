@@ -22,7 +22,7 @@ def tmars(
     min_confidence: float = 0.5,
     min_letters: int = 2,
 ) -> Values:
-    """Cosine of the caption, as it is, and the image with its text painted over. Maini et al. 2023 §4, METHODS §5.
+    """Cosine of the caption, as it is, and the image with its text painted over. Maini et al. 2023 §4, formulas.md §5.
 
     A box counts once `min_letters` letters or digits were read in it with `min_confidence`. Images without such a box
     keep their CLIPScore. Details: text_count (boxes that count), masked_share (of the pixels).
@@ -66,7 +66,7 @@ METHOD = Method(
     unit="cosine",
     bounds=(-1.0, 1.0),
     direction="higher",
-    source="T-MARS (Maini et al. 2023) §4; fill modes of METHODS §5",
+    source="T-MARS (Maini et al. 2023) §4; fill modes of docs/formulas.md §5",
     version="1",
     summary="Cosine of CLIP's text embedding and the embedding of the image with its text painted over.",
     made_for=("mismatched", "text_only"),

@@ -21,7 +21,8 @@ def vba(
     text_similarity: TextSimilarity,
     beams: int | None = None,
 ) -> Values:
-    """Draw the caption, caption the drawing with all beams kept, take the highest similarity. ICC §4.1, METHODS §1.3.
+    """Draw the caption, caption the drawing with all beams kept, take the highest similarity. ICC §4.1, formulas.md
+    §1.3.
 
     The drawing's seed comes from the sample_id, so a value depends on no neighbour and no shard. Blank caption: reason
     `empty_caption`; no caption of the drawing: `no_reconstruction`. Details: reconstructions and their similarities

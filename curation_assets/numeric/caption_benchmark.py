@@ -12,7 +12,7 @@ MAX_CAPITALISED_SHARE = 0.80
 MIN_STOP_WORDS = 2
 STOP_WORD_SHARE = 0.20
 
-#: Unigram nouns of the whole list of Brysbaert et al. 2014; the ICC paper prints 14,562 (METHODS §1.9).
+#: Unigram nouns of the whole list of Brysbaert et al. 2014; the ICC paper prints 14,562 (docs/formulas.md §1.9).
 UNIGRAM_NOUNS_OF_THE_FULL_LIST = 14_592
 
 _PRONOUNS = (
@@ -41,7 +41,7 @@ def words_of(caption: str) -> list[str]:
 
 
 def rule_violation(caption: str, *, as_printed: bool = False) -> str | None:
-    """The first sampling rule of the caption benchmark that a caption breaks, None if it keeps all. METHODS §1.9.
+    """The first sampling rule of the caption benchmark that a caption breaks, None if it keeps all. formulas.md §1.9.
 
     `too_short` (< 10 characters), `too_capitalised` (> 80 % of words start with a capital), `too_few_stop_words`
     (< 2), `stop_word_share`: below 20 %. `as_printed` takes the paper's "not exceeding 20 %" instead, which only
@@ -79,7 +79,7 @@ def sample_caption_benchmark(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn as for the paper's caption benchmark: `by_rule` that satisfy the rules, then `at_random` of the rest.
 
-    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. METHODS §1.9.
+    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. formulas.md §1.9.
     Raises ValueError where too few captions are there, or a count is negative.
     """
     if by_rule < 0 or at_random < 0:
@@ -109,7 +109,7 @@ WORD_COLUMNS: Mapping[str, str] = {
 
 
 def is_unigram_noun(bigram: Sequence[object], pos: Sequence[str | None]) -> np.ndarray:
-    """Words of the word benchmark: one word, dominant part of speech noun. (N,), (N,) → (N,) bool. METHODS §1.9.
+    """Words of the word benchmark: one word, dominant part of speech noun. (N,), (N,) → (N,) bool. formulas.md §1.9.
 
     `bigram` reads 0 or 1, as number or text; `pos` is empty where the list knows none.
     """

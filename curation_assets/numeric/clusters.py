@@ -2,7 +2,7 @@
 
 import numpy as np
 
-ITERATIONS, SEED = 20, 0  # DataComp's (METHODS §3.2)
+ITERATIONS, SEED = 20, 0  # DataComp's (docs/formulas.md §3.2)
 FULL_BATCH_ROWS = 50_000  # beyond, k-means looks at mini-batches
 ROWS_AT_ONCE = 8192
 

@@ -1,4 +1,5 @@
-"""DataComp's rules on a caption and on the size of its image (Gadre et al. 2023 §3.2; exact numbers METHODS §3.2)."""
+"""DataComp's rules on a caption and on the size of its image (Gadre et al. 2023 §3.2; exact numbers formulas.md
+§3.2)."""
 
 import re
 from typing import NamedTuple

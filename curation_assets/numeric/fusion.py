@@ -42,7 +42,7 @@ def fit_logistic_fusion(
     l2: float = 0.0,
     names: Sequence[str] | None = None,
 ) -> FusionWeights:
-    """Logistic regression of "rated above the median" on the scores. ICC §4.3, METHODS §1.7.
+    """Logistic regression of "rated above the median" on the scores. ICC §4.3, docs/formulas.md §1.7.
 
     `scores` (N, K), higher is better; `ratings` (N,). Rows with a NaN are left out and counted, before the median is
     taken. Ratings equal to the median are dropped, or taken as positive or negative. `l2` is the
@@ -142,7 +142,7 @@ def min_max(values: np.ndarray) -> np.ndarray:
 def weighted_fusion(signals: Iterable[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """Weighted sum of min–max scaled signals. K × (N,) → (N,) in [0, 1]; NaN where any signal is NaN.
 
-    SIEVE §3.3 with weights (1 − α, α); METHODS §2.4. Raises ValueError unless the weights are non-negative and sum
+    SIEVE §3.3 with weights (1 − α, α); formulas.md §2.4. Raises ValueError unless the weights are non-negative and sum
     to 1.
     """
     columns = [min_max(signal) for signal in signals]

@@ -14,12 +14,12 @@ import numpy as np
 SAMPLE_ID = re.compile(r"[0-9a-f]{32}")
 _HEX_DIGITS = re.compile(r"[0-9a-f]*")
 
-#: DataComp's subset dtype: high and low 64 bits of the id (METHODS §3.3).
+#: DataComp's subset dtype: high and low 64 bits of the id (docs/formulas.md §3.3).
 UID_DTYPE = np.dtype("<u8,<u8")
 
 
 def is_sample_id(text: object) -> bool:
-    """True for 32 lower-case hex digits. Shorter ids are refused, never padded (METHODS §3.3)."""
+    """True for 32 lower-case hex digits. Shorter ids are refused, never padded (docs/formulas.md §3.3)."""
     return isinstance(text, str) and SAMPLE_ID.fullmatch(text) is not None
 
 
@@ -74,7 +74,7 @@ def u64_of_hex(letters: np.ndarray) -> np.ndarray:
 
 
 def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
-    """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (METHODS §3.3).
+    """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (docs/formulas.md §3.3).
 
     Sorting must be unsigned: ffff… comes last. Raises ValueError naming the first malformed id.
     """

@@ -4,7 +4,8 @@ import numpy as np
 
 
 def sample_plane(scores: np.ndarray, count: int, rng: np.random.Generator, *, cells: int = 10) -> np.ndarray:
-    """Rows drawn about uniformly over the unit square. (N, K) → (count,) row numbers, ascending. METHODS §1.7, K = 2.
+    """Rows drawn about uniformly over the unit square. (N, K) → (count,) row numbers, ascending. formulas.md §1.7, K =
+    2.
 
     Each of the K axes is cut into `cells` intervals. Every non-empty cell gives the same number of rows, a cell with
     fewer gives all it has and the others share what is left; a last remainder goes to cells drawn at random. Values

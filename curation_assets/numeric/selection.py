@@ -1,7 +1,7 @@
 """The rule of a cut on an array of values: which of them pass, which rank they have. Equal values go by position.
 
 Values are in order of sample_id, so that ties go by sample_id, lowest first. Higher is better; NaN, a sample without a
-value, has no rank and never passes. This is the package's one implementation (METHODS §2.4, §13.6);
+value, has no rank and never passes. This is the package's one implementation (docs/formulas.md §2.4, §13.6);
 outputs/report/compare.js is a port of it.
 """
 
@@ -53,7 +53,8 @@ def top_count(values: np.ndarray, count: int) -> Cutoff:
 def top_share_compat(values: np.ndarray, fraction: float) -> Cutoff:
     """DataComp's rule: sort descending, take the element at index int(V · fraction), pass all values ≥ it.
 
-    Passes V · fraction + 1 of the V values, plus ties (METHODS §2.4, §13.6). The reference fails at fraction 1 with an
+    Passes V · fraction + 1 of the V values, plus ties (formulas.md §2.4, §13.6). The reference fails at fraction 1 with
+    an
     index error; here that is a ValueError, as is anything else outside [0, 1), and values that are all NaN.
     """
     if not 0 <= fraction < 1:

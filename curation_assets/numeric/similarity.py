@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-#: BERTScore is kept inside these bounds before the logit (METHODS §1.6).
+#: BERTScore is kept inside these bounds before the logit (docs/formulas.md §1.6).
 OPEN_LOW, OPEN_HIGH = 0.005, 0.995
 
 
 def edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """1 − Levenshtein / longer length, pairwise. (N,), (N,) → (N,) float64 in [0, 1]. ICC §4.2, METHODS §1.4.
+    """1 − Levenshtein / longer length, pairwise. (N,), (N,) → (N,) float64 in [0, 1]. ICC §4.2, docs/formulas.md §1.4.
 
     Per character, case-sensitive, unit costs; two empty strings are equal, so 1. Raises ValueError when the
     lists differ in length.
@@ -22,7 +22,8 @@ def edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.
 def corrected_edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """(k + ½) / (n + 1) with n the longer length and k = n − Levenshtein. (N,), (N,) → (N,) in (0, 1).
 
-    The continuity correction of METHODS §1.6: a perfect copy of a long caption says more than one of a short caption,
+    The continuity correction of formulas.md §1.6: a perfect copy of a long caption says more than one of a short
+    caption,
     and a logit exists for both. Raises ValueError when the lists differ in length.
     """
     longer = np.array([max(len(a), len(b)) for a, b in _pairs(candidates, references)], dtype=np.float64)
@@ -31,7 +32,7 @@ def corrected_edit_similarity(candidates: Sequence[str], references: Sequence[st
 
 
 def open_interval(similarity: np.ndarray) -> np.ndarray:
-    """Similarity clipped to [0.005, 0.995], so that a logit exists. (N,) → (N,); NaN stays NaN. METHODS §1.6."""
+    """Similarity clipped to [0.005, 0.995], so that a logit exists. (N,) → (N,); NaN stays NaN. formulas.md §1.6."""
     return np.clip(np.asarray(similarity, dtype=np.float64), OPEN_LOW, OPEN_HIGH)
 
 

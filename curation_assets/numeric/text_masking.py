@@ -43,7 +43,7 @@ def is_confirmed(box: TextBox, min_confidence: float = 0.5, min_letters: int = 2
 
 
 def shared_words(caption: str, boxes: Sequence[TextBox]) -> list[str]:
-    """Recognised words that also stand in the caption, in order, each once. Radenovic et al. 2023; METHODS §5.
+    """Recognised words that also stand in the caption, in order, each once. Radenovic et al. 2023; docs/formulas.md §5.
 
     A word counts from 5 letters or digits and a confidence of .8 on, and is compared as a whole, in case-folded form.
     """
@@ -70,7 +70,7 @@ def paint_over(pixels: np.ndarray, polygons: Sequence[Sequence[float]], fill: Fi
 
     ring_mean: mean of a ring around the box (a tenth of its longer side, at least 2 px) outside all boxes, or the mean
     of the image outside all boxes where that ring is empty. box_mean: mean of the box itself, one box after the other
-    on the painted image (Fondant). image_mean: mean of the whole image. METHODS §5. A polygon outside the image
+    on the painted image (Fondant). image_mean: mean of the whole image. formulas.md §5. A polygon outside the image
     changes nothing. Raises ValueError for another `fill` or shape.
     """
     if fill not in get_args(Fill):

@@ -53,7 +53,7 @@ class Policy:
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
     many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
-    ties; METHODS §2.4). Raises ValueError unless exactly one of `fraction`, `threshold` and `count` is given.
+    ties; docs/formulas.md §2.4). Raises ValueError unless exactly one of `fraction`, `threshold` and `count` is given.
     """
 
     name: str = setting(description="The name of the file, and of the table of its verdicts.")

@@ -54,7 +54,7 @@ DOWNLOADS_SCHEMA = pl.Schema(
 
 @checked("download")
 class DownloadSettings:
-    """How images are fetched and stored. The defaults follow DataComp's recipe (METHODS §3.4)."""
+    """How images are fetched and stored. The defaults follow DataComp's recipe (docs/formulas.md §3.4)."""
 
     timeout_seconds: Number = setting(default=10.0, gt=0, unit="seconds", description="Without a sign of life.")
     max_seconds: Number = setting(default=60.0, gt=0, unit="seconds", description="For a whole image, however lively.")

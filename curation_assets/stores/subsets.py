@@ -12,7 +12,7 @@ from curation_assets.stores.atomic import replacing, write_text_atomically
 
 def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
     """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
-    resharder takes as m copies of the sample (METHODS §3.4). Returns the number of entries.
+    resharder takes as m copies of the sample (docs/formulas.md §3.4). Returns the number of entries.
     """
     packed = pack_uids(sample_ids)
     with replacing(path) as temporary:

@@ -1,6 +1,7 @@
 """Train the bridge of the semantic teacher: one linear layer from CLIP's text feature into a frozen language model.
 
-The recipe of the paper's released training (METHODS §1.4), for any CLIP and any causal language model, on captions that
+The recipe of the paper's released training (formulas.md §1.4), for any CLIP and any causal language model, on captions
+that
 the user gives. What comes out is the folder that the hub profile's setting `bridge` names.
 """
 
@@ -25,7 +26,7 @@ STATE_FILE = "state.safetensors"
 
 @dataclass(frozen=True)
 class BridgeRecipe:
-    """Hyper-parameters; the defaults are the published ones (METHODS §1.4)."""
+    """Hyper-parameters; the defaults are the published ones (docs/formulas.md §1.4)."""
 
     learning_rate: float = 2e-3
     warm_up_share: float = 0.03

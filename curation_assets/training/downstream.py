@@ -1,5 +1,4 @@
-"""The miniature downstream: what a subset is worth to a captioner and a dual encoder trained on it (EMBEDDED
-§6).
+"""The miniature downstream: what a subset is worth to a captioner and a dual encoder trained on it.
 
 Both are small, fresh and seeded, and read frozen CLIP patch features that are computed once per pool. The
 budget (steps × batch) is the same for every subset, so that only the data differ.

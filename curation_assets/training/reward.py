@@ -26,7 +26,8 @@ BATCH = 64  # pairs: 2 × 32 in the supplement
 
 @dataclass(frozen=True)
 class RewardRecipe:
-    """How a reward model is trained. The defaults are the supplement's, which names no weight decay (METHODS §9.3)."""
+    """How a reward model is trained. The defaults are the supplement's, which names no weight decay (formulas.md
+    §9.3)."""
 
     updates: int = 20_000
     learning_rate: float = 1e-5

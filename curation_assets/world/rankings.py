@@ -1,4 +1,5 @@
-"""Ranked captions of scenes, made from what was planted, by the four criteria of Compress & Align (METHODS §9.1)."""
+"""Ranked captions of scenes, made from what was planted, by the four criteria of Compress & Align (formulas.md
+§9.1)."""
 
 from dataclasses import dataclass, replace
 

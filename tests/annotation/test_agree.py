@@ -184,7 +184,7 @@ def test_the_stop_words_are_the_list_that_the_rule_names() -> None:
 
 
 def test_the_rule_that_was_printed_fits_few_real_captions() -> None:
-    """The published 200 captions give 16 against 160 (METHODS §1.9); other ratings of the same study look alike."""
+    """The published 200 captions give 16 against 160 (formulas.md §1.9); other ratings of the same study look alike."""
     path = DATA / "icc" / "calibration_300.tsv"
     if not path.is_file():
         pytest.skip(f"{path} is absent: the rated captions are not part of the project")
@@ -200,7 +200,7 @@ def test_published_scores_of_the_calibration_captions_agree_as_the_paper_says(tm
         pytest.skip(f"{path} is absent: the rated captions are not part of the project")
     result = curate("agreement", "scores", path, path, "--json", "--resamples", "0")
     figures = json.loads(result.stdout)["agreement"]
-    # all 500 released rows: .724 / .749 / .604 (METHODS §1.9); these are 300 of them
+    # all 500 released rows: .724 / .749 / .604 (docs/formulas.md §1.9); these are 300 of them
     assert (figures["pearson"], figures["spearman"]) == pytest.approx((0.72, 0.75), abs=0.04)
     assert figures["kendall"] == pytest.approx(0.604, abs=0.04)
     assert figures["intervals"] == {}
@@ -215,7 +215,7 @@ def whole_file(variable: str, what: str) -> Path:
 
 
 def test_the_released_scores_reproduce_the_printed_correlations(tmp_path: Path) -> None:
-    """METHODS §13.4: rows 1–200 are the caption benchmark, and only tau-b gives the printed .54."""
+    """docs/formulas.md §13.4: rows 1–200 are the caption benchmark, and only tau-b gives the printed .54."""
     rows = pl.read_csv(whole_file("CURATION_ICC_ANNOTATIONS", "the 500 annotated captions of the ICC authors"))
     first = rows.head(200)
     expected = {200: (0.690917, 0.665157, 0.537922), 500: (0.724262, 0.748602, 0.604434)}
@@ -233,7 +233,8 @@ def test_the_released_scores_reproduce_the_printed_correlations(tmp_path: Path) 
 
 
 def test_the_whole_word_list_has_the_known_counts() -> None:
-    """METHODS §13.4: 39,954 entries, of which 2,896 are bigrams and 14,592 unigram nouns (the paper prints 14,562)."""
+    """formulas.md §13.4: 39,954 entries, of which 2,896 are bigrams and 14,592 unigram nouns (the paper prints
+    14,562)."""
     table = read_table(whole_file("CURATION_WORD_RATINGS", "the concreteness ratings of Brysbaert et al. 2014"))
     bigrams = sum(str(two) in ("1", "1.0") for two in table["bigram"])
     nouns = int(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list()).sum())

@@ -1,4 +1,4 @@
-"""Logistic and min–max fusion (METHODS §1.7, §2.4, §13.7)."""
+"""Logistic and min–max fusion (docs/formulas.md §1.7, §2.4, §13.7)."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_one_class_is_refused() -> None:
 
 
 def test_sieve_clip_worked_example() -> None:
-    """METHODS §13.7."""
+    """docs/formulas.md §13.7."""
     sieve, clip = np.array([-0.1, 0.2, 0.7, 0.4]), np.array([0.10, 0.35, 0.20, 0.30])
     np.testing.assert_allclose(weighted_fusion([sieve, clip], [0.5, 0.5]), [0, 0.6875, 0.7, 0.7125])
 

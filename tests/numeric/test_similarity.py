@@ -1,4 +1,4 @@
-"""Edit similarity and its continuity correction against numbers that a reader can count (METHODS §13.1, §13.2)."""
+"""Edit similarity and its continuity correction against numbers that a reader can count (formulas.md §13.1, §13.2)."""
 
 import csv
 

@@ -104,7 +104,7 @@ def spotter():
 
 
 def test_real_ocr_reads_planted_words_and_masking_them_separates(spotter):
-    """EMBEDDED: with real OCR, masking lifts clean-of-text-only separation among images with text from about chance."""
+    """With real OCR, masking lifts clean-of-text-only separation among images with text from about chance."""
     assert isinstance(spotter, TextSpotter)
     planted = plant_pool(700, 11)
     scenes = [s for s in planted if s.kind == "scene_text"][:16]

@@ -1,6 +1,7 @@
 """Text transformation: names become what they name ("actor"), places, dates and numerals go, equal nouns merge.
 
-Sharma et al. 2018 §3, last stage (METHODS §7.4). The paper asks a knowledge graph and an entity recogniser; here names
+Sharma et al. 2018 §3, last stage (formulas.md §7.4). The paper asks a knowledge graph and an entity recogniser; here
+names
 are runs of proper nouns, and what they name is looked up by the caller (WordNet's instances, or a list of one's own).
 """
 
@@ -51,7 +52,7 @@ def transform(
     is_listed: Callable[[str], bool] = lambda text: False,
     min_words: int = 3,
 ) -> Transformed:
-    """Transform one parsed caption. METHODS §7.4.
+    """Transform one parsed caption. docs/formulas.md §7.4.
 
     `is_listed`: words that are a name whatever the tagger says.
 

@@ -1,7 +1,7 @@
 """Captioning metrics: BLEU-1..4, ROUGE-L and CIDEr-D over a whole evaluation set, without Java.
 
 METEOR and SPICE exist only as Java programs and are not computed. The tokeniser approximates the Penn Treebank one:
-equal to it on plain captions (the golden set of METHODS §13.14 and the table of §10.1), not on arbitrary web text.
+equal to it on plain captions (the golden set of formulas.md §13.14 and the table of §10.1), not on arbitrary web text.
 """
 
 import math
@@ -14,7 +14,7 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
 
 # Tokens that the reference drops after tokenising. Brackets are not among them: text is lower-cased first, so they
-# read "-lrb-" where the reference's list says "-LRB-" (METHODS §10.1).
+# read "-lrb-" where the reference's list says "-LRB-" (docs/formulas.md §10.1).
 _DROPPED = frozenset({"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
 
 _BRACKETS = {"(": " -lrb- ", ")": " -rrb- ", "[": " -lsb- ", "]": " -rsb- ", "{": " -lcb- ", "}": " -rcb- "}
@@ -29,7 +29,7 @@ _CLOCK = re.compile(r"^(\d{1,2}:\d{2})([ap]m)$")
 
 
 def tokenise_caption(text: str) -> str:
-    """Lower-case tokens of a caption joined by single blanks, punctuation dropped. METHODS §10.1."""
+    """Lower-case tokens of a caption joined by single blanks, punctuation dropped. docs/formulas.md §10.1."""
     text = text.replace("\n", " ").translate(_TYPOGRAPHIC).lower()
     tokens: list[str] = []
     for word in text.split():
@@ -70,7 +70,7 @@ def _split_part(part: str) -> list[str]:
 def bleu_from_counts(
     correct: Sequence[int], guess: Sequence[int], candidate_length: int, reference_length: int
 ) -> list[float]:
-    """BLEU-1..n from corpus counts per n-gram order, in [0, 1]. METHODS §10.2.
+    """BLEU-1..n from corpus counts per n-gram order, in [0, 1]. docs/formulas.md §10.2.
 
     Precisions are smoothed as (correct + 1e-15) / (guess + 1e-9); brevity penalty exp(1 − 1 / ratio) if ratio < 1.
     """
@@ -86,7 +86,7 @@ def bleu_from_counts(
 def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders: int = 4) -> list[float]:
     """Corpus BLEU-1..`orders` of tokenised texts, in [0, 1]. (N,) lists of references, (N,) candidates.
 
-    The reference length is the closest to the candidate's, of two equally close the shorter. METHODS §10.2.
+    The reference length is the closest to the candidate's, of two equally close the shorter. docs/formulas.md §10.2.
     """
     correct, guess = [0] * orders, [0] * orders
     candidate_length = reference_length = 0
@@ -105,7 +105,7 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders:
 
 
 def captioning_metrics(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> dict[str, float]:
-    """bleu_1..bleu_4, rouge_l, cider of plain (untokenised) captions; higher is better. METHODS §10.
+    """bleu_1..bleu_4, rouge_l, cider of plain (untokenised) captions; higher is better. docs/formulas.md §10.
 
     `references`: N lists of at least one caption; `candidates`: N captions, one per image. BLEU and ROUGE-L in [0, 1],
     CIDEr-D on its usual scale (0 … 10). CIDEr weighs words by how rare they are in this very set: evaluate the whole

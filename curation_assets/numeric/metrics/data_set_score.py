@@ -11,7 +11,7 @@ def data_set_scores(metrics: np.ndarray) -> np.ndarray:
     """(S training sets, M metrics, higher is better) → (S,) in [0, 1]: the mean of each column's min–max values.
 
     Each column is scaled over all rows, the set without pre-training included; averaging per task first would be wrong
-    (METHODS §8.4). A constant column counts .5. Raises ValueError for gaps or fewer than two sets.
+    (docs/formulas.md §8.4). A constant column counts .5. Raises ValueError for gaps or fewer than two sets.
     """
     table = np.asarray(metrics, dtype=np.float64)
     if table.ndim != 2 or len(table) < 2 or not np.isfinite(table).all():
@@ -26,7 +26,7 @@ def predictive_correlation(
 ) -> dict[str, float | None]:
     """Spearman correlation of a metric's average per training set with the sets' scores, ties averaged.
 
-    `all_sets`, and `without_adversarial`, which leaves out sets such as RandomCaptions (METHODS §8.5: report both).
+    `all_sets`, and `without_adversarial`, which leaves out sets such as RandomCaptions (formulas.md §8.5: report both).
     None where one side is constant or fewer than two sets are left.
     """
     keep = ~np.asarray(adversarial, dtype=bool)

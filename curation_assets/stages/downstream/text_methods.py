@@ -16,7 +16,8 @@ CC_STAGES = {
     "overlap": "conceptual_captions_overlap",
     "transform": "conceptual_captions_transform",
 }
-#: Share of its input that each stage passed in the paper (METHODS §7): "drops > 65 %", "≈ 3 %", "drops ≈ 60 / 20 %".
+#: Share of its input that each stage passed in the paper (formulas.md §7): "drops > 65 %", "≈ 3 %", "drops ≈ 60 / 20
+#: %".
 PUBLISHED_PASS_RATE = {"image": 0.35, "text": 0.03, "overlap": 0.40, "transform": 0.80}
 RAO_METHODS = ("object_word_quality", "relatedness")
 

@@ -11,7 +11,7 @@ from curation_assets.numeric.fusion import Ties
 from curation_assets.numeric.standardise import MIN_GROUP, MU_LOGIT, Grouping, LengthUnit
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
-DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (METHODS §2.2: 4 → 33.7, 8 → 34.0)
+DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (docs/formulas.md §2.2: 4 → 33.7, 8 → 34.0)
 
 FuseOn = Literal["teacher", "student"]
 Similarity = Literal["text_similarity", "edit_similarity"]
@@ -61,7 +61,8 @@ class StudentFit:
 
 @checked("train_sba")
 class BridgeTraining:
-    """The option `train_sba`: the bridge of the semantic teacher; null takes the published recipe (METHODS §1.4)."""
+    """The option `train_sba`: the bridge of the semantic teacher; null takes the published recipe (formulas.md
+    §1.4)."""
 
     captions: str | None = setting(default=None, description="File to train on; null: the pool's other captions.")
     save_every: Whole = setting(default=200, ge=1, unit="steps", description="How often the training is saved.")
