@@ -31,18 +31,18 @@ CURATE = "from curation_assets.cli import app; app()"  # what the installed comm
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """Name → arguments of Python. explain-icc comes twice: with an empty cache folder and with what the first left."""
+    """Name → arguments of Python. `icc explain` twice: with an empty cache folder, and with what the first left."""
     (folder / "in.txt").write_text(CAPTIONS, encoding="utf-8")
     curate = ["-c", CURATE]
-    explain = [*curate, "explain-icc", SENTENCE]
+    explain = [*curate, "icc", "explain", SENTENCE]
     return {
         "import curation_assets": ["-c", "import curation_assets"],
         "curate --help": [*curate, "--help"],
         "curate score icc, four lines": [
             *curate, "score", "icc", str(folder / "in.txt"), "--out", str(folder / "out.tsv")
         ],
-        "curate explain-icc, first call": explain,
-        "curate explain-icc, second call": explain,
+        "curate icc explain, first call": explain,
+        "curate icc explain, second call": explain,
     }  # fmt: skip
 
 

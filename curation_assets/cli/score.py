@@ -50,6 +50,7 @@ def score(
     was.
     """
     addresses = profile_for_files(settings_from(None, profile).profile, role or [])
+    get_method(method)  # raises for an unknown name, before a large file is read
     given = read_captions(source)
     prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
     chosen = prepared.method

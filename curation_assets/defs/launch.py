@@ -104,7 +104,7 @@ def run_pool(
                 if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
-    refresh_index(ctx.store, declared)  # what `curate plan` asks
+    refresh_index(ctx.store, declared)  # what `curate run --dry-run` reads
     return reports
 
 

@@ -53,7 +53,7 @@ class Table:
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     is_frozen: bool = (
-        False  # a fit: made once, and again only when code, settings or models change, or by `curate recut`
+        False  # a fit: made once, and again only when code, settings or models change, or by `curate run --refit-cuts`
     )
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)

@@ -1,4 +1,4 @@
-"""curate recut: fit the frozen cuts of a pool anew, and say which verdicts that flips.
+"""curate run --refit-cuts: fit the frozen cuts of a pool anew, and say which verdicts that flips.
 
 What is frozen (`Table.is_frozen`) stays until it is removed here; the next run fits it again. The verdicts from before
 are kept under `recuts/` of the pool's work folder until the report of the flips is written there.

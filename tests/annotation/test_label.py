@@ -95,7 +95,7 @@ def test_a_pool_is_sampled_from_its_teachers(finished_pool: FinishedPool, tmp_pa
         "annotate", "sample", "tiny", "--out", out, "--count", 9999, "--home", finished_pool.settings.home
     )
     assert too_many.exit_code == 1
-    assert "asked for 9999 rows" in too_many.output
+    assert "expected 9999 rows with all scores, got" in too_many.output
 
 
 # --- the log and the session

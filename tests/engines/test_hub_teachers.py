@@ -490,7 +490,7 @@ def test_the_command_trains_from_a_file_and_says_how_to_use_it(hub: Path, tmp_pa
     assert "bridge: 'path:" in result.output
     bare = tmp_path / "bare.yaml"
     bare.write_text(f"name: bare\ndevice: cpu\nroles: {{semantic_decoder: 'path:{hub / 'llama'}'}}\n")
-    failed = CliRunner().invoke(app, [str(a) for a in [*arguments[:4], "--profile", bare]], env={"COLUMNS": "200"})
+    failed = CliRunner().invoke(app, [str(a) for a in [*arguments[:5], "--profile", bare]], env={"COLUMNS": "200"})
     assert failed.exit_code == 1
     assert "names no text encoder" in failed.output
 

@@ -11,10 +11,11 @@ from scipy.special import expit, logit
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from curation_assets.definitions import build_definitions
-from curation_assets.defs.assets import _warnings, asset_key
+from curation_assets.defs.assets import asset_key
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import read_weights
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
+from curation_assets.flow.run_table import NO_WARNINGS, CheckResult, checks_of, run_table
 from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fuse, held_out_fusion
 from curation_assets.numeric.similarity import edit_similarity
@@ -76,6 +77,12 @@ def with_teachers(home: Path, *, length_counts: bool = False, **options: Any) ->
 # --- length
 
 
+def warnings_check(ctx: PoolContext, tables: dict[str, Table], name: str) -> CheckResult:
+    """The check of a table's own warnings."""
+    result = run_table(ctx, tables[name], None, tables=tables)
+    return next(check for check in result.checks if check.check.name == NO_WARNINGS)
+
+
 def test_slope_is_reported_before_and_after_and_ratings_are_the_evidence(tmp_path: Path) -> None:
     ctx, tables = with_teachers(tmp_path, length_counts=True)
     dependence = ctx.store.read("standardised/length_dependence")
@@ -95,25 +102,26 @@ def test_slope_is_reported_before_and_after_and_ratings_are_the_evidence(tmp_pat
     assert len(said) == 1
     for part in (f"{by_length:.2f} per length", f"{globally:.2f} with one global", "standardise_by: global"):
         assert part in said[0]
-    check = _warnings(ctx, tables["standardised/length_evidence"])[0]
+    check = warnings_check(ctx, tables, "standardised/length_evidence")
     assert not check.passed
-    assert check.severity.value == "WARN"
-    assert "caption length" in check.metadata["evidence"].value  # type: ignore[attr-defined]
-    assert check.metadata["warning 1"].value == said[0]
+    assert not check.check.is_blocking
+    assert check.evidence is not None
+    assert "caption length" in check.evidence["signal"].to_list()
+    assert list(check.violations.values()) == said
 
 
 def test_with_the_global_alternative_no_warning_is_left(tmp_path: Path) -> None:
     ctx, tables = with_teachers(tmp_path, length_counts=True, standardise_by="global")
     assert ctx.store.read("standardised/length_statistics").height == 2
     for name in ("length_dependence", "length_evidence"):
-        check = _warnings(ctx, tables[f"standardised/{name}"])[0]
-        assert check.passed, check.metadata
+        check = warnings_check(ctx, tables, f"standardised/{name}")
+        assert check.passed, check.violations
 
 
 def test_balanced_lengths_give_no_warning_and_tables_without_a_column_no_check(tmp_path: Path) -> None:
     ctx, tables = with_teachers(tmp_path)
-    assert _warnings(ctx, tables["standardised/length_evidence"])[0].passed
-    assert _warnings(ctx, tables["standardised/labelled_scores"]) == []
+    assert warnings_check(ctx, tables, "standardised/length_evidence").passed
+    assert NO_WARNINGS not in {check.name for check in checks_of(tables["standardised/labelled_scores"])}
     checks = build_definitions(ctx.settings).resolve_asset_graph().asset_check_keys
     names = {key.name for key in checks if key.asset_key == asset_key("mine", "standardised/length_evidence")}
     assert names == {"rows_conserved", "enough_succeeded", "no_warnings"}

@@ -15,7 +15,7 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     elif not (local_folder(address) / "bridge.safetensors").is_file():
         raise ValueError(
             f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
-            "train one (curate train-sba, or a pool's option train_sba: true), or name its folder in the profile: "
+            "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder: "
             "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
         )
     return {**bridge, **clip_text_encoder("semantic_decoder", address, settings, resolve)}

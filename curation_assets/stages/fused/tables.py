@@ -63,7 +63,7 @@ def _range_table(signal: str) -> Table:
         version="1",
         compute=compute,
         is_frozen=True,
-        description=f"One row: smallest and largest value of {signal} in the pool, as of the last `curate recut`.",
+        description=f"One row: smallest and largest value of {signal} in the pool, frozen until `curate run --refit-cuts`.",
     )
 
 
