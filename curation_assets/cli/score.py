@@ -14,7 +14,7 @@ from curation_assets.cli.common import FEW, ProfileOption, RoleOption, console, 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, get_method
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.files import read_captions, score_file, unfinished_folder

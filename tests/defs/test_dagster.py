@@ -170,7 +170,8 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
     monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
     told = CliRunner().invoke(app, call)
     assert told.exit_code == 70
-    assert isinstance(told.exception.__cause__, ZeroDivisionError)
+    assert "unexpected" in told.stderr
+    assert "a bug" in told.stderr
 
 
 def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
