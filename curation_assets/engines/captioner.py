@@ -97,13 +97,13 @@ class Blip2Family:
         states = self.model.vision_model(pixel_values=pixels).last_hidden_state  # (B, P, Dv)
         mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
         queries = self.model.query_tokens.expand(len(states), -1, -1)
-        asked = self.model.qformer(
+        query_states = self.model.qformer(
             query_embeds=queries,
             # a checkpoint held in fp16 keeps its query transformer in fp32
             encoder_hidden_states=states.to(self.model.qformer.layernorm.weight.dtype),
             encoder_attention_mask=mask,
         ).last_hidden_state  # (B, Q, Dq)
-        return self.model.language_projection(asked.to(states.dtype))
+        return self.model.language_projection(query_states.to(states.dtype))
 
     def decode(self, states: torch.Tensor, **options: Any) -> torch.Tensor:
         prompt = torch.tensor([self.prompt_ids], dtype=torch.long, device=states.device)

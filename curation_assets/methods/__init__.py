@@ -122,8 +122,8 @@ def all_methods() -> dict[str, Method]:
 
 def teachers() -> list[Method]:
     """Every method of stage teachers, by teacher_order and then by name."""
-    found = [method for method in all_methods().values() if method.stage == "teachers"]
-    return sorted(found, key=lambda method: (method.teacher_order, method.name))
+    methods = [method for method in all_methods().values() if method.stage == "teachers"]
+    return sorted(methods, key=lambda method: (method.teacher_order, method.name))
 
 
 def get_method(name: str) -> Method:

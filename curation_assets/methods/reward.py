@@ -14,10 +14,10 @@ def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: R
 
     A blank caption has no value (reason `empty_caption`).
     """
-    asked = [i for i, text in enumerate(caption) if text.strip()]
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
     value = np.full(len(caption), np.nan)
-    if asked:
-        value[asked] = reward_model.reward_pairs([image[i] for i in asked], [caption[i] for i in asked])
+    if nonblank:
+        value[nonblank] = reward_model.reward_pairs([image[i] for i in nonblank], [caption[i] for i in nonblank])
     return Values(value, [None if text.strip() else "empty_caption" for text in caption])
 
 

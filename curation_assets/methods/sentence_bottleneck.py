@@ -16,9 +16,9 @@ def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBot
     """
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
     value = np.full(len(caption), np.nan)
-    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    if asked:
-        before, after = sentence_bottleneck.reconstruct_embeddings(asked)  # (N, D) each
+    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    if nonblank:
+        before, after = sentence_bottleneck.reconstruct_embeddings(nonblank)  # (N, D) each
         norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
         value[~is_blank] = np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank])

@@ -44,7 +44,7 @@ def complexity_action_of(tokens: list[Token], mode: Mode = "radenovic") -> Compl
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     children = dependents(tokens)
     if mode == "fondant":
-        complexity = max((len(found) for found in children), default=0)
+        complexity = max((len(child_tokens) for child_tokens in children), default=0)
         heads = {token.head for token in tokens if token.dep == "nsubj" and tokens[token.head].pos == "VERB"}
         return ComplexityAction(complexity, len(heads))
     if mode == "datajuicer":

@@ -111,8 +111,8 @@ def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.Data
         pl.Series("reason", [run.reason[i] for i in rows], dtype=pl.String),
     ]
     for name, dtype in detail_types.items():
-        found = run.details.get(name)
-        columns.append(pl.Series(f"detail_{name}", [found[i] if found else None for i in rows], dtype=dtype))
+        detail = run.details.get(name)
+        columns.append(pl.Series(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype=dtype))
     return pl.DataFrame(columns)
 
 

@@ -118,9 +118,9 @@ def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image:
             reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
         sizes.append(size)
         reasons.append(reason)
-    for place, name in enumerate(NUMBER_COLUMNS):
+    for axis, name in enumerate(NUMBER_COLUMNS):
         samples = samples.with_columns(
-            pl.Series(name, [size[place] for size in sizes], dtype=pl.Int64),
+            pl.Series(name, [size[axis] for size in sizes], dtype=pl.Int64),
             pl.Series(f"{name}_reason", reasons, dtype=pl.String),
         )
     return samples
@@ -131,11 +131,11 @@ def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
     if not row.get("tar") or f"{row['key']}.json" not in (index := tar_index(Path(row["tar"]))).members:
         return None
     try:
-        told = json.loads(index.read(f"{row['key']}.json"))
+        metadata = json.loads(index.read(f"{row['key']}.json"))
     except (ValueError, ImageRejected):  # the image itself still has a size
         return None
-    found = [told.get(name) if isinstance(told, dict) else None for name in NUMBER_COLUMNS]
-    width, height = (size if type(size) is int and size > 0 else None for size in found)
+    sizes = [metadata.get(name) if isinstance(metadata, dict) else None for name in NUMBER_COLUMNS]
+    width, height = (size if type(size) is int and size > 0 else None for size in sizes)
     return None if width is None or height is None else (width, height)
 
 
@@ -195,11 +195,11 @@ def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
 def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
     own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
-    place = next((name for name in ("url", "image", "key") if name in table.columns), None)
+    identifying = next((name for name in ("url", "image", "key") if name in table.columns), None)
     ids = [
         row[own]
         if own and is_sample_id(row[own])
-        else sample_id_of(None if place is None else str(row[place]), row["caption"])
+        else sample_id_of(None if identifying is None else str(row[identifying]), row["caption"])
         for row in table.iter_rows(named=True)
     ]
     # Status and reason of a file are its own business: every row is asked about.

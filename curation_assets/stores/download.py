@@ -116,10 +116,10 @@ def download_shard(
     number = int(shard_key.rsplit("-", 1)[1])
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
-    tell = advance or (lambda done: None)
+    on_rows = advance or (lambda done: None)
     request_hash = _request_hash(rows, settings, allow_hosts)
     if _is_complete(final, name, request_hash):
-        tell(rows.height)
+        on_rows(rows.height)
     else:
         final.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(final)
@@ -129,10 +129,10 @@ def download_shard(
             refused = _refusals(rows, (*allow_hosts, *settings.connect_to))
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
-            tell(len(refused))
+            on_rows(len(refused))
             requested = rows.filter(~pl.col("sample_id").is_in(list(refused)))
             if requested.height:
-                _run_img2dataset(requested, draft, number, settings, allow_hosts, tell)
+                _run_img2dataset(requested, draft, number, settings, allow_hosts, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -301,7 +301,7 @@ def _run_img2dataset(
     number: int,
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...],
-    tell: Callable[[int], None],
+    on_rows: Callable[[int], None],
 ) -> None:
     """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import asks the network for a newer version
@@ -317,7 +317,7 @@ def _run_img2dataset(
 
         def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
             super().write(img_str, key, caption, meta)
-            tell(1)
+            on_rows(1)
 
     download = Downloader(
         sample_writer_class=CountingWriter,

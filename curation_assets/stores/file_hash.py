@@ -12,7 +12,7 @@ from curation_assets.stores.atomic import write_text_atomically
 
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
-SETTLED_NS = 100_000_000
+TIME_STEP_NS = 100_000_000
 
 
 def file_sha256(path: Path) -> str:
@@ -25,7 +25,7 @@ def file_sha256(path: Path) -> str:
     if path.is_symlink() and real.parent.name == "blobs" and SHA256.match(real.name):
         return real.name
     stat = real.stat()
-    if time.time_ns() - stat.st_mtime_ns < SETTLED_NS:
+    if time.time_ns() - stat.st_mtime_ns < TIME_STEP_NS:
         return _hash_file(real)
     return _remembered_hash(real, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 

@@ -238,10 +238,10 @@ class _Training:
 
     def _rows(self, step: int) -> np.ndarray:
         """Captions of one step: every epoch is a permutation of its own, so a resumed run needs no history."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, batch = divmod(step, self.steps_per_epoch)
         order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.captions))
         size = self.recipe.batch_size * self.recipe.accumulation
-        return order[place * size : (place + 1) * size]
+        return order[batch * size : (batch + 1) * size]
 
     def _step(self, step: int, steps: int) -> float:
         import torch

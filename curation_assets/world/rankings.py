@@ -55,7 +55,7 @@ def draw_candidates(scene: SceneSpec, rng: Rng) -> list[Judged]:
 def _judged_caption(
     scene: SceneSpec, described: SceneSpec, rng: Rng, *, size: bool, colour: bool, place: str | None
 ) -> Judged:
-    """A caption that says what `said` shows, judged against `scene`."""
+    """A caption of `described`, judged against `scene`."""
     wrong = 0
     named, vivid = 0, 0
     mentioned: list[PlacedObject] = list(

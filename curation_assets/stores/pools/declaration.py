@@ -152,10 +152,10 @@ def add_pool(
     else:
         try:
             text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
-            found = url_tables.detect_columns(source, columns, text)
+            detected = url_tables.detect_columns(source, columns, text)
         except NotADirectoryError as error:
             raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
-        pool = Pool(name, "url_table", str(source), columns=asdict(found), **declared)
+        pool = Pool(name, "url_table", str(source), columns=asdict(detected), **declared)
     return _declare(settings, pool)
 
 
