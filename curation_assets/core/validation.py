@@ -87,7 +87,7 @@ def build(cls: type[T], content: Any, where: str) -> T:
 
 
 def content_of(value: Any) -> Any:
-    """What a file must say of a value: of a `checked` one only what differs from the defaults, plain lists and dicts.
+    """What a file must hold for a value: of a `checked` one only what differs from the defaults, plain lists and dicts.
 
     The inverse of `build`.
     """
@@ -195,7 +195,7 @@ def _range(limits: Mapping[str, Any]) -> str:
 
 
 def _sentence(error: ValidationError, cls: type, where: str) -> str:
-    """All that pydantic found wrong, in one sentence; the arms of a union are one mistake."""
+    """All that pydantic reports, in one sentence; the arms of a union are one mistake."""
     sentences = dict.fromkeys(_mistake(mistake, cls) for mistake in error.errors(include_url=False))
     return f"{where}: {'; '.join(sentences)}"
 
@@ -220,7 +220,7 @@ def _mistake(error: Any, cls: type) -> str:
 
 
 def _walk(cls: type, location: Iterable[Any]) -> tuple[list[str], Any, str]:
-    """Path of names to the place of an error, the annotation there, and what it takes."""
+    """Path of names to an error, the annotation at that path, and what it takes."""
     path: list[str] = []
     annotation: Any = cls
     expected = _phrase(cls)

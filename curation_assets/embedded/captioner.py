@@ -1,4 +1,4 @@
-"""Stage `captioner`: the labelled image tower and a GPT-2 decoder learn to say what a scene shows.
+"""Stage `captioner`: the labelled image tower and a GPT-2 decoder learn to describe what a scene shows.
 
 It learns from clean captions only, as SIEVE's captioner learns from curated data (Mahmoud 2024, §3.1).
 """

@@ -1,4 +1,4 @@
-"""Stage `object_detector`: a linear reading of the captioner's image tower says which object each patch shows.
+"""Stage `object_detector`: a linear reading of the captioner's image tower predicts which object each patch shows.
 
 The tower learned dense labels first (stage `vision`) and captions after that; only the reading is trained here.
 """

@@ -197,7 +197,7 @@ def calibrate(texts: Texts, ratings: np.ndarray) -> Calibrated:
 
 
 def word_targets(words: Texts, things: Texts, ideas: Texts) -> np.ndarray:
-    """(N,) targets of single words, about which rated captions say nothing: a contrast of drawable against undrawable
+    """(N,) targets of single words, which rated captions do not cover: a contrast of drawable against undrawable
     nouns of the bank's vocabulary, and the scene bank, half and half.
     """
     both = joined(things, ideas)

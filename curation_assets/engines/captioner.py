@@ -1,4 +1,4 @@
-"""The role captioner: an image, then sentences. VisionEncoderDecoder, BLIP and BLIP-2 behind one face."""
+"""The role captioner: an image, then sentences. VisionEncoderDecoder, BLIP and BLIP-2 with one interface."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class BlipFamily:
 class Blip2Family:
     """BLIP-2: query vectors and prompt are handed over as embeddings, so only new tokens come back.
 
-    With token ids instead, transformers 5 counts the 32 image places against the length and returns them
+    With token ids instead, transformers 5 counts the 32 image positions against the length and returns them
     (METHODS §1.3). A repetition penalty then concerns new tokens only.
     """
 

@@ -42,5 +42,5 @@ def load(request: EngineRequest) -> FastTextEngine:
     folder = local_folder(request.address)
     models = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".ftz"))
     if len(models) != 1:
-        raise ValueError(f"{request.address.text}: expected one .bin or .ftz model in {folder}, found {len(models)}")
+        raise ValueError(f"{request.address.text}: expected one .bin or .ftz model in {folder}, got {len(models)}")
     return FastTextEngine(request.identity, fasttext.load_model(str(models[0])))

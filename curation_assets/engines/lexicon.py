@@ -61,7 +61,7 @@ def read_word_list(path: Path) -> frozenset[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     entries = frozenset(" ".join(word.lower() for word in WORD.findall(line)) for line in lines) - {""}
     if not entries:
-        raise ValueError(f"{path}: expected one word or phrase a line, found none")
+        raise ValueError(f"{path}: expected one word or phrase a line, got none")
     return entries
 
 

@@ -22,7 +22,7 @@ from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
 
-#: What the detector behind Visual Genome features keeps (METHODS §8.2): boxes from .2 on, at most 100.
+#: What the detector of the Visual Genome features keeps (METHODS §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100
 ZERO_SHOT_LABELS = 10  # METHODS §7, stage 3
 ZERO_SHOT_PROMPT = "a photo of {}"
@@ -144,7 +144,7 @@ class ZeroShotLabels:
     ) -> None:
         """Settings: count (10 labels per image), prompt ('a photo of {}'). Raises ValueError without labels."""
         if not labels:
-            raise ValueError(f"{identity.address}: expected one label a line, found none")
+            raise ValueError(f"{identity.address}: expected one label a line, got none")
         self.identity = identity
         self.encoder = encoder
         self.labels = list(labels)
@@ -170,7 +170,7 @@ def _box(edges: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def patch_features(tower: CLIPVisionModel, pixels: torch.Tensor) -> torch.Tensor:
-    """(B, 3, H, W) → (B, P, D): what the tower says of each patch, to mean 0 and variance 1 per patch."""
+    """(B, 3, H, W) → (B, P, D): the tower's features of each patch, scaled to mean 0 and variance 1 per patch."""
     hidden = tower(pixels).last_hidden_state[:, 1:]
     return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:])
 
@@ -187,7 +187,7 @@ def read_tower(folder: Path) -> Any:
 def load(request: EngineRequest) -> TransformersDetector | PatchLabels | ZeroShotLabels:
     """embedded:object_detector; a folder or hub repository of a transformers detector; a text file of labels.
 
-    A text file asks the model that its setting `image_text_encoder` names.
+    A text file is scored by the model that its setting `image_text_encoder` names.
     """
     path = local_folder(request.address)
     if path.is_file():

@@ -10,7 +10,7 @@ from diffusers.models.modeling_utils import ModelMixin
 
 @dataclass(frozen=True)
 class PatchLatents:
-    """What `encode` returns: the same words as diffusers' AutoencoderKL, without a distribution behind them."""
+    """What `encode` returns: the same words as diffusers' AutoencoderKL, without a distribution."""
 
     latents: torch.Tensor  # (N, C, H / p, W / p)
 

@@ -36,7 +36,7 @@ EMBEDDINGS_FILE = "embeddings.safetensors"
 
 
 class SceneBankEngine:
-    """Nearest scenes by cosine of sentence embeddings. The scenes are embedded when first asked for."""
+    """Nearest scenes by cosine of sentence embeddings. The scenes are embedded at the first call."""
 
     def __init__(
         self, identity: ModelIdentity, scenes: Sequence[str], encoder: SentenceEncoder, cache_folder: Path

@@ -112,7 +112,7 @@ def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
 
 
 def load(request: EngineRequest) -> SemanticDecoderEngine:
-    """Language model, bridge and CLIP text tower behind embedded:, path: or hub: addresses.
+    """Language model, bridge and CLIP text tower at embedded:, path: or hub: addresses.
 
     Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, precision, text_encoder
     and bridge (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.

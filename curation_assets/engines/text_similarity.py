@@ -110,9 +110,9 @@ class BertScoreEngine:
 
 def unique_pairs(pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
     """Distinct pairs in order of appearance, and for each input the index of its pair."""
-    places: dict[tuple[int, int], int] = {}
-    inverse = [places.setdefault(pair, len(places)) for pair in pairs]
-    return list(places), inverse
+    index_of: dict[tuple[int, int], int] = {}
+    inverse = [index_of.setdefault(pair, len(index_of)) for pair in pairs]
+    return list(index_of), inverse
 
 
 def greedy_f1(

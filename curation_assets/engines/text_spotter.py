@@ -34,7 +34,7 @@ class RapidOcrSpotter:
         if min(image.size) < MIN_SIDE_PX:
             return []
         pixels = np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])  # (H, W, 3) BGR, as OpenCV has it
-        result: Any = self.reader(pixels)  # of several kinds, by what was found
+        result: Any = self.reader(pixels)  # its type depends on what the reader detects
         if result.boxes is None or result.txts is None:
             return []
         rows = zip(result.boxes, result.txts, result.scores, strict=True)
@@ -74,5 +74,5 @@ def load(request: EngineRequest) -> RapidOcrSpotter:
 def _model(folder: Path, part: str) -> str:
     models = sorted(path for path in folder.glob("*.onnx") if part in path.name)
     if len(models) != 1:
-        raise ValueError(f"{folder}: expected one *{part}*.onnx model for the text_spotter, found {len(models)}")
+        raise ValueError(f"{folder}: expected one *{part}*.onnx model for the text_spotter, got {len(models)}")
     return str(models[0])

@@ -120,6 +120,6 @@ def load(request: EngineRequest) -> VectorFile | SentenceWords:
     files = sorted(path for path in source.glob("*") if path.suffix in (".txt", ".vec", ".gz"))
     if len(files) != 1:
         raise ValueError(
-            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {source}, found {len(files)}"
+            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {source}, got {len(files)}"
         )
     return VectorFile(request.identity, files[0])

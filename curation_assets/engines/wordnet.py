@@ -22,7 +22,7 @@ ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 class _PartOfSpeech:
-    """Index, data and exceptions of one part of speech, read when first asked."""
+    """Index, data and exceptions of one part of speech, read at the first look-up."""
 
     def __init__(self, folder: Path, pos: str) -> None:
         self.pos = pos
@@ -98,7 +98,7 @@ class _PartOfSpeech:
 
 
 class WordNetFiles:
-    """Senses by word and by offset; offsets are those of the version whose files are there (ImageNet's ids: 3.0)."""
+    """Senses by word and by offset; offsets are those of the installed version (ImageNet's ids: 3.0)."""
 
     def __init__(self, identity: ModelIdentity, folder: Path) -> None:
         self.identity = identity

@@ -1,4 +1,4 @@
-"""Complexity-and-Action: does the caption tell something about an object, and does something happen?"""
+"""Complexity-and-Action: does the caption describe an object, and an action?"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Conceptual Captions, text transformation: names become what they name; what is left must still say something."""
+"""Conceptual Captions, text transformation: names become what they name; what is left must still be a description."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,11 +21,11 @@ def conceptual_captions_transform(
     entities: Mapping[str, str] | None = None,
     min_words: int = 3,
 ) -> Values:
-    """1 where a caption can be told without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
+    """1 where a caption can be rephrased without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
 
     What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
-    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or tells where,
+    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or states where,
     when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
     rule, rule_value, rule_about. A blank caption has no value (reason `empty_caption`).
     """
@@ -159,7 +159,7 @@ METHOD = Method(
     file_settings={"entities_file": FileSetting("entities", parse_entities)},
     example=Example(
         columns={"caption": ["crowd at a concert in Paris", "Zyx Zyxel waves her red hat", "Paris car"]},
-        value=[1.0, 0.0, 0.0],  # "crowd at a concert"; nobody knows Zyx Zyxel; "car" alone is too short
+        value=[1.0, 0.0, 0.0],  # "crowd at a concert"; Zyx Zyxel is unknown; "car" alone is too short
         roles={"parser": _ExampleParser(), "wordnet": _ExampleWordNet()},
     ),
 )

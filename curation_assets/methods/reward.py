@@ -1,4 +1,4 @@
-"""Reward (Compress & Align): would people prefer this caption for this image? A model of their rankings says."""
+"""Reward (Compress & Align): people's preference for this caption of the image, predicted by a model of rankings."""
 
 from collections.abc import Sequence
 

@@ -42,7 +42,7 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
 
 
 class _ExampleDecoder:
-    """Remembers 'a red kite' almost, and says 'kite' for anything else."""
+    """Remembers 'a red kite' almost, and returns 'kite' for anything else."""
 
     def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
         return [["a kite", "a blue kite"] if text == "a red kite" else ["kite"] for text in captions]

@@ -13,7 +13,7 @@ SCENES_SHOWN = 3
 def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> Values:
     """Mean cosine of a caption with its k nearest scenes (all, where the bank has fewer).
 
-    A visual bottleneck without parameters, in the place of VBA's text-to-image model and captioner: text → nearest
+    A visual bottleneck without parameters, instead of VBA's text-to-image model and captioner: text → nearest
     scenes → their captions → similarity. Blank caption: reason `empty_caption`. Details: nearest_scenes (the first
     three) and nearest_cosine. Raises ValueError for k below 1.
     """

@@ -11,7 +11,7 @@ from curation_assets.methods import Example, Method, Values
 def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:
     """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
 
-    The code holds the directions along which captions of pictures differ; what a caption says beyond them is lost.
+    The code holds the directions along which captions of pictures differ; what a caption holds beyond them is lost.
     Blank caption: reason `empty_caption`.
     """
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)

@@ -11,7 +11,7 @@ Mode = Literal["radenovic", "fondant", "datajuicer"]
 MODES: tuple[Mode, ...] = ("radenovic", "fondant", "datajuicer")
 
 OBJECT_POS = ("NOUN", "PROPN")
-#: Dependents that say nothing about an object, and parts of a name, which belong to the object itself.
+#: Dependents that do not describe an object, and parts of a name, which belong to the object itself.
 NO_ATTRIBUTE = ("det", "punct", "case", "compound", "flat", "fixed", "goeswith")
 #: Relations of which an object is an argument: in spaCy's labels, and in Universal Dependencies, where pobj is obl of a
 #: verb or nmod of a noun. Subtypes that are not listed (nmod:poss, obl:tmod) are none of these.

@@ -75,7 +75,7 @@ DRIFT_SCHEMA = pl.Schema(
 )
 
 ACCEPTED = "canary/accepted.json"  # in the pool's work folder: method → reference build
-MIN_SAMPLES = 20  # fewer say nothing about a distribution
+MIN_SAMPLES = 20  # fewer do not describe a distribution
 
 
 #: Columns that a method may read of a canary sample; generated_captions are written anew by the build's captioner.
@@ -132,7 +132,7 @@ class Canary:
 def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
     """Draw `size` kept samples of a pool by hash of their ids and write them, with their images, to `path`.
 
-    The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that is there.
+    The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that exists.
     """
     if path.exists():
         raise ValueError(f"{path} exists; a canary is never overwritten: give a new name")

@@ -39,7 +39,7 @@ def score_file(
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
-    tars. Sizes (original_width, original_height) that a method asks for are columns, or what a tar's .json says, or
+    tars. Sizes (original_width, original_height) that a method needs are columns, or from a tar's .json, or
     those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
     columns their names; lists are JSON in .csv and .tsv.
     `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
@@ -99,7 +99,7 @@ def samples_to_score(
 
 
 def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image: LoadImage | None) -> pl.DataFrame:
-    """The samples with sizes of their images, where the method asks for sizes and the file has no such columns."""
+    """The samples with sizes of their images, where the method needs sizes and the file has no such columns."""
     if not set(NUMBER_COLUMNS) <= set(method.columns) - set(samples.columns):
         return samples
     if load_image is None or not {"image", "member"} & set(samples.columns):
@@ -140,7 +140,7 @@ def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def unfinished_folder(out: Path) -> Path:
-    """Where a file's finished rows wait until all are there; a stopped `score_file` leaves it."""
+    """Where a file's finished rows wait until all are done; a stopped `score_file` leaves it."""
     return out.with_name(f".{out.name}.unfinished")
 
 
@@ -162,7 +162,7 @@ def read_captions(path: Path) -> pl.DataFrame:
     if path.is_dir() or path.suffix == ".tar":
         tars = sorted(path.glob("*.tar")) if path.is_dir() else [path]
         if not tars:
-            raise ValueError(f"{path}: expected a folder of webdataset .tar files, found none")
+            raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
         schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
         return pl.DataFrame(rows, schema=schema)
@@ -202,7 +202,7 @@ def as_samples(table: pl.DataFrame) -> pl.DataFrame:
         else sample_id_of(None if identifying is None else str(row[identifying]), row["caption"])
         for row in table.iter_rows(named=True)
     ]
-    # Status and reason of a file are its own business: every row is asked about.
+    # Status and reason of a file are its own business: every row is scored.
     rest = table.drop("sample_id", "status", "reason", strict=False)
     rest = rest.with_columns(
         pl.col(name).cast(pl.Int64, strict=False) for name in NUMBER_COLUMNS if rest.schema.get(name) == pl.String

@@ -43,7 +43,7 @@ def _remembered_hash(path: Path, size: int, modified_ns: int, inode: int) -> str
 def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     """Path → sha256, remembered in the JSON file `cache` by (size, modification time): for gigabytes of sources.
 
-    Raises FileNotFoundError for a source that is no longer there.
+    Raises FileNotFoundError for a source that no longer exists.
     """
     known: dict[str, list[object]] = {}
     if cache.is_file():
@@ -51,7 +51,7 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     current: dict[str, list[object]] = {}
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"no source {path} any more; put it back, or add the pool again with its new place")
+            raise FileNotFoundError(f"source {path} is missing; put it back, or add the pool again with its new path")
         stat = path.stat()
         entry = known.get(str(path), [])
         if entry[:2] == [stat.st_size, stat.st_mtime_ns]:

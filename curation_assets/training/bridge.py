@@ -113,7 +113,7 @@ def train_bridge(
     gradient checkpointing, on a CPU in fp32 without.
 
     State is saved every `save_every` steps: the same call after a kill goes on from there and ends with the same
-    weights. `progress` is told when a step is done. Raises ValueError for no captions, a recipe out of range, or a
+    weights. `progress` is called after each step. Raises ValueError for no captions, a recipe out of range, or a
     folder that holds the training of something else.
     """
     recipe = recipe or BridgeRecipe()

@@ -90,7 +90,7 @@ def train_reward_model(
     """Fit the MLP to the pairs and write `out`: model.safetensors, config.json, card.json. Returns the card.
 
     All pairs of an image are on one side of the split, so they are drawn freely here. `pair_encoder`: the address that
-    scoring will ask. Raises ValueError where there is no pair.
+    scoring will use. Raises ValueError where there is no pair.
     """
     pairs = training.pairs()
     if not len(pairs):

@@ -1,4 +1,4 @@
-"""Reading word lists: YAML files beside the code, lists as tuples so that nobody changes them."""
+"""Reading word lists: YAML files beside the code, lists as tuples so that they cannot be changed."""
 
 from pathlib import Path
 from typing import Any

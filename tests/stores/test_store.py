@@ -205,7 +205,7 @@ def test_names_off_the_grid_are_refused(store: ShardStore, asset: str) -> None:
 def test_shard_keys_and_columns_must_agree(store: ShardStore) -> None:
     with pytest.raises(ValueError, match="shard key must match"):
         store.write("signals/icc", values(1.0), "../evil", code_version="1")
-    with pytest.raises(ValueError, match="must say 'toy-000000'"):
+    with pytest.raises(ValueError, match="must be 'toy-000000'"):
         store.write("signals/icc", values(1.0).with_columns(shard=pl.lit(SHARD_1)), SHARD_0, code_version="1")
 
 

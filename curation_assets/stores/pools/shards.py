@@ -80,8 +80,8 @@ def download(
 ) -> pl.DataFrame:
     """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
 
-    Duplicates and empty captions are not asked for (dropped). Where nothing is to be fetched all rows are kept.
-    `advance` is told how many rows are done since last told.
+    Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept.
+    `advance` is called with the number of rows done since its last call.
     """
     keys = registered.select("sample_id", "source_row")
     if not pool.must_download:
@@ -100,7 +100,7 @@ def download(
 
 
 def requested_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows whose images are asked for, and the others, each with `reason`."""
+    """The rows whose images are to be fetched, and the others, each with `reason`."""
     reasons = [
         drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
         for row in registered.iter_rows(named=True)
