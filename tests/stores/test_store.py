@@ -182,7 +182,7 @@ def test_layout_manifest_and_scan(store: ShardStore) -> None:
     assert store.scan("signals/clip_score", [SHARD_1]).collect()["value"].to_list() == [0.3]
     assert store.read("signals/clip_score", SHARD_0, columns=["value"]).columns == ["value"]
     assert store.manifest("signals/clip_score", "toy-000009") is None
-    with pytest.raises(StoreError, match="lacks a column"):
+    with pytest.raises(StoreError, match="lacks a requested column"):
         store.read("signals/clip_score", SHARD_0, columns=["nope"])
 
 
