@@ -2,11 +2,11 @@
 
 Import it as `import curation_assets as ca`. Nothing is computed here: each function calls what the command calls.
 
-Folders: `home` is where everything is written (None: $CURATION_HOME, else ./data). `profile` says which model fills
+Folders: `home` is where everything is written (None: $CURATION_HOME, else ./data). `profile` names which model fills
 which role: 'embedded' (ships with the package), 'hub', or the path of a YAML file (None: $CURATION_PROFILE, else
 'embedded').
 
-Errors that a caller can do something about are ExpectedError, ValueError or OSError, and say what was got, what was
+Errors that a caller can do something about are ExpectedError, ValueError or OSError, and state what was got, what was
 expected and what to do.
 """
 
@@ -225,8 +225,9 @@ class Pool:
     def why(self, identifier: str) -> list[dict[str, Any]]:
         """Why a sample was kept or dropped: one entry per row of raw/samples that `identifier` fits.
 
-        `identifier`: sample_id (32 hex digits), sha256 of its image (64), or URL. An entry holds the sample, what raw
-        said, and under 'policies' each verdict with its signal values, threshold, margin, rank, models and run.
+        `identifier`: sample_id (32 hex digits), sha256 of its image (64), or URL. An entry holds the sample, the raw
+        stage's outcome, and under 'policies' each verdict with its signal values, threshold, margin, rank, models and
+        run.
         Raises ValueError for another kind of identifier, or one that the pool does not have.
         """
         return explain(self.settings, identifier, [self.name])
@@ -269,7 +270,7 @@ def add_pool(
 
     `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …} where the table's
     names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
-    `allow_hosts`: private hosts that may be asked for images. `download`: settings of the download. `roles`: addresses
+    `allow_hosts`: private hosts that images may come from. `download`: settings of the download. `roles`: addresses
     of models over the profile's. `options`: the pool's options, such as fraction=0.3 or methods=['sieve'].
     The declaration is written to `<home>/pools/<name>.yaml`; the same declaration again is fine.
     Raises ValueError for a source that is neither, a wrong setting, or a name that is declared differently.

@@ -89,7 +89,7 @@ def _stored_bytes(store: ShardStore, table: str, keys: list[str | None]) -> int:
 
 def stage_costs(tables: pl.DataFrame) -> pl.DataFrame:
     """Sums per stage, in flow order, then the total. A stage with a table of unknown CPU time has none."""
-    order = {stage: place for place, stage in enumerate(STAGES)}
+    order = {stage: position for position, stage in enumerate(STAGES)}
     known = [
         pl.when(pl.col(name).is_null().any()).then(None).otherwise(pl.col(name).sum()).alias(name) for name in _SUMS
     ]

@@ -111,8 +111,8 @@ class WholeDifference(Difference):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        told = {"shifts": self.shifts.to_dicts(), "leave_one_out": self.leave_one_out.to_dicts()}
-        return {**super().to_dict(), **told}
+        content = {"shifts": self.shifts.to_dicts(), "leave_one_out": self.leave_one_out.to_dicts()}
+        return {**super().to_dict(), **content}
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,13 @@ class Comparison:
             pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
         )
 
-    def whole(self, told: Told | None = None) -> WholeDifference:
+    def whole(self, on_progress: Told | None = None) -> WholeDifference:
         """With shifts and what each signal decides. `told` hears how many shards are counted, of `shards`."""
         rows, sides = self.read_rows(), (self.left, self.right)
         different = sides[: 1 if self.left.policy == self.right.policy else 2]
         return WholeDifference(
             **vars(self.verdicts),
-            shifts=shifts(rows, self.left.is_kept, self.right.is_kept, told),
+            shifts=shifts(rows, self.left.is_kept, self.right.is_kept, on_progress),
             leave_one_out=pl.concat([leave_one_out(rows, side.policy, side.is_kept) for side in different]),
         )
 
@@ -214,15 +214,15 @@ def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Compari
 
 def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
     """Judge a pool by both policies, fitted on it, and say where they differ. Raises what reading a signal raises."""
-    one, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
-    return Comparison(rows.store, one, other, lambda: rows).whole()
+    first, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
+    return Comparison(rows.store, first, other, lambda: rows).whole()
 
 
 def recorded_comparison(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Comparison:
     """Two policies as their ledgers have them, whatever the pool is now. Raises LedgerError for other rows."""
     _check_same_rows(left, right)
-    one, other = (recorded_side(path, nearest) for path in (left, right))
-    return Comparison(store, one, other, lambda: recorded_rows([left, right], store))
+    first, other = (recorded_side(path, nearest) for path in (left, right))
+    return Comparison(store, first, other, lambda: recorded_rows([left, right], store))
 
 
 def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
@@ -238,12 +238,12 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
 
     chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
     """
-    told = []
+    records = []
     judged = int(rows.is_kept.sum())
     for fraction in fractions:
         kept = [kept_rows(policy.with_fraction(fraction), rows) for policy in (left, right)]
         overlap = Overlap.of(*kept)
-        told.append(
+        records.append(
             {
                 "fraction": fraction,
                 "left": overlap.left,
@@ -254,7 +254,7 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
             }
         )
     schema = {"fraction": pl.Float64, "left": pl.Int64, "right": pl.Int64, "both": pl.Int64}
-    return pl.DataFrame(told, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
+    return pl.DataFrame(records, schema={**schema, "iou": pl.Float64, "chance_iou": pl.Float64}, orient="row")
 
 
 # -- the two sides ----------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
     chosen = dropped[top_count(values[dropped], nearest).passes(values[dropped])]
     chosen = chosen[np.argsort(ranks(values[chosen]))]
     value = values[chosen]
-    found = pl.DataFrame(
+    rows_near = pl.DataFrame(
         [
             pl.Series("position", chosen, dtype=pl.Int64),
             uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
@@ -279,7 +279,7 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
             pl.Series("margin", value - judged.threshold[chosen]).fill_nan(None),
         ]
     )
-    return Side(policy, judged.verdict, int(rows.is_kept.sum()), found, FITTED if cut is None else FROZEN)
+    return Side(policy, judged.verdict, int(rows.is_kept.sum()), rows_near, FITTED if cut is None else FROZEN)
 
 
 def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
@@ -295,12 +295,14 @@ def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
         "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "reason",
         pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
     )  # fmt: skip
-    parts = [scan.slice(place, 1).collect() for place in at.tolist()] or [scan.head(0).collect()]
-    found = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
-    found = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *found])
-    found = found.filter(pl.col("reason") == f"below_cut:{policy.rank_by}")  # else a prefilter's: its ranks are others
-    ids = uid_texts(found["uid_high"], found["uid_low"])
-    chosen = found.select("position", ids, "shard", "source_row", "value", "margin")
+    parts = [scan.slice(position, 1).collect() for position in at.tolist()] or [scan.head(0).collect()]
+    rows_near = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
+    rows_near = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *rows_near])
+    rows_near = rows_near.filter(
+        pl.col("reason") == f"below_cut:{policy.rank_by}"
+    )  # else a prefilter's: its ranks are others
+    ids = uid_texts(rows_near["uid_high"], rows_near["uid_low"])
+    chosen = rows_near.select("position", ids, "shard", "source_row", "value", "margin")
     return Side(policy, codes, counts[0][0], chosen, RECORDED)
 
 
@@ -376,7 +378,10 @@ def what_if(
     if rank_by is not None and rank_by != policy.rank_by:
         changed = replace(changed, rank_by=rank_by, name=f"{changed.name}_by_{rank_by.replace('.', '_')}")
     if prefilters is not None and tuple(prefilters) != policy.prefilters:
-        filtered = "_".join(f"{one.rank_by.replace('.', '_')}_{one.fraction:g}" for one in prefilters) or "none"
+        filtered = (
+            "_".join(f"{prefilter.rank_by.replace('.', '_')}_{prefilter.fraction:g}" for prefilter in prefilters)
+            or "none"
+        )
         name = f"{changed.name}_after_{filtered}".replace(".", "_")
         changed = replace(changed, prefilters=tuple(prefilters), name=name)
     if fraction is not None:

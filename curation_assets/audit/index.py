@@ -100,10 +100,10 @@ def _read_coded(path: Path) -> tuple[pl.DataFrame, dict[str, list[str]]] | None:
 
 
 def _read(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    found = _read_coded(path)
-    if found is None:
+    stored = _read_coded(path)
+    if stored is None:
         return pl.DataFrame(schema=schema)
-    coded, words = found
+    coded, words = stored
     return coded.with_columns(
         pl.col(name).replace_strict(np.arange(len(listed)), listed, return_dtype=pl.String)
         for name, listed in words.items()
@@ -136,9 +136,9 @@ def _row(manifest: Manifest, modified_ns: int) -> tuple[object, ...]:
 
 def _input_rows(manifest: Manifest) -> list[tuple[object, ...]]:
     sums: dict[str, list[int]] = {}
-    for one in manifest.inputs:
-        entry = sums.setdefault(one.asset, [0, 0])
-        entry[0] = (entry[0] + short_hash(one.content_sha256)) & _MASK
+    for version in manifest.inputs:
+        entry = sums.setdefault(version.asset, [0, 0])
+        entry[0] = (entry[0] + short_hash(version.content_sha256)) & _MASK
         entry[1] += 1
     return [(manifest.asset, manifest.partition or POOL, name, *entry) for name, entry in sums.items()]
 
@@ -192,14 +192,14 @@ class Index:
         position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
         columns, texts = _arrays(tables[0]), tables[1]
         words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}
-        places = _places(columns["partition"], texts["partition"], position)
+        places = _indices(columns["partition"], texts["partition"], position)
         found: dict[str, StoredTable] = {}
         for part in _runs(columns["asset"]):
             mine = {name: column[part] for name, column in columns.items()}
             is_pool = texts["partition"][mine["partition"][0]] == POOL
             found[texts["asset"][mine["asset"][0]]] = _stored(mine, places[part], 1 if is_pool else len(shards), words)
         columns, texts = _arrays(inputs[0]), inputs[1]
-        places = _places(columns["partition"], texts["partition"], position)
+        places = _indices(columns["partition"], texts["partition"], position)
         for part in _runs(columns["asset"], columns["input"]):
             name, read = (texts[column][columns[column][part.start]] for column in ("asset", "input"))
             if name in found:
@@ -213,10 +213,10 @@ def _arrays(frame: pl.DataFrame) -> dict[str, np.ndarray]:
     return {name: frame[name].to_numpy() for name in frame.columns}
 
 
-def _places(partitions: np.ndarray, texts: list[str], position: dict[str, int]) -> np.ndarray:
+def _indices(partitions: np.ndarray, texts: list[str], position: dict[str, int]) -> np.ndarray:
     """(rows,) number of each row's shard, -1 where a plan is not made for it."""
-    place = np.array([position.get(word, -1) for word in texts], dtype=np.int64)
-    return place[partitions] if len(place) else place
+    indices = np.array([position.get(word, -1) for word in texts], dtype=np.int64)
+    return indices[partitions] if len(indices) else indices
 
 
 def _runs(*columns: np.ndarray) -> list[slice]:

@@ -73,12 +73,12 @@ def recorded_signals(policy: Policy, recipes: Mapping[str, Sequence[str]]) -> li
 
     `recipes`: recipe → references of its SQL, such as fused.sieve_clip → [raw.samples, signals.sieve, …].
     """
-    ranked = {policy.rank_by, *(one.rank_by for one in policy.prefilters)}
+    ranked = {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}
     fused = {
-        one
+        prefilter
         for reference in ranked
-        for one in recipes.get(reference, ())
-        if not one.startswith("raw.") and not one.endswith("_range")
+        for prefilter in recipes.get(reference, ())
+        if not prefilter.startswith("raw.") and not prefilter.endswith("_range")
     }
     return sorted(ranked | fused)
 
@@ -110,7 +110,7 @@ def ledger_frame(
 ) -> pl.DataFrame:
     """The ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
     n = len(rows)
-    cuts = [one.rank_by for one in judged.cut.cuts]
+    cuts = [cut.rank_by for cut in judged.cut.cuts]
     threshold = judged.threshold
     columns = [
         pl.Series("uid_high", rows.uid_high),
@@ -155,7 +155,9 @@ def write_ledger(
     rows_sha256 = in_background(lambda: rows.rows_sha256)
     judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)
-    version_ids = book.version_ids([one for one in signals if one != RANDOM] or ["raw.samples"], rows.shard.words)
+    version_ids = book.version_ids(
+        [reference for reference in signals if reference != RANDOM] or ["raw.samples"], rows.shard.words
+    )
     frame = ledger_frame(judged, rows, signals, version_ids, run_id)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
     footer |= {"rows_sha256": rows_sha256.result()}
@@ -198,7 +200,7 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
     if FOOTER_KEY not in footer:
         raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")
     content = json.loads(footer[FOOTER_KEY])
-    prefilters = tuple(Prefilter(**one) for one in content["policy"].pop("prefilters"))
+    prefilters = tuple(Prefilter(**fields) for fields in content["policy"].pop("prefilters"))
     policy = Policy(prefilters=prefilters, **content["policy"])
     counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])
     return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
@@ -206,15 +208,15 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
 
 def ledger_rows_sha256(path: Path) -> str | None:
     """Which rows, in which order, a ledger is of; None where it was written before that was recorded."""
-    told: str | None = json.loads(pl.read_parquet_metadata(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
-    return told
+    digest: str | None = json.loads(pl.read_parquet_metadata(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
+    return digest
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
     """A ledger, all columns or those named."""
     policy, cut, profile, counts = ledger_facts(path)
-    wanted = None if columns is None else list(columns)
-    return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=wanted, hive_partitioning=False))
+    chosen = None if columns is None else list(columns)
+    return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=chosen, hive_partitioning=False))
 
 
 def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
@@ -237,7 +239,7 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
         np.arange(frame.height),
     )
     why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
-    for reference in {policy.rank_by, *(one.rank_by for one in policy.prefilters)}:
+    for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
         values = frame[signal_column(reference)].fill_null(float("nan")).to_numpy()
         rows.provide(reference, Signal(values, Texts.of(why)), policy.seed)
     return rows
@@ -257,9 +259,9 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
             pl.Series("rank", judged.rank),
         ]
     )
-    told = ledger.frame.select(pl.col("verdict", "reason").cast(pl.String), pl.col("rank").fill_null(0))
-    if not again.equals(told):
-        differing = (again.hash_rows() != told.hash_rows()).arg_true()
+    recorded = ledger.frame.select(pl.col("verdict", "reason").cast(pl.String), pl.col("rank").fill_null(0))
+    if not again.equals(recorded):
+        differing = (again.hash_rows() != recorded.hash_rows()).arg_true()
         ids = uid_texts(ledger.frame["uid_high"][differing[:1]], ledger.frame["uid_low"][differing[:1]])
         raise LedgerError(
             f"{path}: policy {ledger.policy.name!r} gives {len(differing)} rows another verdict, reason or rank than "
@@ -287,12 +289,12 @@ def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable
     )
     differing = 0
     for shard, start, end in zip(rows.shard.words, [0, *ends[:-1]], ends, strict=True):
-        told = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
-        told = told.sort("uid_high", "uid_low", "source_row")
+        written = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
+        written = written.sort("uid_high", "uid_low", "source_row")
         here = mine[by_shard[start:end]].with_columns(pl.col("verdict", "reason").cast(pl.String))
-        differing += abs(told.height - here.height)
-        if not (told := told.drop("source_row")).equals(here) and told.height == here.height:
-            differing += int((told.hash_rows() != here.hash_rows()).sum())
+        differing += abs(written.height - here.height)
+        if not (written := written.drop("source_row")).equals(here) and written.height == here.height:
+            differing += int((written.hash_rows() != here.hash_rows()).sum())
     if differing:
         raise LedgerError(
             f"ledger and filtered/{judged.policy.name} disagree in {differing} rows; the table was made from other "

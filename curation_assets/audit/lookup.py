@@ -28,10 +28,10 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
     started = time.time_ns()
     paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
     parts = list(each_file(_keys_of_shard, paths, threads))
-    found = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
+    keys = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
-    found.sort()
-    np.save(folder / FILE, found, allow_pickle=False)
+    keys.sort()
+    np.save(folder / FILE, keys, allow_pickle=False)
     os.utime(folder / FILE, ns=(started, started))
 
 
@@ -60,16 +60,16 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     keys = np.load(path, mmap_mode="r", allow_pickle=False)
     ends = np.array([low, low + (1 << SHARD_BITS) - 1], dtype=np.uint64)
     first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
-    found = {shard_key(pool, int(one) & ((1 << SHARD_BITS) - 1)) for one in keys[first:last]}
+    candidates = {shard_key(pool, int(one) & ((1 << SHARD_BITS) - 1)) for one in keys[first:last]}
     written = path.stat().st_mtime_ns
-    there = set()
+    present = set()
     with os.scandir(store.asset_path("raw/samples")) as folders:  # whose time of change is that of the last write
         for folder in folders:
             shard = folder.name.removeprefix("shard=")
             is_new = folder.is_dir() and folder.stat().st_mtime_ns >= written
-            if (shard in found or is_new) and store.table_path("raw/samples", shard).is_file():
-                there.add(shard)
-    return sorted(there)
+            if (shard in candidates or is_new) and store.table_path("raw/samples", shard).is_file():
+                present.add(shard)
+    return sorted(present)
 
 
 def _url_key(url: str) -> bytes:

@@ -100,7 +100,7 @@ def events_of(
 ) -> list[RunEvent]:
     """START and COMPLETE of every computation behind a lineage, START and FAIL of every failed step, by time."""
     set_producer(PRODUCER)
-    told = facts or {}
+    facts_of = facts or {}
     events: list[RunEvent] = []
     nodes = lineage.nodes
     versions = {(row["table"], row["shard"]): row for row in nodes.iter_rows(named=True)}
@@ -111,11 +111,11 @@ def events_of(
         rows = part.to_dicts()
         read = [edge for row in rows for edge in edges[row["table"], row["shard"]]]
         run = _run(lineage.pool, str(table), str(run_id), rows, engine_version)
-        job = _job(lineage.pool, str(table), told)
-        inputs = [_input(lineage.pool, name, used, versions, told) for name, used in _by_table(read)]
+        job = _job(lineage.pool, str(table), facts_of)
+        inputs = [_input(lineage.pool, name, used, versions, facts_of) for name, used in _by_table(read)]
         started = min(_time(row["written_at"]) - timedelta(seconds=row["seconds"]) for row in rows)
         ended = max(_time(row["written_at"]) for row in rows)
-        output = _output(lineage.pool, str(table), rows, store, told)
+        output = _output(lineage.pool, str(table), rows, store, facts_of)
         events.append(_event(RunState.START, started, run, job, inputs, [OutputDataset(NAMESPACE, output.name)]))
         events.append(_event(RunState.COMPLETE, ended, run, job, inputs, [output]))
     for step in failed:
@@ -124,7 +124,7 @@ def events_of(
             {"errorMessage": error_message_run.ErrorMessageRunFacet(step.message, "python"),
              "parent": _parent(lineage.pool, step.run_id)},
         )  # fmt: skip
-        job = _job(lineage.pool, step.table, told)
+        job = _job(lineage.pool, step.table, facts_of)
         at = datetime.fromtimestamp(step.at, UTC)
         outputs = [OutputDataset(NAMESPACE, f"{lineage.pool}/{step.table}")]
         events += [_event(state, at, run, job, [], outputs) for state in (RunState.START, RunState.FAIL)]
@@ -196,7 +196,7 @@ def _parent(pool: str, run_id: str) -> parent_run.ParentRunFacet:
 
 
 def _run(pool: str, table: str, run_id: str, rows: list[dict[str, Any]], engine_version: str) -> Run:
-    models = {(one["address"], one["weights_sha256"]): one for row in rows for one in row["models"]}
+    models = {(model["address"], model["weights_sha256"]): model for row in rows for model in row["models"]}
     facets: dict[str, RunFacet] = {
         "parent": _parent(pool, run_id),
         "icc_versions": IccVersionsRunFacet(
@@ -210,10 +210,10 @@ def _run(pool: str, table: str, run_id: str, rows: list[dict[str, Any]], engine_
     return Run(_run_uuid(pool, table, run_id), facets)
 
 
-def _job(pool: str, table: str, told: Mapping[str, TableFacts]) -> Job:
+def _job(pool: str, table: str, facts_of: Mapping[str, TableFacts]) -> Job:
     facets: dict[str, Any] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", "ASSET")}
-    if table in told and told[table].description:
-        facets["documentation"] = documentation_job.DocumentationJobFacet(told[table].description)
+    if table in facts_of and facts_of[table].description:
+        facets["documentation"] = documentation_job.DocumentationJobFacet(facts_of[table].description)
     return Job(NAMESPACE, f"{pool}.{table.replace('/', '.')}", facets)
 
 
@@ -247,7 +247,7 @@ def _input(
     table: str,
     used: list[dict[str, Any]],
     versions: Mapping[tuple[str, str | None], Mapping[str, Any]],
-    told: Mapping[str, TableFacts],
+    facts_of: Mapping[str, TableFacts],
 ) -> InputDataset:
     rows = []
     for edge in used:
@@ -265,7 +265,7 @@ def _input(
     condition = _partitions(row["shard"] for row in rows)
     if condition is not None:
         dataset.inputFacets["subset"] = base_subset_dataset.InputSubsetInputDatasetFacet(condition)
-    checks = told[table].checks if table in told else None
+    checks = facts_of[table].checks if table in facts_of else None
     if checks:
         dataset.inputFacets["dataQualityAssertions"] = (
             data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
@@ -276,7 +276,7 @@ def _input(
 
 
 def _output(
-    pool: str, table: str, rows: list[dict[str, Any]], store: ShardStore, told: Mapping[str, TableFacts]
+    pool: str, table: str, rows: list[dict[str, Any]], store: ShardStore, facts_of: Mapping[str, TableFacts]
 ) -> OutputDataset:
     paths = [store.table_path(table, row["shard"]) for row in rows]
     files = [path for path in paths if path.is_file()]
@@ -291,7 +291,7 @@ def _output(
         facets["schema"] = schema_dataset.SchemaDatasetFacet(
             [schema_dataset.SchemaDatasetFacetFields(name, str(dtype)) for name, dtype in schema.items()]
         )
-    lineage = told[table].column_lineage if table in told else None
+    lineage = facts_of[table].column_lineage if table in facts_of else None
     if lineage:
         facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(
             {

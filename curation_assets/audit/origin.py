@@ -94,52 +94,55 @@ def lineage_of(
     waiting: list[tuple[str, str | None]] = [(table, shard) for shard in store.partitions(table)] or [(table, None)]
     if store.manifest(*waiting[0]) is None:
         store.scan(table)  # raises, with what to do
-    found: dict[tuple[str, str | None], Manifest] = {}
+    manifests: dict[tuple[str, str | None], Manifest] = {}
     while waiting:
-        place = waiting.pop()
-        if place in found:
+        node = waiting.pop()
+        if node in manifests:
             continue
-        manifest = (known or {}).get(place) or store.manifest(*place)
+        manifest = (known or {}).get(node) or store.manifest(*node)
         if manifest is not None:
-            found[place] = manifest
+            manifests[node] = manifest
             if known is not None:
-                known[place] = manifest
-            waiting += [(one.asset, one.partition) for one in manifest.inputs]
-    return _lineage(store, pool, table, found)
+                known[node] = manifest
+            waiting += [(version.asset, version.partition) for version in manifest.inputs]
+    return _lineage(store, pool, table, manifests)
 
 
 def lineage_of_tables(store: ShardStore, tables: Iterable[str], *, pool: str = "") -> Lineage:
     """The named tables, with all their shards, and what they read; nothing further back."""
-    found: dict[tuple[str, str | None], Manifest] = {}
+    manifests: dict[tuple[str, str | None], Manifest] = {}
     for table in tables:
         shards: list[str | None] = [*store.partitions(table)] or [None]
         for shard in shards:
             manifest = store.manifest(table, shard)
             if manifest is not None:
-                found[table, shard] = manifest
-    return _lineage(store, pool, "", found)
+                manifests[table, shard] = manifest
+    return _lineage(store, pool, "", manifests)
 
 
-def _lineage(store: ShardStore, pool: str, target: str, found: dict[tuple[str, str | None], Manifest]) -> Lineage:
-    stored = dict(found)
+def _lineage(store: ShardStore, pool: str, target: str, manifests: dict[tuple[str, str | None], Manifest]) -> Lineage:
+    stored = dict(manifests)
     edges: list[dict[str, Any]] = []
-    for (table, shard), manifest in found.items():
-        for one in manifest.inputs:
-            place = (one.asset, one.partition)
-            if place not in stored and (upstream := store.manifest(*place)) is not None:
-                stored[place] = upstream
+    for (table, shard), manifest in manifests.items():
+        for version in manifest.inputs:
+            node = (version.asset, version.partition)
+            if node not in stored and (upstream := store.manifest(*node)) is not None:
+                stored[node] = upstream
             edges.append(
                 {
                     "table": table,
                     "shard": shard,
-                    "input_table": one.asset,
-                    "input_shard": one.partition,
-                    "content_sha256": one.content_sha256,
-                    "is_current": place in stored and stored[place].content_sha256 == one.content_sha256,
+                    "input_table": version.asset,
+                    "input_shard": version.partition,
+                    "content_sha256": version.content_sha256,
+                    "is_current": node in stored and stored[node].content_sha256 == version.content_sha256,
                 }
             )
-    order = _inputs_first(found, edges)
-    nodes = [_node(found[place]) for place in sorted(found, key=lambda one: (order[one[0]], one[0], one[1] or ""))]
+    order = _inputs_first(manifests, edges)
+    nodes = [
+        _node(manifests[node])
+        for node in sorted(manifests, key=lambda version: (order[version[0]], version[0], version[1] or ""))
+    ]
     return Lineage(
         pool or store.root.name,
         target,
@@ -149,24 +152,24 @@ def _lineage(store: ShardStore, pool: str, target: str, found: dict[tuple[str, s
 
 
 def _node(manifest: Manifest) -> dict[str, Any]:
-    told = {name: getattr(manifest, name) for name in NODES_SCHEMA if name not in ("table", "shard", "models")}
-    return told | {
+    facts = {name: getattr(manifest, name) for name in NODES_SCHEMA if name not in ("table", "shard", "models")}
+    return facts | {
         "table": manifest.asset,
         "shard": manifest.partition,
         "models": [dict(model) for model in manifest.models],
     }
 
 
-def _inputs_first(found: Iterable[tuple[str, str | None]], edges: list[dict[str, Any]]) -> dict[str, int]:
+def _inputs_first(nodes: Iterable[tuple[str, str | None]], edges: list[dict[str, Any]]) -> dict[str, int]:
     """Table → length of the longest way to it from a table without inputs."""
-    inputs: dict[str, set[str]] = {table: set() for table, _ in found}
+    inputs: dict[str, set[str]] = {table: set() for table, _ in nodes}
     for edge in edges:
         inputs[edge["table"]].add(edge["input_table"])
     depth: dict[str, int] = {}
 
     def depth_of(table: str) -> int:
         if table not in depth:
-            depth[table] = 1 + max((depth_of(one) for one in inputs.get(table, ())), default=-1)
+            depth[table] = 1 + max((depth_of(name) for name in inputs.get(table, ())), default=-1)
         return depth[table]
 
     return {table: depth_of(table) for table in inputs}
@@ -191,7 +194,7 @@ def summary(lineage: Lineage) -> pl.DataFrame:
                 "shards": part["shard"].drop_nulls().len(),
                 "rows": int(part["row_count"].sum()),
                 "data_version": combined_version(part["content_sha256"].to_list()),
-                "code": ", ".join(sorted({str(one)[:12] for one in part["code_version"]})),
+                "code": ", ".join(sorted({str(version)[:12] for version in part["code_version"]})),
                 "models": ", ".join(
                     f"{address} {(digest or '')[:8]}".strip() for address, digest in sorted(models.items())
                 ),
@@ -256,8 +259,8 @@ def _pointer(events: list[dict[str, Any]], made: Mapping[str, Any], parent: str)
 def _version_at(events: list[dict[str, Any]], pointer: int | None) -> str | None:
     if pointer is None:
         return None
-    place = bisect_right([event["storage_id"] for event in events], pointer)
-    return events[place - 1]["content_sha256"] if place else None
+    position = bisect_right([event["storage_id"] for event in events], pointer)
+    return events[position - 1]["content_sha256"] if position else None
 
 
 # -- drawing ----------------------------------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     for table in lineage.tables:
         columns[table.split("/")[0]].append(table)
     places: dict[str, tuple[int, int]] = {}
-    for number, stage in enumerate(sorted(columns, key=lambda one: stages[one])):
+    for number, stage in enumerate(sorted(columns, key=lambda stage_name: stages[stage_name])):
         for row, table in enumerate(columns[stage]):
             places[table] = (number * (_BOX_WIDTH + _GAP_X) + 10, row * (_BOX_HEIGHT + _GAP_Y) + 34)
     width = max(x for x, _ in places.values()) + _BOX_WIDTH + 34  # arrows inside the last stage go round its right side
@@ -286,7 +289,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
         f'<defs><marker id="{tip}" markerWidth="7" markerHeight="7" refX="6" refY="3.5" orient="auto">'
         '<path d="M0,0 L7,3.5 L0,7 z" fill="#7b8794"/></marker></defs>',
     ]
-    for number, stage in enumerate(sorted(columns, key=lambda one: stages[one])):
+    for number, stage in enumerate(sorted(columns, key=lambda stage_name: stages[stage_name])):
         x = number * (_BOX_WIDTH + _GAP_X) + 10
         parts.append(f'<text x="{x}" y="20" fill="#616e7c" font-weight="600">{escape(stage)}</text>')
     for source, target in lineage.links():

@@ -20,29 +20,29 @@ def current_ledgers(store: ShardStore, policies: Sequence[Policy]) -> dict[str, 
     A ledger is left out where the policy has changed since, or a shard of raw/samples, of a table that the policy
     reads, or its cut was written after it.
     """
-    there = set(ledger_policies(store))
-    found: dict[str, Path] = {}
+    recorded = set(ledger_policies(store))
+    current: dict[str, Path] = {}
     for policy in policies:
-        if policy.name not in there:
+        if policy.name not in recorded:
             continue
         path = ledger_path(store, policy.name)
         assets = ["raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *policy.references]
         written = max(_written_at(store, asset.replace(".", "/")) for asset in assets)
         if ledger_facts(path)[0].version == policy.version and path.stat().st_mtime_ns >= written:
-            found[policy.name] = path
-    return found
+            current[policy.name] = path
+    return current
 
 
 def cuts_in_force(store: ShardStore, policies: Sequence[Policy]) -> dict[str, PolicyCut]:
     """Policy → its frozen cut, for those that were cut before as they are now."""
-    found = {}
+    cuts = {}
     for policy in policies:
         asset = f"filtered/{policy.name}_cut"
         if store.table_path(asset).is_file():
             cut = cut_of_frame(store.read(asset))
             if cut.policy_version == policy.version:
-                found[policy.name] = cut
-    return found
+                cuts[policy.name] = cut
+    return cuts
 
 
 def _written_at(store: ShardStore, asset: str) -> int:
@@ -85,7 +85,7 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
     )
     for path in ledgers:
         policy = ledger_facts(path)[0]
-        for reference in {policy.rank_by, *(one.rank_by for one in policy.prefilters)}:
+        for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
             _provide(rows, path, reference, policy.seed)
     return rows
 

@@ -22,7 +22,7 @@ COUNTED_ROWS = 200_000  # rows whose domains are counted at once: some 40 MB of 
 #: Bits of a row's mark.
 JUDGED, LEFT, RIGHT = 1, 2, 4
 
-Told = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
 def host_of(url: pl.Expr) -> pl.Expr:
@@ -77,19 +77,21 @@ def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
     language = pl.Series("language", [None] * len(rows), dtype=pl.String)
     if asset is not None:
         language = rows.column(asset, "language")
-    told = facts.with_columns(language.filter(pl.Series(rows.is_kept)))
+    described = facts.with_columns(language.filter(pl.Series(rows.is_kept)))
     groups = (host_of(pl.col("url")), pl.col("language"), _length_group(pl.col("caption")))
-    return {name: told.select(group.alias("group"))["group"] for name, group in zip(DIMENSIONS, groups, strict=True)}
+    return {
+        name: described.select(group.alias("group"))["group"] for name, group in zip(DIMENSIONS, groups, strict=True)
+    }
 
 
-def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, told: Told | None = None) -> pl.DataFrame:
+def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, on_progress: Progress | None = None) -> pl.DataFrame:
     """One row per dimension and group of the rows that raw kept, the largest changes of share first in a dimension.
 
     left, right (N,) bool: kept by either policy. No text of more than a few shards is held at once. `told` hears the
     number of shards that are counted. Raises StoreError where raw/samples has other rows now.
     """
     marks = rows.is_kept * np.uint8(JUDGED) | left * np.uint8(LEFT) | right * np.uint8(RIGHT)
-    counts = _counts(rows, marks, told)
+    counts = _counts(rows, marks, on_progress)
     totals = {"left": max(int(left.sum()), 1), "right": max(int(right.sum()), 1)}
     return pl.concat(
         counts[dimension]
@@ -103,7 +105,7 @@ def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, told: Told | Non
     )  # fmt: skip
 
 
-def _counts(rows: PoolRows, marks: np.ndarray, told: Told | None) -> dict[str, pl.DataFrame]:
+def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> dict[str, pl.DataFrame]:
     """Dimension → group, pool, left, right. `marks` (N,) uint8."""
     store, shards = rows.store, rows.shard.words
     by_shard, ends = _by_shard(rows.shard.codes, len(shards))
@@ -117,7 +119,7 @@ def _counts(rows: PoolRows, marks: np.ndarray, told: Told | None) -> dict[str, p
         mine = by_shard[ends[number] : ends[number + 1]]
         table = read_columns(path, ["source_row", "url", "caption"])
         source_row = table.column("source_row").to_numpy()
-        mark = marks[mine[_places(rows.source_row[mine], source_row, path)]]
+        mark = marks[mine[_indices(rows.source_row[mine], source_row, path)]]
         lengths = np.searchsorted(_length_lows(), _word_counts(table.column("caption")), side="right")
         size = (len(LENGTH_GROUPS) + 2) * 8
         counted = np.bincount(lengths * 8 + mark, minlength=size).reshape(-1, 8)
@@ -132,8 +134,8 @@ def _counts(rows: PoolRows, marks: np.ndarray, told: Told | None) -> dict[str, p
     for part, counted in each_file(read, [store.table_path("raw/samples", shard) for shard in shards]):
         lengths += counted
         block.append(part)
-        if told is not None:
-            told(1)
+        if on_progress is not None:
+            on_progress(1)
         if sum(one.height for one in block) >= COUNTED_ROWS:
             _count(block, parts)
             block = []
@@ -176,16 +178,16 @@ def _by_shard(codes: np.ndarray, shards: int) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(small, kind="stable"), ends
 
 
-def _places(known: np.ndarray, asked: np.ndarray, path: Path) -> np.ndarray:
+def _indices(known: np.ndarray, wanted_keys: np.ndarray, path: Path) -> np.ndarray:
     """(M,) where each source row of a file is among `known` (M,). Raises StoreError unless both are the same rows."""
     order = np.argsort(known)
     in_order = known[order]
-    place = np.minimum(np.searchsorted(in_order, asked), max(len(known) - 1, 0))
-    if len(known) != len(asked) or not np.array_equal(in_order[place], asked):
+    indices = np.minimum(np.searchsorted(in_order, wanted_keys), max(len(known) - 1, 0))
+    if len(known) != len(wanted_keys) or not np.array_equal(in_order[indices], wanted_keys):
         raise StoreError(
-            f"{path} has {len(asked)} rows that are not the {len(known)} known ones; `curate run` the pool again"
+            f"{path} has {len(wanted_keys)} rows that are not the {len(known)} known ones; `curate run` the pool again"
         )
-    return order[place]
+    return order[indices]
 
 
 def _word_counts(captions: Any) -> np.ndarray:
@@ -207,20 +209,20 @@ class _Languages:
 
     def __init__(self, store: ShardStore, asset: str) -> None:
         self._store, self._asset = store, asset
-        wanted = ["shard", "source_row", "language"]
+        columns = ["shard", "source_row", "language"]
         is_whole = store.table_path(asset).is_file()
-        self._whole = store.scan(asset).select(wanted).collect() if is_whole else None
+        self._whole = store.scan(asset).select(columns).collect() if is_whole else None
 
     def of(self, shard: str, source_row: np.ndarray) -> pl.Series:
         """(n,) languages of rows of a shard; null for rows that the table lacks."""
         if self._whole is not None:
-            there = self._whole.filter(pl.col("shard") == shard)
+            known = self._whole.filter(pl.col("shard") == shard)
         else:
             path = self._store.table_path(self._asset, shard)
             if not path.is_file():
                 return pl.Series("language", [None] * len(source_row), dtype=pl.String)
-            there = pl.DataFrame(pl.read_parquet(path, columns=["source_row", "language"], hive_partitioning=False))
-        if np.array_equal(there["source_row"].to_numpy(), source_row):
-            return there["language"]
-        asked = pl.DataFrame({"source_row": source_row})
-        return asked.join(there, on="source_row", how="left", maintain_order="left")["language"]
+            known = pl.DataFrame(pl.read_parquet(path, columns=["source_row", "language"], hive_partitioning=False))
+        if np.array_equal(known["source_row"].to_numpy(), source_row):
+            return known["language"]
+        rows = pl.DataFrame({"source_row": source_row})
+        return rows.join(known, on="source_row", how="left", maintain_order="left")["language"]

@@ -53,8 +53,8 @@ class VersionBook:
         """Manifest per shard of a table, or of None where it is whole-pool."""
         if asset not in self._manifests:
             keys: list[str | None] = [*self.store.partitions(asset)] or [None]
-            found = {key: self.store.manifest(asset, key) for key in keys}
-            self._manifests[asset] = {key: one for key, one in found.items() if one is not None}
+            stored = {key: self.store.manifest(asset, key) for key in keys}
+            self._manifests[asset] = {key: manifest for key, manifest in stored.items() if manifest is not None}
         return self._manifests[asset]
 
     def behind(self, references: Iterable[str]) -> list[str]:
@@ -64,7 +64,7 @@ class VersionBook:
             asset = waiting.pop()
             if asset not in seen:
                 seen.add(asset)
-                waiting += {one.asset for manifest in self.manifests(asset).values() for one in manifest.inputs}
+                waiting += {version.asset for manifest in self.manifests(asset).values() for version in manifest.inputs}
         return sorted(seen)
 
     def version_ids(self, references: Iterable[str], shards: list[str]) -> np.ndarray:
@@ -87,11 +87,11 @@ class VersionBook:
                         }
                     )
             # What was registered differs from shard to shard by nature; its data version says so.
-            told = [row | {"config_hash": ""} if row["table"] == "raw/registered_shards" else row for row in rows]
-            key = json.dumps(told, sort_keys=True)
+            described = [row | {"config_hash": ""} if row["table"] == "raw/registered_shards" else row for row in rows]
+            key = json.dumps(described, sort_keys=True)
             if key not in self._ids:
                 self._ids[key] = len(self._ids)
-                self._rows += [{"version_id": self._ids[key], **row} for row in told]
+                self._rows += [{"version_id": self._ids[key], **row} for row in described]
             ids[number] = self._ids[key]
         return ids
 

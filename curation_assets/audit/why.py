@@ -34,15 +34,15 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
     pool, sign, key = identifier.partition(":")
     if kind == "key" and sign and pool in list_pools(settings):
         names, identifier = [pool], key
-    found = []
+    answers = []
     for name in names:
         store = ShardStore(settings.work(name))
         if any(store.asset_path("raw/samples").glob("shard=*")):
-            found += _explain_in(name, store, kind, identifier)
-    if not found:
+            answers += _explain_in(name, store, kind, identifier)
+    if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
         raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
-    return found
+    return answers
 
 
 def kind_of(identifier: str) -> str:
@@ -85,12 +85,16 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
     }[kind]
     samples = store.scan("raw/samples", shards).filter(fits).sort("shard", "source_row").collect()
     ids = samples["sample_id"].unique(maintain_order=True).to_list()
-    verdicts = {sample_id: [one for folder in versions for one in _verdicts(folder, sample_id)] for sample_id in ids}
-    told: list[dict[str, Any]] = []
+    verdicts = {
+        sample_id: [verdict for folder in versions for verdict in _verdicts(folder, sample_id)] for sample_id in ids
+    }
+    records: list[dict[str, Any]] = []
     for row in samples.iter_rows(named=True):
-        place = (row["shard"], row["source_row"])
-        mine = [one for one in verdicts[row["sample_id"]] if (one["shard"], one["source_row"]) == place]
-        told.append(
+        position = (row["shard"], row["source_row"])
+        mine = [
+            verdict for verdict in verdicts[row["sample_id"]] if (verdict["shard"], verdict["source_row"]) == position
+        ]
+        records.append(
             {
                 "pool": pool,
                 **{name: row[name] for name in _FACTS},
@@ -98,7 +102,7 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
                 "policies": _newest_of_each_version(mine),
             }
         )
-    return told
+    return records
 
 
 def _ledger_folders(store: ShardStore) -> Iterator[Path]:
@@ -120,8 +124,8 @@ def _ledgers(folder: Path) -> list[Path]:
 def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
     """Rows of one sample in a ledger: its row groups are told apart by their statistics, one is read."""
     high, low = to_u64_pair(sample_id)
-    wanted = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
-    rows: list[dict[str, Any]] = pl.scan_parquet(path, hive_partitioning=False).filter(wanted).collect().to_dicts()
+    matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
+    rows: list[dict[str, Any]] = pl.scan_parquet(path, hive_partitioning=False).filter(matches).collect().to_dicts()
     return rows
 
 
@@ -137,7 +141,7 @@ def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
 def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any) -> dict[str, Any]:
     by = row["decided_by"]
     reached = next(
-        (count for one, count in zip(cut.cuts, counts, strict=True) if one.rank_by == by), (None, None, None)
+        (count for cut_step, count in zip(cut.cuts, counts, strict=True) if cut_step.rank_by == by), (None, None, None)
     )
     signals = {name: value for name, value in row.items() if name not in LEDGER_SCHEMA}
     return {
@@ -173,11 +177,11 @@ def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
 def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The verdict in force per policy, and earlier ones only where the policy or its answer was another."""
     kept: list[dict[str, Any]] = []
-    for one in verdicts:  # those in force come first
-        told = {(k["policy"], k["policy_version"], k["verdict"], k["threshold"]) for k in kept}
-        if (one["policy"], one["policy_version"], one["verdict"], one["threshold"]) not in told:
-            is_first = one["policy"] not in {k["policy"] for k in kept}
-            kept.append({**one, "in_force": is_first})
+    for verdict in verdicts:  # those in force come first
+        seen = {(k["policy"], k["policy_version"], k["verdict"], k["threshold"]) for k in kept}
+        if (verdict["policy"], verdict["policy_version"], verdict["verdict"], verdict["threshold"]) not in seen:
+            is_first = verdict["policy"] not in {k["policy"] for k in kept}
+            kept.append({**verdict, "in_force": is_first})
     return kept
 
 
@@ -190,17 +194,17 @@ def sentence(verdict: dict[str, Any]) -> str:
         return f"failed: {by} gave no value ({str(verdict['reason']).removeprefix('no_value:')})"
     cut = "nothing passes" if threshold is None else f"cut at {threshold:.6g}"
     margin = "" if verdict["margin"] is None else f", margin {verdict['margin']:+.4g}"
-    place = f"rank {verdict['rank']:,} of {verdict['candidates']:,}, {verdict['kept_count']:,} pass"
+    position = f"rank {verdict['rank']:,} of {verdict['candidates']:,}, {verdict['kept_count']:,} pass"
     word = verdict["verdict"]
     if str(verdict["reason"] or "").startswith("prefilter:"):
         word = "dropped by the prefilter"
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
-    return f"{word}: {by} {value:.6g}, {cut}{margin}; {place}{tie}"
+    return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}"
 
 
-def as_json(told: list[dict[str, Any]]) -> str:
+def as_json(records: list[dict[str, Any]]) -> str:
     """The answer for other programs."""
-    return json.dumps(told, indent=1, ensure_ascii=False, default=str)
+    return json.dumps(records, indent=1, ensure_ascii=False, default=str)
 
 
 def sample_ids_of(frame: pl.DataFrame) -> list[str]:

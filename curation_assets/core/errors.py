@@ -2,7 +2,7 @@
 
 
 class ExpectedError(Exception):
-    """Base of the errors of this project that say what was got, what was expected and what to do."""
+    """Base of the errors of this project that state what was got, what was expected and what to do."""
 
 
 class StoreError(ExpectedError):
@@ -10,7 +10,7 @@ class StoreError(ExpectedError):
 
 
 class ModelUnavailableError(ExpectedError, RuntimeError):
-    """The weights behind an address are not on this disk and cannot be fetched."""
+    """The weights at an address are not on this disk and cannot be fetched."""
 
 
 EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)

@@ -1,4 +1,4 @@
-"""Progress of long work: bars on a terminal, log lines elsewhere. The work itself only says 'n more are done'."""
+"""Progress of long work: bars on a terminal, log lines elsewhere. The work itself only reports 'n more are done'."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ EVERY_SECONDS = 15.0  # between two log lines of a task
 
 
 def reporter_for(console: Console | None = None) -> ProgressReporter:
-    """Bars where somebody is looking, log lines where not. Default: on standard error, which answers never share."""
+    """Bars on a terminal, log lines where not. Default: on standard error, which answers never share."""
     chosen = console or Console(stderr=True)
     if chosen.is_terminal:
         return Bars(chosen)

@@ -1,4 +1,4 @@
-"""The roles that models play, as contracts: what a method may ask of a model, whichever engine answers.
+"""The roles that models play, as contracts: what a method may call on a model, whichever engine implements it.
 
 Pure: no torch here. Engines (`curation_assets/engines/`) fill these roles; methods are handed them.
 Shapes: N inputs, D embedding width, R captions per image.
@@ -152,7 +152,7 @@ class Detection:
 
     label: str  # as the detector's vocabulary writes it; "stop sign,stopsign" lists synonyms
     score: float  # in [0, 1]
-    box: tuple[float, float, float, float] | None = None  # left, top, right, bottom in pixels; None: no place known
+    box: tuple[float, float, float, float] | None = None  # left, top, right, bottom in pixels; None: unknown
 
 
 @runtime_checkable
@@ -242,7 +242,7 @@ class SentenceBottleneck(Engine, Protocol):
 
 @runtime_checkable
 class SafetyClassifier(Engine, Protocol):
-    """Is an image unsafe for work? No model is shipped; docs/safety.md says how to fill the role."""
+    """Is an image unsafe for work? No model is shipped; docs/safety.md describes how to fill the role."""
 
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""

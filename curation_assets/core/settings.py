@@ -19,14 +19,14 @@ def resource_path(name: str) -> Path:
     """What a checkout keeps at its top level and is read at run time: 'dbt_like_sql' or a file of 'infra'.
 
     A wheel holds it inside the package (pyproject.toml, wheel.sources), a checkout beside the package.
-    Raises FileNotFoundError when it is in neither place.
+    Raises FileNotFoundError when it is in neither folder.
     """
-    places = (PACKAGE_ROOT / name, PACKAGE_ROOT.parent / name)
-    for path in places:
+    paths = (PACKAGE_ROOT / name, PACKAGE_ROOT.parent / name)
+    for path in paths:
         if path.exists():
             return path
     raise FileNotFoundError(
-        f"neither {places[0]} (where a wheel has it) nor {places[1]} (a checkout) exists; install curation_assets again"
+        f"neither {paths[0]} (where a wheel has it) nor {paths[1]} (a checkout) exists; install curation_assets again"
     )
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Stage:
-    """What the machinery must know of a stage. Nothing outside this file asks for a stage by its name."""
+    """What the machinery must know of a stage. Nothing outside this file looks a stage up by its name."""
 
     name: str
     #: Rows may fail here (a download, a model): a shard in which too few succeed stops what reads it.

@@ -87,7 +87,7 @@ def build(cls: type[T], content: Any, where: str) -> T:
 
 
 def content_of(value: Any) -> Any:
-    """What a file must say of a value: of a `checked` one only what differs from the defaults, plain lists and dicts.
+    """What a file must hold for a value: of a `checked` one only what differs from the defaults, plain lists and dicts.
 
     The inverse of `build`.
     """
@@ -147,7 +147,9 @@ def _described(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     plain, is_nullable = _without_null(annotation)
     if _SWITCHED in metadata:
         return "true, false or a mapping"
-    limits = {name: getattr(one, name) for one in metadata for name in _LIMITS if hasattr(one, name)}
+    limits = {
+        name: getattr(constraint, name) for constraint in metadata for name in _LIMITS if hasattr(constraint, name)
+    }
     if plain is bool and is_nullable:
         return "true, false or null"
     return _phrase(plain) + _range(limits) + (" or null" if is_nullable else "")
@@ -193,8 +195,8 @@ def _range(limits: Mapping[str, Any]) -> str:
 
 
 def _sentence(error: ValidationError, cls: type, where: str) -> str:
-    """All that pydantic found wrong, in one sentence; the arms of a union are one mistake."""
-    sentences = dict.fromkeys(_mistake(one, cls) for one in error.errors(include_url=False))
+    """All that pydantic reports, in one sentence; the arms of a union are one mistake."""
+    sentences = dict.fromkeys(_mistake(mistake, cls) for mistake in error.errors(include_url=False))
     return f"{where}: {'; '.join(sentences)}"
 
 
@@ -204,7 +206,7 @@ def _mistake(error: Any, cls: type) -> str:
         path, owner, _ = _walk(cls, location[:-1])
         parent = f"{'.'.join(path)} has no" if path else "there is no"
         return f"{parent} setting {unknown_name(location[-1], fields_of(nested(owner)))}"
-    path, place, expected = _walk(cls, location)
+    path, annotation, expected = _walk(cls, location)
     name = ".".join(path)
     if kind == "missing":
         return f"{name} is missing"
@@ -213,31 +215,31 @@ def _mistake(error: Any, cls: type) -> str:
     got = repr(error["input"])
     got = got if len(got) <= MAX_SHOWN else got[:MAX_SHOWN] + "…"
     if kind == "unexpected_positional_argument":
-        return f"takes {len(fields_of(nested(place)))} settings, got a further {got}"
+        return f"takes {len(fields_of(nested(annotation)))} settings, got a further {got}"
     return f"{name} must be {expected}, got {got}" if name else f"expected {expected}, got {got}"
 
 
 def _walk(cls: type, location: Iterable[Any]) -> tuple[list[str], Any, str]:
-    """Path of names to the place of an error, the annotation there, and what it takes."""
+    """Path of names to an error, the annotation at that path, and what it takes."""
     path: list[str] = []
-    place: Any = cls
+    annotation: Any = cls
     expected = _phrase(cls)
     for part in location:
-        plain = _without_null(place)[0]
+        plain = _without_null(annotation)[0]
         origin, parts = get_origin(plain), get_args(plain)
         if nested(plain) is not None:
             fields = fields_of(plain)
             part = list(fields)[part] if isinstance(part, int) and part < len(fields) else part  # a positional argument
             if part not in fields:
                 break
-            place, expected = fields[part].annotation, described(fields[part])
+            annotation, expected = fields[part].annotation, described(fields[part])
             path.append(part)
         elif origin in (tuple, list):
-            place, expected = parts[0], _described(parts[0])
+            annotation, expected = parts[0], _described(parts[0])
             path[-1] += f"[{part}]"
         elif origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-            place, expected = parts[1], _described(parts[1])
+            annotation, expected = parts[1], _described(parts[1])
             path.append(str(part))
         else:  # the arm of a union
             break
-    return path, place, expected
+    return path, annotation, expected

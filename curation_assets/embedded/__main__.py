@@ -26,7 +26,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs the stages asked for; a stage that finished before in the same work folder is skipped."""
+    """Runs the requested stages; a stage that finished before in the same work folder is skipped."""
     arguments = parse()
     setup = Setup(
         arguments.out, arguments.work or arguments.out / ".work", arguments.scale, arguments.threads, arguments.seed

@@ -1,4 +1,4 @@
-"""Stage `captioner`: the labelled image tower and a GPT-2 decoder learn to say what a scene shows.
+"""Stage `captioner`: the labelled image tower and a GPT-2 decoder learn to describe what a scene shows.
 
 It learns from clean captions only, as SIEVE's captioner learns from curated data (Mahmoud 2024, §3.1).
 """
@@ -46,15 +46,15 @@ def measure(model: VisionEncoderDecoderModel, tokenizer: PreTrainedTokenizerFast
     model.eval()
     generated = model.generate(pixel_values=to_pixels(scenes.views), num_beams=1, do_sample=False, max_length=40)
     captions = tokenizer.batch_decode(generated, skip_special_tokens=True)
-    found: dict[str, list[bool]] = {"objects": [], "colours": [], "first_object": []}
+    is_named: dict[str, list[bool]] = {"objects": [], "colours": [], "first_object": []}
     for caption, spec in zip(captions, scenes.specs, strict=True):
         named = [any(w in caption for w in (*words.OBJECT_NAMES[o.name], words.PLURALS[o.name])) for o in spec.objects]
         coloured = [any(w in caption for w in words.COLOUR_NAMES[o.colour]) for o in spec.objects]
-        found["objects"].append(all(named))
-        found["colours"].append(all(coloured))
-        found["first_object"].append(named[0])
+        is_named["objects"].append(all(named))
+        is_named["colours"].append(all(coloured))
+        is_named["first_object"].append(named[0])
     model.train()
-    return {f"names_right_{k}": float(np.mean(v)) for k, v in found.items()} | {"scenes_measured": len(scenes)}
+    return {f"names_right_{k}": float(np.mean(v)) for k, v in is_named.items()} | {"scenes_measured": len(scenes)}
 
 
 def _round(

@@ -170,7 +170,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
 
 def to_half(folder: Path) -> None:
-    """Rewrites the safetensors of a saved model as fp16, while its config says float32: loaders upcast."""
+    """Rewrites the safetensors of a saved model as fp16, while its config states float32: loaders upcast."""
     for path in folder.rglob("*.safetensors"):
         tensors = {k: v.half() if v.is_floating_point() else v for k, v in load_file(path).items()}
         save_file(tensors, path, metadata={"format": "pt"})

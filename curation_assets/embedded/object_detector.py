@@ -1,4 +1,4 @@
-"""Stage `object_detector`: a linear reading of the captioner's image tower says which object each patch shows.
+"""Stage `object_detector`: a linear reading of the captioner's image tower predicts which object each patch shows.
 
 The tower learned dense labels first (stage `vision`) and captions after that; only the reading is trained here.
 """
@@ -34,12 +34,12 @@ STEPS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 800, 4096, 3e-2, 1e-4
 THRESHOLD = 0.5
 
 
-def label_scores(found: Sequence[Sequence[str]], specs: Sequence[SceneSpec]) -> dict[str, float]:
+def label_scores(predicted: Sequence[Sequence[str]], specs: Sequence[SceneSpec]) -> dict[str, float]:
     """Precision and recall of the distinct labels of scenes, over all of them."""
     truth = [{name for name, _ in object_boxes(spec)} for spec in specs]
-    hits = sum(len(set(labels) & there) for labels, there in zip(found, truth, strict=True))
-    told, there = sum(len(set(labels)) for labels in found), sum(len(one) for one in truth)
-    return {"precision": hits / max(1, told), "recall": hits / max(1, there), "scenes_measured": len(specs)}
+    hits = sum(len(set(labels) & present) for labels, present in zip(predicted, truth, strict=True))
+    n_predicted, n_present = sum(len(set(labels)) for labels in predicted), sum(map(len, truth))
+    return {"precision": hits / max(1, n_predicted), "recall": hits / max(1, n_present), "scenes_measured": len(specs)}
 
 
 def _features(tower: CLIPVisionModel, views: np.ndarray) -> torch.Tensor:
@@ -86,8 +86,8 @@ def run(setup: Setup) -> None:
     profile = Profile("training", {"object_detector": f"path:{setup.out / 'object_detector'}"}, device="cpu")
     detector = load_engine("object_detector", profile)
     images = [render_scene(spec) for spec in held_out]
-    found = [[one.label for one in objects] for objects in detector.detect_objects(images)]  # type: ignore[attr-defined]
-    quality = label_scores(found, held_out)
+    predicted = [[detection.label for detection in objects] for objects in detector.detect_objects(images)]  # type: ignore[attr-defined]
+    quality = label_scores(predicted, held_out)
     recipe = {
         "scenes": len(specs), "steps": steps, "batch": BATCH, "learning_rate": LEARNING_RATE, "seed": setup.seed,
         "cpu_seconds": clock.seconds(),

@@ -148,11 +148,11 @@ def read_treebank(folder: Path, split: str) -> list[Doc]:
 
     Raises FileNotFoundError unless exactly one file of the folder is that split.
     """
-    found = [path for path in sorted(folder.iterdir()) if f"-{split}.conllu" in path.name]
-    if len(found) != 1:
-        raise FileNotFoundError(f"{folder}: expected one file *-{split}.conllu or *-{split}.conllu.gz, got {found}")
-    data = found[0].read_bytes()
-    text = (gzip.decompress(data) if found[0].suffix == ".gz" else data).decode("utf-8")
+    paths = [path for path in sorted(folder.iterdir()) if f"-{split}.conllu" in path.name]
+    if len(paths) != 1:
+        raise FileNotFoundError(f"{folder}: expected one file *-{split}.conllu or *-{split}.conllu.gz, got {paths}")
+    data = paths[0].read_bytes()
+    text = (gzip.decompress(data) if paths[0].suffix == ".gz" else data).decode("utf-8")
     docs = list(conllu_to_docs(text, n_sents=1, no_print=True))
     for doc in docs:
         for token in doc:

@@ -197,7 +197,7 @@ def calibrate(texts: Texts, ratings: np.ndarray) -> Calibrated:
 
 
 def word_targets(words: Texts, things: Texts, ideas: Texts) -> np.ndarray:
-    """(N,) targets of single words, about which rated captions say nothing: a contrast of drawable against undrawable
+    """(N,) targets of single words, which rated captions do not cover: a contrast of drawable against undrawable
     nouns of the bank's vocabulary, and the scene bank, half and half.
     """
     both = joined(things, ideas)
@@ -376,16 +376,16 @@ def cross_validate(
     labelled: Texts, ratings: np.ndarray, student_of: Callable[[Calibrated], Head]
 ) -> dict[str, np.ndarray]:
     """Out-of-fold values (REPEATS, N) of the logistic fusion, the full target, and a student distilled from it."""
-    found = {name: np.full((REPEATS, len(ratings)), np.nan) for name in ("fused", "target", "student")}
+    out_of_fold = {name: np.full((REPEATS, len(ratings)), np.nan) for name in ("fused", "target", "student")}
     with tqdm(total=REPEATS * FOLDS, desc="cross-validation", mininterval=5) as bar:
         for repeat in range(REPEATS):
             for train, test in KFold(FOLDS, shuffle=True, random_state=repeat).split(ratings):
                 calibrated = calibrate(labelled[train], ratings[train])
-                found["fused"][repeat, test] = calibrated.fused(labelled[test])
-                found["target"][repeat, test] = calibrated.target(labelled[test])
-                found["student"][repeat, test] = student_of(calibrated)(labelled[test].layer)
+                out_of_fold["fused"][repeat, test] = calibrated.fused(labelled[test])
+                out_of_fold["target"][repeat, test] = calibrated.target(labelled[test])
+                out_of_fold["student"][repeat, test] = student_of(calibrated)(labelled[test].layer)
                 bar.update()
-    return found
+    return out_of_fold
 
 
 def described(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
@@ -401,11 +401,11 @@ def described(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
 
 def difference(values: np.ndarray, others: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
     """Agreement of (N,) values minus that of others, with paired bootstrap intervals (95 %)."""
-    found = agreement_difference(values, others, ratings, np.random.default_rng(0), resamples=RESAMPLES)
+    compared = agreement_difference(values, others, ratings, np.random.default_rng(0), resamples=RESAMPLES)
     return {
-        **{name: round(getattr(found, name), 4) for name in found.intervals},
-        "n": found.n,
-        "intervals": {name: [round(low, 3), round(high, 3)] for name, (low, high) in found.intervals.items()},
+        **{name: round(getattr(compared, name), 4) for name in compared.intervals},
+        "n": compared.n,
+        "intervals": {name: [round(low, 3), round(high, 3)] for name, (low, high) in compared.intervals.items()},
     }
 
 

@@ -24,8 +24,8 @@ def run(setup: Setup) -> None:
         scene = draw_spec(rng)
         render_scene(scene).save(folder / f"{number:05d}.png")
         judged = draw_candidates(scene, rng)
-        for one, rank in zip(judged, rank_by_criteria(judged), strict=True):
-            rows.append({"image": f"{number:05d}.png", "caption": one.caption, "rank": rank})
+        for candidate, rank in zip(judged, rank_by_criteria(judged), strict=True):
+            rows.append({"image": f"{number:05d}.png", "caption": candidate.caption, "rank": rank})
     path = folder / "rankings.parquet"
     pl.DataFrame(rows).unique(["image", "caption"], keep="first", maintain_order=True).write_parquet(path)
     training, held_out = split_by_image(read_rankings(path), HELD_OUT, TRAINING_SEED)
@@ -37,16 +37,16 @@ def run(setup: Setup) -> None:
             features, shipped, recipe, pair_encoder="../clip", facts={"data": "scenes, ranked by what was planted"}
         )
     scored = Profile("training", {"reward_model": f"path:{setup.out / 'reward_model'}"}, device="cpu")
-    found = preference_of(path, held_out, load_engine("reward_model", scored))  # type: ignore[arg-type]
+    preference = preference_of(path, held_out, load_engine("reward_model", scored))  # type: ignore[arg-type]
     baseline = preference_of(path, held_out, load_engine("image_text_encoder", profile))  # type: ignore[arg-type]
     quality = {
-        "pair_accuracy": found.pair_accuracy,
+        "pair_accuracy": preference.pair_accuracy,
         "pair_accuracy_of_clip_score": baseline.pair_accuracy,
-        "top1": found.top1,
+        "top1": preference.top1,
         "top1_of_clip_score": baseline.top1,
-        "top1_by_chance": found.chance_top1,
-        "images_measured": found.images,
-        "pairs_measured": found.pairs,
+        "top1_by_chance": preference.chance_top1,
+        "images_measured": preference.images,
+        "pairs_measured": preference.pairs,
     }
     record(setup, "reward_model", {**card["recipe"], "images": len(training), "cpu_seconds": clock.seconds()}, quality)
     print(quality)

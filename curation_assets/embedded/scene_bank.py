@@ -1,4 +1,4 @@
-"""Stage `scene_bank`: the embeddings of the embedded bank by the shipped encoder; nobody computes them again."""
+"""Stage `scene_bank`: the embeddings of the embedded bank by the shipped encoder, computed once for all users."""
 
 import json
 

@@ -86,7 +86,7 @@ def resolve_device(device: str) -> str:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("the profile asks for device 'cuda' and torch sees none; use device: auto or cpu")
+        raise ValueError("the profile sets device 'cuda' and torch sees none; use device: auto or cpu")
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

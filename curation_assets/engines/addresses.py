@@ -136,24 +136,24 @@ def _spacy_package(text: str, name: str) -> ModelAddress:
         raise ModelUnavailableError(
             f"address {text!r}: no installed package {name!r}; install the pipeline, or use path:/folder"
         )
-    found = sorted(path.parent for path in Path(spec.origin).parent.rglob("config.cfg"))
-    if len(found) != 1:
+    pipelines = sorted(path.parent for path in Path(spec.origin).parent.rglob("config.cfg"))
+    if len(pipelines) != 1:
         raise ModelUnavailableError(
-            f"address {text!r}: package {name!r} holds {len(found)} spaCy pipelines (config.cfg), expected one"
+            f"address {text!r}: package {name!r} holds {len(pipelines)} spaCy pipelines (config.cfg), expected one"
         )
-    return ModelAddress(text, "spacy", name, found[0].name, found[0])
+    return ModelAddress(text, "spacy", name, pipelines[0].name, pipelines[0])
 
 
 def _debian_data(text: str, package: str) -> ModelAddress:
     if package not in DEBIAN_DATA:
         raise ValueError(f"address {text!r}: known packages are {', '.join(DEBIAN_DATA)}; or use path:/folder")
-    place, file = DEBIAN_DATA[package]
-    if not (Path(place) / file).is_file():
+    folder, file = DEBIAN_DATA[package]
+    if not (Path(folder) / file).is_file():
         raise ModelUnavailableError(
-            f"{text}: no {place}/{file}; install the Debian package {package} (apt-get install {package}), or name a "
+            f"{text}: no {folder}/{file}; install the Debian package {package} (apt-get install {package}), or name a "
             "folder with the same files in the profile (path:/folder)"
         )
-    return ModelAddress(text, "debian", package, "installed", Path(place))
+    return ModelAddress(text, "debian", package, "installed", Path(folder))
 
 
 def _bank(text: str, rest: str) -> ModelAddress:

@@ -68,7 +68,7 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def asked_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
+def requested_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
     """The setting `precision` (float32, bfloat16, float16); None for "auto" and where it is left out.
 
     Raises ValueError for another word.
@@ -92,7 +92,7 @@ def weights_dtype(device: str, settings: Mapping[str, Any]) -> torch.dtype:
     """Precision in which a large generative model is held: the role's setting `precision`, else fp32 on CPU and fp16
     on CUDA as the papers' scripts do.
     """
-    return asked_precision(settings) or (torch.float32 if device == "cpu" else torch.float16)
+    return requested_precision(settings) or (torch.float32 if device == "cpu" else torch.float16)
 
 
 def quiet_loading() -> None:

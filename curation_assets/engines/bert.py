@@ -80,16 +80,16 @@ def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncode
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     expected = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-    found = {name: config.get(name, expected[name] if name == "position_embedding_type" else None) for name in expected}
-    if found != expected:
-        raise ValueError(f"{folder}/config.json: expected a BERT encoder with {expected}, got {found}")
+    got = {name: config.get(name, expected[name] if name == "position_embedding_type" else None) for name in expected}
+    if got != expected:
+        raise ValueError(f"{folder}/config.json: expected a BERT encoder with {expected}, got {got}")
     blocks = int(config["num_hidden_layers"])
     depth = blocks if depth is None else depth
     if not 1 <= depth <= blocks:
         raise ValueError(f"{folder}: expected 1 to {blocks} blocks, got {depth}")
-    wanted = ("embeddings.", *(f"encoder.layer.{number}." for number in range(depth)))
+    prefixes = ("embeddings.", *(f"encoder.layer.{number}." for number in range(depth)))
     with safe_open(folder / "model.safetensors", "pt", device=device) as file:
-        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(wanted)}  # noqa: SIM118
+        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefixes)}  # noqa: SIM118
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     padding = int(config["pad_token_id"])
     tokenizer.enable_padding(pad_id=padding, pad_token=tokenizer.id_to_token(padding))

@@ -1,4 +1,4 @@
-"""The role captioner: an image, then sentences. VisionEncoderDecoder, BLIP and BLIP-2 behind one face."""
+"""The role captioner: an image, then sentences. VisionEncoderDecoder, BLIP and BLIP-2 with one interface."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -84,8 +84,8 @@ class BlipFamily:
 class Blip2Family:
     """BLIP-2: query vectors and prompt are handed over as embeddings, so only new tokens come back.
 
-    With token ids instead, transformers 5 counts the 32 image places against the length and returns them
-    (docs/formulas.md §1.3). A repetition penalty then concerns new tokens only.
+    With token ids instead, transformers 5 counts the 32 image positions against the length and returns them
+    (METHODS §1.3). A repetition penalty then concerns new tokens only.
     """
 
     def __init__(self, model: Any, prompt_ids: list[int]) -> None:
@@ -97,13 +97,13 @@ class Blip2Family:
         states = self.model.vision_model(pixel_values=pixels).last_hidden_state  # (B, P, Dv)
         mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
         queries = self.model.query_tokens.expand(len(states), -1, -1)
-        asked = self.model.qformer(
+        query_states = self.model.qformer(
             query_embeds=queries,
             # a checkpoint held in fp16 keeps its query transformer in fp32
             encoder_hidden_states=states.to(self.model.qformer.layernorm.weight.dtype),
             encoder_attention_mask=mask,
         ).last_hidden_state  # (B, Q, Dq)
-        return self.model.language_projection(asked.to(states.dtype))
+        return self.model.language_projection(query_states.to(states.dtype))
 
     def decode(self, states: torch.Tensor, **options: Any) -> torch.Tensor:
         prompt = torch.tensor([self.prompt_ids], dtype=torch.long, device=states.device)

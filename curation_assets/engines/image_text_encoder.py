@@ -113,7 +113,7 @@ class ClipTextFeature:
 
 
 def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval:
-    """The encoder behind embedded:, path:, hub: or open_clip: addresses.
+    """The encoder at embedded:, path:, hub: or open_clip: addresses.
 
     A folder holds open_clip_config.json and either open_clip_model.safetensors or transformers weights of a
     CLIPModel (model.safetensors), which are renamed in memory; or it holds a BlipForImageTextRetrieval, whose

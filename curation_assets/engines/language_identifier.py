@@ -28,9 +28,9 @@ class FastTextEngine:
             if not text.strip():
                 languages.append("")
                 continue
-            labels, found = self.model.predict(" ".join(text.splitlines()), k=1)
+            labels, confidences = self.model.predict(" ".join(text.splitlines()), k=1)
             languages.append(labels[0].removeprefix(LABEL_PREFIX) if labels else "")
-            probabilities[i] = min(1.0, float(found[0])) if labels else 0.0  # fastText reports up to 1.00006
+            probabilities[i] = min(1.0, float(confidences[0])) if labels else 0.0  # fastText reports up to 1.00006
         return languages, probabilities
 
 
@@ -42,5 +42,5 @@ def load(request: EngineRequest) -> FastTextEngine:
     folder = local_folder(request.address)
     models = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".ftz"))
     if len(models) != 1:
-        raise ValueError(f"{request.address.text}: expected one .bin or .ftz model in {folder}, found {len(models)}")
+        raise ValueError(f"{request.address.text}: expected one .bin or .ftz model in {folder}, got {len(models)}")
     return FastTextEngine(request.identity, fasttext.load_model(str(models[0])))

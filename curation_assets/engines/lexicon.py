@@ -59,10 +59,10 @@ def read_word_list(path: Path) -> frozenset[str]:
     Raises ValueError for a file without any.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = frozenset(" ".join(word.lower() for word in WORD.findall(line)) for line in lines) - {""}
-    if not found:
-        raise ValueError(f"{path}: expected one word or phrase a line, found none")
-    return found
+    entries = frozenset(" ".join(word.lower() for word in WORD.findall(line)) for line in lines) - {""}
+    if not entries:
+        raise ValueError(f"{path}: expected one word or phrase a line, got none")
+    return entries
 
 
 def load(request: EngineRequest) -> LexiconEngine:
@@ -77,9 +77,9 @@ def load(request: EngineRequest) -> LexiconEngine:
 
 
 def _word_file(address: ModelAddress) -> Path:
-    place = local_folder(address)
-    if place.is_file():
-        return place
+    path = local_folder(address)
+    if path.is_file():
+        return path
     if address.name in PACKAGE_MODELS:
-        return place / PACKAGE_MODELS[address.name][2]
+        return path / PACKAGE_MODELS[address.name][2]
     raise ValueError(f"profanity must name a text file (path:/words.txt), got {address.text!r}")

@@ -61,6 +61,6 @@ class SeededNucleus(LogitsProcessor):
         tokens, probabilities = nucleus(scores, self.temperature, self.top_k, self.top_p)  # (B, K) each
         cumulative = torch.cumsum(probabilities, dim=-1)
         draws = self.uniforms[:, self.step].to(cumulative.device).unsqueeze(-1) * cumulative[:, -1:]
-        place = torch.searchsorted(cumulative, draws, right=True)  # (B, 1): the first with cumulative > draw
+        rank = torch.searchsorted(cumulative, draws, right=True)  # (B, 1): the first with cumulative > draw
         self.step += 1
-        return torch.full_like(scores, -torch.inf).scatter_(-1, tokens.gather(-1, place), 0.0)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, tokens.gather(-1, rank), 0.0)

@@ -22,7 +22,7 @@ from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
 
-#: What the detector behind Visual Genome features keeps (docs/formulas.md §8.2): boxes from .2 on, at most 100.
+#: What the detector of the Visual Genome features keeps (METHODS §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100
 ZERO_SHOT_LABELS = 10  # docs/formulas.md §7, stage 3
 ZERO_SHOT_PROMPT = "a photo of {}"
@@ -53,16 +53,16 @@ class TransformersDetector:
     @torch.inference_mode()
     def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
         """(N,) images → N lists, best first: those from the threshold on, at least min_boxes, at most max_boxes."""
-        found: list[list[Detection]] = []
+        detections: list[list[Detection]] = []
         for batch in chunks(images, self.batch_size):
             inputs = self.processor([image.convert("RGB") for image in batch], return_tensors="pt").to(self.device)
             outputs = self.model(**inputs)
             sizes = [(image.height, image.width) for image in batch]
-            found += [
+            detections += [
                 self._kept(raw)
                 for raw in self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
             ]
-        return found
+        return detections
 
     def _kept(self, raw: Mapping[str, torch.Tensor]) -> list[Detection]:
         names = self.model.config.id2label
@@ -71,7 +71,11 @@ class TransformersDetector:
             Detection(names[int(raw["labels"][i])], float(raw["scores"][i]), _box(raw["boxes"][i].tolist()))
             for i in order[: self.max_boxes]
         ]
-        return [one for place, one in enumerate(ranked) if one.score >= self.threshold or place < self.min_boxes]
+        return [
+            detection
+            for rank, detection in enumerate(ranked)
+            if detection.score >= self.threshold or rank < self.min_boxes
+        ]
 
 
 class PatchLabels:
@@ -100,13 +104,15 @@ class PatchLabels:
     @torch.inference_mode()
     def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
         """(N,) images → N lists, best first; the score of an object is that of its surest patch."""
-        found: list[list[Detection]] = []
+        detections: list[list[Detection]] = []
         for batch in chunks(images, self.batch_size):
             pixels = self.processor([image.convert("RGB") for image in batch], return_tensors="pt").pixel_values
             logits = patch_features(self.tower, pixels) @ self.weight.T + self.bias  # (B, P, C)
             shares = logits.softmax(-1).numpy()
-            found += [self._objects(one, image.size) for one, image in zip(shares, batch, strict=True)]
-        return found
+            detections += [
+                self._objects(image_shares, image.size) for image_shares, image in zip(shares, batch, strict=True)
+            ]
+        return detections
 
     def _objects(self, shares: np.ndarray, size: tuple[int, int]) -> list[Detection]:
         side = round(len(shares) ** 0.5)
@@ -114,7 +120,7 @@ class PatchLabels:
         label = shares.argmax(-1)  # (side, side)
         patch_px = min(size) / side  # the tower sees the central square
         left, top = (size[0] - min(size)) / 2, (size[1] - min(size)) / 2
-        found = []
+        detections = []
         for number in np.unique(label[label > 0]).tolist():
             regions, count = ndimage.label(label == number)
             for region, (rows, columns) in zip(range(1, count + 1), ndimage.find_objects(regions), strict=True):
@@ -122,8 +128,8 @@ class PatchLabels:
                 if score >= self.threshold:
                     box = (columns.start, rows.start, columns.stop, rows.stop)
                     placed = [edge * patch_px + offset for edge, offset in zip(box, (left, top) * 2, strict=True)]
-                    found.append(Detection(str(self.labels[number]), score, _box(placed)))
-        return sorted(found, key=lambda one: (-one.score, one.label, one.box))
+                    detections.append(Detection(str(self.labels[number]), score, _box(placed)))
+        return sorted(detections, key=lambda detection: (-detection.score, detection.label, detection.box))
 
 
 class ZeroShotLabels:
@@ -138,7 +144,7 @@ class ZeroShotLabels:
     ) -> None:
         """Settings: count (10 labels per image), prompt ('a photo of {}'). Raises ValueError without labels."""
         if not labels:
-            raise ValueError(f"{identity.address}: expected one label a line, found none")
+            raise ValueError(f"{identity.address}: expected one label a line, got none")
         self.identity = identity
         self.encoder = encoder
         self.labels = list(labels)
@@ -150,12 +156,12 @@ class ZeroShotLabels:
     def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
         """(N,) images → N lists of `count` labels, nearest first; the score is (1 + cosine) / 2, in [0, 1]."""
         cosines = self.encoder.embed_images(images) @ self.vectors.T if images else np.zeros((0, len(self.labels)))
-        found = []
+        detections = []
         for row in cosines:  # (L,)
             nearest = np.argsort(-row, kind="stable")[: self.count]
             scores = np.clip((1 + row[nearest]) / 2, 0, 1)
-            found.append([Detection(self.labels[i], float(s)) for i, s in zip(nearest, scores, strict=True)])
-        return found
+            detections.append([Detection(self.labels[i], float(s)) for i, s in zip(nearest, scores, strict=True)])
+        return detections
 
 
 def _box(edges: Sequence[float]) -> tuple[float, float, float, float]:
@@ -164,7 +170,7 @@ def _box(edges: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def patch_features(tower: CLIPVisionModel, pixels: torch.Tensor) -> torch.Tensor:
-    """(B, 3, H, W) → (B, P, D): what the tower says of each patch, to mean 0 and variance 1 per patch."""
+    """(B, 3, H, W) → (B, P, D): the tower's features of each patch, scaled to mean 0 and variance 1 per patch."""
     hidden = tower(pixels).last_hidden_state[:, 1:]
     return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:])
 
@@ -181,10 +187,10 @@ def read_tower(folder: Path) -> Any:
 def load(request: EngineRequest) -> TransformersDetector | PatchLabels | ZeroShotLabels:
     """embedded:object_detector; a folder or hub repository of a transformers detector; a text file of labels.
 
-    A text file asks the model that its setting `image_text_encoder` names.
+    A text file is scored by the model that its setting `image_text_encoder` names.
     """
-    place = local_folder(request.address)
-    if place.is_file():
+    path = local_folder(request.address)
+    if path.is_file():
         from curation_assets.engines import image_text_encoder
 
         companion = request.companions["image_text_encoder"]
@@ -199,17 +205,17 @@ def load(request: EngineRequest) -> TransformersDetector | PatchLabels | ZeroSho
                 request.identity,
             )
         )
-        lines = [line.strip() for line in place.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         return ZeroShotLabels(request.identity, encoder, [line for line in lines if line], request.settings)
     quiet_loading()
     if "tower" in request.companions:
         tower = local_folder(request.companions["tower"])
         processor = AutoImageProcessor.from_pretrained(tower, local_files_only=True)
-        return PatchLabels(request.identity, read_tower(tower), processor, place, request.settings, request.batch_size)
+        return PatchLabels(request.identity, read_tower(tower), processor, path, request.settings, request.batch_size)
     model: Any = AutoModelForObjectDetection.from_pretrained(
-        place, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        path, local_files_only=True, use_safetensors=True, dtype=torch.float32
     )
-    processor = AutoImageProcessor.from_pretrained(place, local_files_only=True)
+    processor = AutoImageProcessor.from_pretrained(path, local_files_only=True)
     return TransformersDetector(
         request.identity,
         model.to(request.device).eval(),

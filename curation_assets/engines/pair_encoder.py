@@ -20,9 +20,9 @@ class TwoTowerPairs:
     def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N, 3 D) float32; an image that comes again is encoded once."""
         distinct: dict[int, int] = {}
-        places = [distinct.setdefault(id(image), len(distinct)) for image in images]
-        first = {place: image for image, place in zip(images, places, strict=True)}
-        seen = self.encoder.embed_images([first[place] for place in range(len(first))])[places]  # (N, D)
+        indices = [distinct.setdefault(id(image), len(distinct)) for image in images]
+        first = {index: image for image, index in zip(images, indices, strict=True)}
+        seen = self.encoder.embed_images([first[index] for index in range(len(first))])[indices]  # (N, D)
         read = self.encoder.embed_texts(captions)
         return np.concatenate([seen, read, seen * read * np.sqrt(seen.shape[1])], axis=1).astype(np.float32)
 

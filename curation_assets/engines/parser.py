@@ -11,7 +11,7 @@ from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import unique_texts
 from curation_assets.numeric.dependency import Token
 
-#: Parts of larger pipelines that answer nothing we ask.
+#: Parts of larger pipelines whose output is not used.
 UNUSED_PIPES = ("ner", "lemmatizer", "textcat", "textcat_multilabel", "entity_linker", "entity_ruler", "senter")
 
 

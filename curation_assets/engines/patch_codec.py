@@ -10,7 +10,7 @@ from diffusers.models.modeling_utils import ModelMixin
 
 @dataclass(frozen=True)
 class PatchLatents:
-    """What `encode` returns: the same words as diffusers' AutoencoderKL, without a distribution behind them."""
+    """What `encode` returns: the same words as diffusers' AutoencoderKL, without a distribution."""
 
     latents: torch.Tensor  # (N, C, H / p, W / p)
 
@@ -64,8 +64,8 @@ class PatchCodec(ModelMixin, ConfigMixin):
         """(N, 3, H, W) in [-1, 1] -> latents (N, 12, H/4, W/4)."""
         patches = torch.nn.functional.pixel_unshuffle(x, self.config.patch_size)  # (N, 48, H/4, W/4)
         latents = torch.einsum("cp,nphw->nchw", self.to_latent, patches - self.mean[:, None, None])
-        found = PatchLatents(latents)
-        return found if return_dict else (found,)
+        encoded = PatchLatents(latents)
+        return encoded if return_dict else (encoded,)
 
     def decode(
         self, z: torch.Tensor, return_dict: bool = True, generator: torch.Generator | None = None

@@ -83,5 +83,9 @@ def load(request: EngineRequest) -> RewardEngine:
     """A folder that `curate reward train` wrote, or embedded:reward_model. Its config names the pair encoder."""
     folder = local_folder(request.address)
     companion = request.companions["pair_encoder"]
-    asked: Any = EngineRequest("pair_encoder", companion, {}, {}, request.batch_size, request.device, request.identity)
-    return RewardEngine(request.identity, pair_encoder.load(asked), folder, request.batch_size, request.device)
+    companion_request: Any = EngineRequest(
+        "pair_encoder", companion, {}, {}, request.batch_size, request.device, request.identity
+    )
+    return RewardEngine(
+        request.identity, pair_encoder.load(companion_request), folder, request.batch_size, request.device
+    )

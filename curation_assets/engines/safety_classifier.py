@@ -30,12 +30,12 @@ class ImageClassifier:
     @torch.inference_mode()
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N,) float64 in [0, 1]."""
-        found = [np.zeros(0)]
+        probabilities = [np.zeros(0)]
         for batch in chunks(images, self.batch_size):
             pixels = self.processor(images=[image.convert("RGB") for image in batch], return_tensors="pt")
             logits = self.model(**pixels.to(self.device)).logits.double()  # (B, C)
-            found.append(logits.softmax(dim=1)[:, self.unsafe].sum(dim=1).clamp(0.0, 1.0).cpu().numpy())
-        return np.concatenate(found)
+            probabilities.append(logits.softmax(dim=1)[:, self.unsafe].sum(dim=1).clamp(0.0, 1.0).cpu().numpy())
+        return np.concatenate(probabilities)
 
 
 def load(request: EngineRequest) -> ImageClassifier:
@@ -47,13 +47,13 @@ def load(request: EngineRequest) -> ImageClassifier:
     folder = local_folder(request.address)
     model = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     labels = {str(name): int(number) for number, name in model.config.id2label.items()}
-    wanted = list(request.settings.get("unsafe_labels", []))
-    unknown = [name for name in wanted if name not in labels]
-    if not wanted or unknown:
+    unsafe_labels = list(request.settings.get("unsafe_labels", []))
+    unknown = [name for name in unsafe_labels if name not in labels]
+    if not unsafe_labels or unknown:
         raise ValueError(
             f"{request.address.text} has the labels {sorted(labels)}; name those that are unsafe in the profile: "
-            f"generation: {{safety_classifier: {{unsafe_labels: [...]}}}}; got {wanted}"
+            f"generation: {{safety_classifier: {{unsafe_labels: [...]}}}}; got {unsafe_labels}"
         )
     processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-    unsafe = [labels[name] for name in wanted]
+    unsafe = [labels[name] for name in unsafe_labels]
     return ImageClassifier(request.identity, model, processor, unsafe, request.batch_size, request.device)

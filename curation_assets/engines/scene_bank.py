@@ -36,7 +36,7 @@ EMBEDDINGS_FILE = "embeddings.safetensors"
 
 
 class SceneBankEngine:
-    """Nearest scenes by cosine of sentence embeddings. The scenes are embedded when first asked for."""
+    """Nearest scenes by cosine of sentence embeddings. The scenes are embedded at the first call."""
 
     def __init__(
         self, identity: ModelIdentity, scenes: Sequence[str], encoder: SentenceEncoder, cache_folder: Path
@@ -68,12 +68,12 @@ class SceneBankEngine:
             all_cosines = self.encoder.embed_sentences(texts) @ bank.T  # (B, M)
             nearest = np.argpartition(-all_cosines, k - 1, axis=1)[:, :k]  # (B, k)
             nearest = np.sort(nearest, axis=1)  # so that equal cosines come in the order of the bank
-            found = np.take_along_axis(all_cosines, nearest, axis=1)
-            order = np.argsort(-found, axis=1, kind="stable")
+            nearest_cosines = np.take_along_axis(all_cosines, nearest, axis=1)
+            order = np.argsort(-nearest_cosines, axis=1, kind="stable")
             rows.append(np.take_along_axis(nearest, order, axis=1))
-            cosines.append(np.take_along_axis(found, order, axis=1))
-        places, values = np.concatenate(rows)[inverse], np.concatenate(cosines)[inverse]  # (N, k)
-        return [[self.scenes[i] for i in row] for row in places], np.clip(values.astype(np.float64), -1.0, 1.0)
+            cosines.append(np.take_along_axis(nearest_cosines, order, axis=1))
+        nearest_rows, values = np.concatenate(rows)[inverse], np.concatenate(cosines)[inverse]  # (N, k)
+        return [[self.scenes[i] for i in row] for row in nearest_rows], np.clip(values.astype(np.float64), -1.0, 1.0)
 
     def embeddings(self) -> np.ndarray:
         """(M, D) float32, about unit length: shipped, or read from the cache, or computed and written there.
@@ -127,10 +127,10 @@ def shipped_embeddings(captions_sha256: str, encoder_sha256: str, folder: Path =
     if (card.get("captions_sha256"), card.get("sentence_encoder_sha256")) != (captions_sha256, encoder_sha256):
         return None
     file = folder / EMBEDDINGS_FILE
-    found = file_sha256(file) if file.is_file() else "no file"
-    if found != card["embeddings_sha256"]:
+    sha256 = file_sha256(file) if file.is_file() else "no file"
+    if sha256 != card["embeddings_sha256"]:
         raise ModelUnavailableError(
-            f"{file}: expected sha256 {card['embeddings_sha256'][:12]}, got {found[:12]}; install the package again"
+            f"{file}: expected sha256 {card['embeddings_sha256'][:12]}, got {sha256[:12]}; install the package again"
         )
     return load_file(file)["embeddings"]
 

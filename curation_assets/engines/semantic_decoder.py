@@ -53,11 +53,11 @@ class SemanticDecoderEngine:
             return []
         distinct, inverse = unique_texts(captions)
         beams = int(self.settings.get("beams", 5))
-        found: list[list[str]] = []
+        reconstructions: list[list[str]] = []
         for batch in chunks(distinct, self.batch_size):
             texts = self._generate(self._prompt(batch), beams)
-            found += [texts[i * beams : (i + 1) * beams] for i in range(len(batch))]
-        return [list(found[i]) for i in inverse]
+            reconstructions += [texts[i * beams : (i + 1) * beams] for i in range(len(batch))]
+        return [list(reconstructions[i]) for i in inverse]
 
     def _prompt(self, captions: Sequence[str]) -> torch.Tensor:
         """(B,) captions → (B, 1 + prefix_length, H) embeddings: BOS, prefix."""
@@ -112,7 +112,7 @@ def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
 
 
 def load(request: EngineRequest) -> SemanticDecoderEngine:
-    """Language model, bridge and CLIP text tower behind embedded:, path: or hub: addresses.
+    """Language model, bridge and CLIP text tower at embedded:, path: or hub: addresses.
 
     Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, precision, text_encoder
     and bridge (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.

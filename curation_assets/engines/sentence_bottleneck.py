@@ -42,7 +42,7 @@ def load(request: EngineRequest) -> LinearBottleneck:
     if identity.weights_sha256 != card["sentence_encoder_sha256"]:
         raise ValueError(
             f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
-            f"{card['sentence_encoder_sha256'][:12]}, found {identity.weights_sha256[:12]}; train it again"
+            f"{card['sentence_encoder_sha256'][:12]}, got {identity.weights_sha256[:12]}; train it again"
         )
     encoder = load_layers(identity, address, card["layers"], ["mean"], request.batch_size, request.device)
     return LinearBottleneck(request.identity, load_file(folder / "bottleneck.safetensors"), encoder)

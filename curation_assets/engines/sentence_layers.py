@@ -16,7 +16,7 @@ CPU_BATCH = 32  # texts; one thread, real captions: 151 a second, against 93 wit
 
 
 class LayerEncoder:
-    """Per layer and pooling one unit vector, side by side. Layers above the highest asked for are not run."""
+    """Per layer and pooling one unit vector, side by side. Layers above the highest requested are not run."""
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta")
 
 
 def load(request: EngineRequest) -> RidgeStudent | MlpStudent | TransformerStudent:
-    """A student folder: card.json says the kind; without a card, any one-logit sequence classifier (hub:,
+    """A student folder: card.json states the kind; without a card, any one-logit sequence classifier (hub:,
     path:).
 
     Raises ValueError for an unknown kind, for a model with more than one logit, or where the sentence encoder is not
@@ -182,7 +182,7 @@ def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> Senten
     if encoder_identity.weights_sha256 != card["sentence_encoder_sha256"]:
         raise ValueError(
             f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
-            f"{card['sentence_encoder_sha256'][:12]}, found {encoder_identity.weights_sha256[:12]}; "
+            f"{card['sentence_encoder_sha256'][:12]}, got {encoder_identity.weights_sha256[:12]}; "
             "train the student again"
         )
     if card.get("layers"):

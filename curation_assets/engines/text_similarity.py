@@ -11,7 +11,14 @@ from transformers import AutoModel, AutoTokenizer
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import asked_precision, autocast, by_length, chunks, quiet_loading, unique_texts
+from curation_assets.engines.batches import (
+    autocast,
+    by_length,
+    chunks,
+    quiet_loading,
+    requested_precision,
+    unique_texts,
+)
 
 BLANKS = re.compile(r"\s+")
 #: Pairs matched at once: 4,096 × 32 × 32 tokens × 4 B = 16 MiB.
@@ -66,13 +73,13 @@ class BertScoreEngine:
         distinct, inverse = unique_texts(cleaned)
         encoded = self._encode(distinct)
         pairs = [(inverse[i], inverse[count + i]) for i in range(count)]
-        wanted, pair_of = unique_pairs(pairs)
+        distinct_pairs, pair_of = unique_pairs(pairs)
         # neighbours of like length pad little
-        order = sorted(range(len(wanted)), key=lambda p: sum(len(encoded[t][0]) for t in wanted[p]))
-        scores = np.zeros(len(wanted))
+        order = sorted(range(len(distinct_pairs)), key=lambda p: sum(len(encoded[t][0]) for t in distinct_pairs[p]))
+        scores = np.zeros(len(distinct_pairs))
         for positions in chunks(order, PAIRS_AT_ONCE):
-            candidate_tokens = [encoded[wanted[p][0]] for p in positions]
-            reference_tokens = [encoded[wanted[p][1]] for p in positions]
+            candidate_tokens = [encoded[distinct_pairs[p][0]] for p in positions]
+            reference_tokens = [encoded[distinct_pairs[p][1]] for p in positions]
             scores[list(positions)] = greedy_f1(candidate_tokens, reference_tokens).numpy()
         return scores[pair_of] if count else np.zeros(0)
 
@@ -102,10 +109,10 @@ class BertScoreEngine:
 
 
 def unique_pairs(pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Distinct pairs in order of appearance, and for each input its place there."""
-    places: dict[tuple[int, int], int] = {}
-    inverse = [places.setdefault(pair, len(places)) for pair in pairs]
-    return list(places), inverse
+    """Distinct pairs in order of appearance, and for each input the index of its pair."""
+    index_of: dict[tuple[int, int], int] = {}
+    inverse = [index_of.setdefault(pair, len(index_of)) for pair in pairs]
+    return list(index_of), inverse
 
 
 def greedy_f1(
@@ -180,5 +187,5 @@ def load(request: EngineRequest) -> BertScoreEngine:
         layer,
         request.batch_size,
         request.device,
-        asked_precision(request.settings),
+        requested_precision(request.settings),
     )

@@ -34,10 +34,10 @@ class RapidOcrSpotter:
         if min(image.size) < MIN_SIDE_PX:
             return []
         pixels = np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])  # (H, W, 3) BGR, as OpenCV has it
-        found: Any = self.reader(pixels)  # of several kinds, by what was found
-        if found.boxes is None or found.txts is None:
+        result: Any = self.reader(pixels)  # its type depends on what the reader detects
+        if result.boxes is None or result.txts is None:
             return []
-        rows = zip(found.boxes, found.txts, found.scores, strict=True)
+        rows = zip(result.boxes, result.txts, result.scores, strict=True)
         return [
             TextBox(text, min(1.0, max(0.0, float(score))), tuple(float(number) for number in np.ravel(box)))
             for box, text, score in rows
@@ -72,7 +72,7 @@ def load(request: EngineRequest) -> RapidOcrSpotter:
 
 
 def _model(folder: Path, part: str) -> str:
-    found = sorted(path for path in folder.glob("*.onnx") if part in path.name)
-    if len(found) != 1:
-        raise ValueError(f"{folder}: expected one *{part}*.onnx model for the text_spotter, found {len(found)}")
-    return str(found[0])
+    models = sorted(path for path in folder.glob("*.onnx") if part in path.name)
+    if len(models) != 1:
+        raise ValueError(f"{folder}: expected one *{part}*.onnx model for the text_spotter, got {len(models)}")
+    return str(models[0])

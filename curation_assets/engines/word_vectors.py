@@ -15,7 +15,7 @@ from curation_assets.engines.addresses import local_folder
 class VectorFile:
     """Vectors of a text file: a word and its numbers a line (a first line `count width`, as fastText writes, is fine).
 
-    Only the place of each line is kept in memory; numbers are read when a word is asked for. GloVe 840B (2.2 M words)
+    Only the offset of each line is kept in memory; numbers are read when a word is looked up. GloVe 840B (2.2 M words)
     so costs a scan of the file and an index, not 2.6 GB. Of a word listed twice the first line counts.
     """
 
@@ -38,17 +38,17 @@ class VectorFile:
         self.width = len(first) - 1
         if self.width < 2:
             raise ValueError(f"{path}: expected a word and its vector a line, got {bytes(self.data[:80])!r}")
-        self.places: dict[str, int] = {}
+        self.offsets: dict[str, int] = {}
         while start < len(self.data):
             end = self._line_end(start)
             blank = self.data.find(b" ", start, end)
             if blank > start:
-                self.places.setdefault(bytes(self.data[start:blank]).decode("utf-8", "replace"), start)
+                self.offsets.setdefault(bytes(self.data[start:blank]).decode("utf-8", "replace"), start)
             start = end + 1
 
     def _line_end(self, start: int) -> int:
-        found = self.data.find(b"\n", start)
-        return len(self.data) if found < 0 else found
+        end = self.data.find(b"\n", start)
+        return len(self.data) if end < 0 else end
 
     def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(N,) words → (N, D) float64, zeros where unknown, and (N,) bool. The surface form, else lower case.
@@ -58,7 +58,7 @@ class VectorFile:
         vectors = np.zeros((len(words), self.width))
         known = np.zeros(len(words), dtype=bool)
         for i, word in enumerate(words):
-            start = self.places.get(word, self.places.get(word.lower()))
+            start = self.offsets.get(word, self.offsets.get(word.lower()))
             if start is None:
                 continue
             numbers = bytes(self.data[start : self._line_end(start)]).split(b" ")[1:]
@@ -76,7 +76,7 @@ class VectorFile:
 
 
 class SentenceWords:
-    """A sentence encoder asked about single words. Known is what its vocabulary holds as one piece.
+    """A sentence encoder applied to single words. Known is what its vocabulary holds as one piece.
 
     A stand-in where no vector file is at hand: similarities are those of a sentence model, not GloVe's, so values are
     comparable among themselves and not with the paper's.
@@ -108,18 +108,18 @@ def load(request: EngineRequest) -> VectorFile | SentenceWords:
 
     Raises ValueError for a folder that holds no or several vector files.
     """
-    place = local_folder(request.address)
-    if place.is_file():
-        return VectorFile(request.identity, place)
+    source = local_folder(request.address)
+    if source.is_file():
+        return VectorFile(request.identity, source)
     if request.address.text == "embedded:minilm":
         from curation_assets.engines import sentence_encoder
 
-        vocabulary = frozenset(word for word in (place / "vocab.txt").read_text(encoding="utf-8").split("\n") if word)
+        vocabulary = frozenset(word for word in (source / "vocab.txt").read_text(encoding="utf-8").split("\n") if word)
         whole_words = frozenset(word for word in vocabulary if word.isalpha())
         return SentenceWords(request.identity, sentence_encoder.load(request), whole_words)
-    files = sorted(path for path in place.glob("*") if path.suffix in (".txt", ".vec", ".gz"))
+    files = sorted(path for path in source.glob("*") if path.suffix in (".txt", ".vec", ".gz"))
     if len(files) != 1:
         raise ValueError(
-            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {place}, found {len(files)}"
+            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {source}, got {len(files)}"
         )
     return VectorFile(request.identity, files[0])

@@ -22,7 +22,7 @@ ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 class _PartOfSpeech:
-    """Index, data and exceptions of one part of speech, read when first asked."""
+    """Index, data and exceptions of one part of speech, read at the first look-up."""
 
     def __init__(self, folder: Path, pos: str) -> None:
         self.pos = pos
@@ -32,12 +32,12 @@ class _PartOfSpeech:
     @cached_property
     def index(self) -> dict[str, tuple[int, ...]]:
         """Word → offsets of its senses, most frequent first."""
-        found = {}
+        offsets = {}
         for line in self.paths["index"].read_text(encoding="utf-8").splitlines():
             if line and not line.startswith(" "):  # the licence is indented
                 word, _, count, *rest = line.split()
-                found[word] = tuple(int(offset) for offset in rest[-int(count) :])
-        return found
+                offsets[word] = tuple(int(offset) for offset in rest[-int(count) :])
+        return offsets
 
     @cached_property
     def exceptions(self) -> dict[str, list[str]]:
@@ -69,11 +69,11 @@ class _PartOfSpeech:
         if word in self.exceptions:
             return known([word, *self.exceptions[word]])
         forms = shortened([word])
-        found = known([word, *forms])
-        while forms and not found:
+        bases = known([word, *forms])
+        while forms and not bases:
             forms = shortened(forms)
-            found = known(forms)
-        return found
+            bases = known(forms)
+        return bases
 
     def read(self, offset: int) -> Synset:
         """The sense at an offset. Raises ValueError where no line of the data file begins with that number."""
@@ -85,8 +85,8 @@ class _PartOfSpeech:
         word_count = int(fields[3], 16)
         pointers = fields[4 + 2 * word_count :]
         targets: dict[str, list[int]] = {}
-        for place in range(1, 1 + 4 * int(pointers[0]), 4):
-            targets.setdefault(pointers[place], []).append(int(pointers[place + 1]))
+        for field in range(1, 1 + 4 * int(pointers[0]), 4):
+            targets.setdefault(pointers[field], []).append(int(pointers[field + 1]))
         return Synset(
             offset,
             self.pos,
@@ -98,7 +98,7 @@ class _PartOfSpeech:
 
 
 class WordNetFiles:
-    """Senses by word and by offset; offsets are those of the version whose files are there (ImageNet's ids: 3.0)."""
+    """Senses by word and by offset; offsets are those of the installed version (ImageNet's ids: 3.0)."""
 
     def __init__(self, identity: ModelIdentity, folder: Path) -> None:
         self.identity = identity
@@ -114,10 +114,10 @@ class WordNetFiles:
 
     def _synsets(self, word: str, pos: str) -> tuple[Synset, ...]:
         return tuple(
-            self.parts[one].read(offset)
-            for one in pos
-            for form in self.parts[one].base_forms(word)
-            for offset in self.parts[one].index[form]
+            self.parts[part].read(offset)
+            for part in pos
+            for form in self.parts[part].base_forms(word)
+            for offset in self.parts[part].index[form]
         )
 
     def synset(self, offset: int, pos: str = "n") -> Synset:

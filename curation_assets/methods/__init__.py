@@ -81,17 +81,17 @@ class Method:
     example: Example
     stage: Literal["signals", "teachers"] = "signals"
     summary: str = ""  # what the score is, one sentence
-    made_for: tuple[str, ...] = ()  # planted kinds of noise (KINDS) that it should tell from clean samples
+    made_for: tuple[str, ...] = ()  # planted kinds of noise (KINDS) that it should separate from clean samples
     known_limits: Mapping[str, str] = field(default_factory=dict)  # kind of made_for → why it cannot do well on scenes
     no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
     default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
-    teacher_order: int = 100  # place among the teachers' columns, ties by name; the fused score's terms follow it
+    teacher_order: int = 100  # position among the teachers' columns, ties by name; the fused score's terms follow it
 
     def __post_init__(self) -> None:
         unknown = set(self.roles) - set(ROLES)
         if unknown:
-            raise ValueError(f"method {self.name!r} asks for unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
+            raise ValueError(f"method {self.name!r} needs unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")
         kinds = {*self.made_for, *self.known_limits} - set(KINDS)
         if kinds:
             raise ValueError(f"method {self.name!r}: unknown kinds of noise {sorted(kinds)}; known: {', '.join(KINDS)}")
@@ -122,8 +122,8 @@ def all_methods() -> dict[str, Method]:
 
 def teachers() -> list[Method]:
     """Every method of stage teachers, by teacher_order and then by name."""
-    found = [method for method in all_methods().values() if method.stage == "teachers"]
-    return sorted(found, key=lambda method: (method.teacher_order, method.name))
+    methods = [method for method in all_methods().values() if method.stage == "teachers"]
+    return sorted(methods, key=lambda method: (method.teacher_order, method.name))
 
 
 def get_method(name: str) -> Method:

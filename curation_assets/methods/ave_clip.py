@@ -27,20 +27,20 @@ def ave_clip(
     """
     if images < 1:
         raise ValueError(f"images must be at least 1, got {images}")
-    asked = [i for i, text in enumerate(caption) if text.strip()]
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
     value = np.full(len(caption), np.nan)
     cosines: list[list[float] | None] = [None] * len(caption)
-    if asked:
-        repeated = [caption[i] for i in asked for _ in range(images)]
-        seeds = [seed_of(sample_id[i], f"ave_clip-{k}") for i in asked for k in range(images)]
+    if nonblank:
+        repeated = [caption[i] for i in nonblank for _ in range(images)]
+        seeds = [seed_of(sample_id[i], f"ave_clip-{k}") for i in nonblank for k in range(images)]
         drawn = image_text_encoder.embed_images(text_to_image.generate_images(repeated, seeds))  # (M * K, D)
-        texts = np.repeat(image_text_encoder.embed_texts([caption[i] for i in asked]), images, axis=0)  # (M * K, D)
-        found = clip_cosine(drawn, texts).reshape(len(asked), images)
-        value[asked] = found.mean(axis=1)
-        for i, row in zip(asked, found.tolist(), strict=True):
+        texts = np.repeat(image_text_encoder.embed_texts([caption[i] for i in nonblank]), images, axis=0)  # (M * K, D)
+        picture_cosines = clip_cosine(drawn, texts).reshape(len(nonblank), images)
+        value[nonblank] = picture_cosines.mean(axis=1)
+        for i, row in zip(nonblank, picture_cosines.tolist(), strict=True):
             cosines[i] = row
-    asked_set = set(asked)
-    reason = [None if i in asked_set else "empty_caption" for i in range(len(caption))]
+    nonblank_set = set(nonblank)
+    reason = [None if i in nonblank_set else "empty_caption" for i in range(len(caption))]
     return Values(value, reason, {"cosines": cosines})
 
 

@@ -31,14 +31,14 @@ def clip_stroop(
     if not prompts or any(prompt.count(SLOT) != 1 for prompt in prompts):
         raise ValueError(f"every prompt needs exactly one slot {SLOT}, got {list(prompts)}")
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
-    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
     value = np.full(len(caption), np.nan)
-    if asked:
+    if nonblank:
         emptied = image_text_encoder.embed_texts([prompt.replace(SLOT, "") for prompt in prompts])  # (P, D)
         filled = image_text_encoder.embed_texts(
-            [p.replace(SLOT, text) for text in asked for p in prompts]
+            [p.replace(SLOT, text) for text in nonblank for p in prompts]
         )  # (M * P, D)
-        filled = filled.reshape(len(asked), len(prompts), -1)
+        filled = filled.reshape(len(nonblank), len(prompts), -1)
         value[~is_blank] = -np.einsum("pd,mpd->mp", emptied, filled, dtype=np.float64).mean(axis=1)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank])
 

@@ -1,4 +1,4 @@
-"""Complexity-and-Action: does the caption tell something about an object, and does something happen?"""
+"""Complexity-and-Action: does the caption describe an object, and an action?"""
 
 import math
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ def complexity_action(
     """
     if value not in ("predicate", "complexity"):
         raise ValueError(f"value must be 'predicate' or 'complexity', got {value!r}")
-    asked = [i for i, text in enumerate(caption) if text.strip()]
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
     result = np.full(len(caption), np.nan)
     complexity: list[int | None] = [None] * len(caption)
     action_count: list[int | None] = [None] * len(caption)
-    for i, tokens in zip(asked, parser.parse_texts([caption[i] for i in asked]) if asked else [], strict=True):
+    for i, tokens in zip(nonblank, parser.parse_texts([caption[i] for i in nonblank]) if nonblank else [], strict=True):
         counted = complexity_action_of(tokens, mode)
         passes = counted.complexity >= min_complexity and counted.action_count >= min_actions
         result[i] = (counted.complexity if value == "complexity" else 1) if passes else 0

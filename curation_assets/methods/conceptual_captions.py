@@ -29,25 +29,25 @@ def conceptual_captions(
     except TypeError as error:
         known = ", ".join(Limits.__dataclass_fields__)
         raise ValueError(f"conceptual_captions: limits must be of {known}; {error}") from error
-    asked = [i for i, text in enumerate(caption) if text.strip()]
-    texts = [crop_boilerplate(caption[i]) for i in asked]
-    parsed = parser.parse_texts(texts) if asked else []
-    polarities = lexicon.polarities(texts) if asked else np.zeros(0)
-    profanities = lexicon.profanities(texts) if asked else []
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
+    texts = [crop_boilerplate(caption[i]) for i in nonblank]
+    parsed = parser.parse_texts(texts) if nonblank else []
+    polarities = lexicon.polarities(texts) if nonblank else np.zeros(0)
+    profanities = lexicon.profanities(texts) if nonblank else []
 
     value = np.full(len(caption), np.nan)
     reason: list[str | None] = ["empty_caption"] * len(caption)
     names = ("rule", "rule_value", "rule_about", "text")
     details: dict[str, list[Any]] = {name: [None] * len(caption) for name in names}
-    for k, i in enumerate(asked):
+    for k, i in enumerate(nonblank):
         words = [token for token in parsed[k] if token.pos not in NO_WORD_POS]
         zipf = lexicon.zipf_frequencies([word.text for word in words]).tolist()
         candidate = Candidate(texts[k], words, zipf, float(polarities[k]), profanities[k])
         drop = check_boilerplate(caption[i], texts[k]) or first_drop(candidate, settings)
         value[i], reason[i], details["text"][i] = float(drop is None), None, texts[k]
         if drop is not None:
-            told = (drop.rule, float(drop.value), drop.about)
-            for name, what in zip(names, told, strict=False):
+            rule_details = (drop.rule, float(drop.value), drop.about)
+            for name, what in zip(names, rule_details, strict=False):
                 details[name][i] = what
     return Values(value, reason, details)
 

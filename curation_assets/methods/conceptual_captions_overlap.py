@@ -13,11 +13,11 @@ def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequen
 
     A blank caption has no value (reason `empty_caption`). Details: words (those that overlap).
     """
-    found = [overlapping_words(text, labels) for text, labels in zip(caption, detected_objects, strict=True)]
+    shared_words = [overlapping_words(text, labels) for text, labels in zip(caption, detected_objects, strict=True)]
     is_blank = [not text.strip() for text in caption]
-    counts = [float("nan") if blank else float(len(words)) for blank, words in zip(is_blank, found, strict=True)]
+    counts = [float("nan") if blank else float(len(words)) for blank, words in zip(is_blank, shared_words, strict=True)]
     value = np.array(counts, dtype=np.float64)
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank], {"words": found})
+    return Values(value, ["empty_caption" if blank else None for blank in is_blank], {"words": shared_words})
 
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""Conceptual Captions, text transformation: names become what they name; what is left must still say something."""
+"""Conceptual Captions, text transformation: names become what they name; what is left must still be a description."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,23 +21,23 @@ def conceptual_captions_transform(
     entities: Mapping[str, str] | None = None,
     min_words: int = 3,
 ) -> Values:
-    """1 where a caption can be told without names, dates and places, else 0. Sharma et al. 2018 §3; formulas.md §7.4.
+    """1 where a caption can be rephrased without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
 
     What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
-    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or tells where,
+    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or states where,
     when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
     rule, rule_value, rule_about. A blank caption has no value (reason `empty_caption`).
     """
     known = {name.lower(): noun for name, noun in (entities or {}).items()}
-    asked = [i for i, text in enumerate(caption) if text.strip()]
-    parsed = parser.parse_texts([crop_boilerplate(caption[i]) for i in asked]) if asked else []
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
+    parsed = parser.parse_texts([crop_boilerplate(caption[i]) for i in nonblank]) if nonblank else []
     value = np.full(len(caption), np.nan)
     details: dict[str, list[Any]] = {
         name: [None] * len(caption) for name in ("text", "concepts", "rule", "rule_value", "rule_about")
     }
-    for i, tokens in zip(asked, parsed, strict=True):
-        done = transform(
+    for i, tokens in zip(nonblank, parsed, strict=True):
+        transformed = transform(
             tokens,
             lambda name: _meaning(name, known, wordnet),
             is_common=lambda word: _is_common(word, known, wordnet),
@@ -46,11 +46,11 @@ def conceptual_captions_transform(
             is_listed=lambda text: text.lower() in known,
             min_words=min_words,
         )
-        value[i] = float(done.drop is None)
-        details["text"][i], details["concepts"][i] = done.text, done.concepts
-        if done.drop is not None:
-            told = (done.drop.rule, float(done.drop.value), done.drop.about)
-            for name, what in zip(("rule", "rule_value", "rule_about"), told, strict=True):
+        value[i] = float(transformed.drop is None)
+        details["text"][i], details["concepts"][i] = transformed.text, transformed.concepts
+        if transformed.drop is not None:
+            rule_details = (transformed.drop.rule, float(transformed.drop.value), transformed.drop.about)
+            for name, what in zip(("rule", "rule_value", "rule_about"), rule_details, strict=True):
                 details[name][i] = what
     return Values(value, [None if text.strip() else "empty_caption" for text in caption], details)
 
@@ -94,7 +94,7 @@ def _is_proper_adjective(word: str, wordnet: Wordnet) -> bool:
 
 def _noun_lemma(word: str, wordnet: Wordnet) -> str:
     senses = wordnet.synsets(word, "n")
-    forms = {one.lower().replace("_", " ") for sense in senses for one in sense.words}
+    forms = {lemma.lower().replace("_", " ") for sense in senses for lemma in sense.words}
     return word if not senses or word in forms else min(forms, key=lambda form: (-_shared(form, word), form))
 
 
@@ -118,11 +118,11 @@ class _ExampleParser:
 
     def _parse(self, words: list[str]) -> list[Token]:
         heads = {"crowd at a concert in Paris": [0, 3, 3, 0, 5, 3], "Zyx Zyxel waves her red hat": [2, 0, 2, 5, 5, 2]}
-        found = heads.get(" ".join(words), [len(words) - 1] * len(words))
+        head_of = heads.get(" ".join(words), [len(words) - 1] * len(words))
         tags = {"a": ("DET", "det"), "in": ("ADP", "case"), "at": ("ADP", "case"), "waves": ("VERB", "ROOT")}
         return [
             Token(word, *_tagged(tags.get(word, ("PROPN" if word[0].isupper() else "NOUN", "nmod"))), head)
-            for word, head in zip(words, found, strict=True)
+            for word, head in zip(words, head_of, strict=True)
         ]
 
 
@@ -159,7 +159,7 @@ METHOD = Method(
     file_settings={"entities_file": FileSetting("entities", parse_entities)},
     example=Example(
         columns={"caption": ["crowd at a concert in Paris", "Zyx Zyxel waves her red hat", "Paris car"]},
-        value=[1.0, 0.0, 0.0],  # "crowd at a concert"; nobody knows Zyx Zyxel; "car" alone is too short
+        value=[1.0, 0.0, 0.0],  # "crowd at a concert"; Zyx Zyxel is unknown; "car" alone is too short
         roles={"parser": _ExampleParser(), "wordnet": _ExampleWordNet()},
     ),
 )

@@ -38,15 +38,15 @@ def concreteness_lexicon(caption: Sequence[str], lexicon: Mapping[str, float] | 
 
 def _ratings_of(words: list[str], lexicon: Mapping[str, float]) -> tuple[list[float], int]:
     """Ratings found from left to right, two-word entries first, and how many words they cover."""
-    ratings, covered, place = [], 0, 0
-    while place < len(words):
-        pair = " ".join(words[place : place + 2])
-        found = pair if place + 1 < len(words) and pair in lexicon else lemma_in(words[place], lexicon)
-        width = 2 if found == pair and place + 1 < len(words) else 1
-        if found is not None:
-            ratings.append(lexicon[found])
+    ratings, covered, position = [], 0, 0
+    while position < len(words):
+        pair = " ".join(words[position : position + 2])
+        entry = pair if position + 1 < len(words) and pair in lexicon else lemma_in(words[position], lexicon)
+        width = 2 if entry == pair and position + 1 < len(words) else 1
+        if entry is not None:
+            ratings.append(lexicon[entry])
             covered += width
-        place += width
+        position += width
     return ratings, covered
 
 

@@ -37,9 +37,9 @@ def datacomp_caption(
         for text, language, probability in zip(caption, languages, probabilities, strict=True)
     ]
     return Values.of(
-        np.array([float(one is None) for one in broken]),
-        rule=[None if one is None else one.rule for one in broken],
-        rule_value=[None if one is None else float(one.value) for one in broken],
+        np.array([float(violation is None) for violation in broken]),
+        rule=[None if violation is None else violation.rule for violation in broken],
+        rule_value=[None if violation is None else float(violation.value) for violation in broken],
         language=languages,
         language_probability=[float(probability) for probability in probabilities],
     )

@@ -36,11 +36,11 @@ def datacomp_text(
     rules: list[str | None] = []
     words: list[str | None] = []
     for text, language in zip(caption, languages, strict=True):
-        found = None
+        listed_word = None
         if language == ENGLISH:
-            found = next((word for word in text.split() if _first_offset(word, wordnet) in wordnet_offsets), None)
-        rules.append("not_english" if language != ENGLISH else "no_listed_word" if found is None else None)
-        words.append(found)
+            listed_word = next((word for word in text.split() if _first_offset(word, wordnet) in wordnet_offsets), None)
+        rules.append("not_english" if language != ENGLISH else "no_listed_word" if listed_word is None else None)
+        words.append(listed_word)
     return Values.of(np.array([float(rule is None) for rule in rules]), rule=rules, word=words, language=languages)
 
 
@@ -65,8 +65,8 @@ class _ExampleWordNet:
         offsets = {"dog": (2084071, "n"), "dogs": (2084071, "n"), "running": (7451463, "n")}
         if word not in offsets:
             return []
-        offset, one = offsets[word]
-        return [Synset(offset, one, (word,), 5, (), ())]
+        offset, part_of_speech = offsets[word]
+        return [Synset(offset, part_of_speech, (word,), 5, (), ())]
 
     def synset(self, offset: int, pos: str = "n") -> Synset:
         raise ValueError(f"no sense at offset {offset}")

@@ -17,9 +17,9 @@ def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Value
     """
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
     value = np.full(len(caption), np.nan)
-    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    if asked:
-        value[~is_blank] = student.score_captions(asked)
+    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    if nonblank:
+        value[~is_blank] = student.score_captions(nonblank)
     if clip01:
         value = np.clip(value, 0.0, 1.0)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank])

@@ -23,7 +23,7 @@ def laion_filter(
     """1 where the likeliest language is English and the cosine is ≥ `threshold`, else 0. docs/formulas.md §3.2.
 
     .28 belongs to OpenAI's ViT-B/32; with another encoder, or images that were resized, derive a threshold from the
-    pool (docs/formulas.md §4). The reference asks gcld3 for the language, this asks the role language_identifier.
+    pool (METHODS §4). The reference takes the language from gcld3, this from the role language_identifier.
     Details: rule (`not_english`, `low_cosine` or null), rule_value, cosine, language.
     """
     languages, probabilities = language_identifier.identify_languages(caption)
@@ -34,9 +34,9 @@ def laion_filter(
     ]
     by_rule = {"not_english": probabilities, "low_cosine": cosines}
     return Values.of(
-        np.array([float(one is None) for one in rule]),
+        np.array([float(broken is None) for broken in rule]),
         rule=rule,
-        rule_value=[None if one is None else float(by_rule[one][i]) for i, one in enumerate(rule)],
+        rule_value=[None if broken is None else float(by_rule[broken][i]) for i, broken in enumerate(rule)],
         cosine=[float(cosine) for cosine in cosines],
         language=languages,
     )

@@ -29,7 +29,7 @@ def personal_data(caption: Sequence[str], patterns: Mapping[str, str] | None = N
     (columns kind, pattern), which is where a user's own detector goes.
     """
     kinds = [kinds_of(text, patterns) for text in caption]
-    return Values.of(np.array([float(not one) for one in kinds]), kinds=[", ".join(one) for one in kinds])
+    return Values.of(np.array([float(not listed) for listed in kinds]), kinds=[", ".join(listed) for listed in kinds])
 
 
 METHOD = Method(

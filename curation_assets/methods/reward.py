@@ -1,4 +1,4 @@
-"""Reward (Compress & Align): would people prefer this caption for this image? A model of their rankings says."""
+"""Reward (Compress & Align): people's preference for this caption of the image, predicted by a model of rankings."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: R
 
     A blank caption has no value (reason `empty_caption`).
     """
-    asked = [i for i, text in enumerate(caption) if text.strip()]
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
     value = np.full(len(caption), np.nan)
-    if asked:
-        value[asked] = reward_model.reward_pairs([image[i] for i in asked], [caption[i] for i in asked])
+    if nonblank:
+        value[nonblank] = reward_model.reward_pairs([image[i] for i in nonblank], [caption[i] for i in nonblank])
     return Values(value, [None if text.strip() else "empty_caption" for text in caption])
 
 

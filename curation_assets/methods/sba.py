@@ -18,8 +18,8 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
     False compares lowered texts.
     """
     is_blank = [not text.strip() for text in caption]
-    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    beams = iter(semantic_decoder.reconstruct_captions(asked) if asked else [])
+    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    beams = iter(semantic_decoder.reconstruct_captions(nonblank) if nonblank else [])
 
     value = np.full(len(caption), np.nan)
     reason: list[str | None] = [None] * len(caption)
@@ -29,7 +29,7 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
         if not reconstructions:
             reason[i] = "empty_caption" if blank else "no_reconstruction"
             continue
-        compared = reconstructions if case_sensitive else [one.lower() for one in reconstructions]
+        compared = reconstructions if case_sensitive else [beam.lower() for beam in reconstructions]
         reference = text if case_sensitive else text.lower()
         similarities = edit_similarity(compared, [reference] * len(compared))  # (B,)
         best = int(similarities.argmax())
@@ -42,7 +42,7 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
 
 
 class _ExampleDecoder:
-    """Remembers 'a red kite' almost, and says 'kite' for anything else."""
+    """Remembers 'a red kite' almost, and returns 'kite' for anything else."""
 
     def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
         return [["a kite", "a blue kite"] if text == "a red kite" else ["kite"] for text in captions]

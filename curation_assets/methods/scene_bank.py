@@ -13,7 +13,7 @@ SCENES_SHOWN = 3
 def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> Values:
     """Mean cosine of a caption with its k nearest scenes (all, where the bank has fewer).
 
-    A visual bottleneck without parameters, in the place of VBA's text-to-image model and captioner: text → nearest
+    A visual bottleneck without parameters, instead of VBA's text-to-image model and captioner: text → nearest
     scenes → their captions → similarity. Blank caption: reason `empty_caption`. Details: nearest_scenes (the first
     three) and nearest_cosine. Raises ValueError for k below 1.
     """
@@ -22,11 +22,11 @@ def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> V
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
     value = np.full(len(caption), np.nan)
     details: dict[str, list] = {"nearest_scenes": [None] * len(caption), "nearest_cosine": [None] * len(caption)}
-    asked = [i for i, blank in enumerate(is_blank) if not blank]
-    if asked:
-        scenes, cosines = scene_bank.nearest_scenes([caption[i] for i in asked], k)
-        value[asked] = cosines.mean(axis=1)
-        for i, names, row in zip(asked, scenes, cosines, strict=True):
+    nonblank = [i for i, blank in enumerate(is_blank) if not blank]
+    if nonblank:
+        scenes, cosines = scene_bank.nearest_scenes([caption[i] for i in nonblank], k)
+        value[nonblank] = cosines.mean(axis=1)
+        for i, names, row in zip(nonblank, scenes, cosines, strict=True):
             details["nearest_scenes"][i] = names[:SCENES_SHOWN]
             details["nearest_cosine"][i] = float(row[0])
     return Values(value, ["empty_caption" if blank else None for blank in is_blank], details)
@@ -39,10 +39,10 @@ class _ExampleBank:
         scenes, cosines = [], []
         for text in captions:
             words = text.split()
-            found = [(sum(w in s.split() for w in words) / len(words), s) for s in ("a red kite", "a red mug")]
-            found.sort(key=lambda pair: -pair[0])
-            scenes.append([scene for _, scene in found[:k]])
-            cosines.append([cosine for cosine, _ in found[:k]])
+            ranked = [(sum(w in s.split() for w in words) / len(words), s) for s in ("a red kite", "a red mug")]
+            ranked.sort(key=lambda pair: -pair[0])
+            scenes.append([scene for _, scene in ranked[:k]])
+            cosines.append([cosine for cosine, _ in ranked[:k]])
         return scenes, np.array(cosines)
 
 

@@ -11,14 +11,14 @@ from curation_assets.methods import Example, Method, Values
 def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:
     """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
 
-    The code holds the directions along which captions of pictures differ; what a caption says beyond them is lost.
+    The code holds the directions along which captions of pictures differ; what a caption holds beyond them is lost.
     Blank caption: reason `empty_caption`.
     """
     is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
     value = np.full(len(caption), np.nan)
-    asked = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    if asked:
-        before, after = sentence_bottleneck.reconstruct_embeddings(asked)  # (N, D) each
+    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
+    if nonblank:
+        before, after = sentence_bottleneck.reconstruct_embeddings(nonblank)  # (N, D) each
         norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
         value[~is_blank] = np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0)
     return Values(value, ["empty_caption" if blank else None for blank in is_blank])

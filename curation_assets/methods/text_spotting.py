@@ -16,11 +16,11 @@ def text_spotting(caption: Sequence[str], text_boxes: Sequence[Sequence[Mapping[
     case. Details: shared_words, text_count (boxes with confirmed letters).
     """
     boxes = [list(map(TextBox.of, rows)) for rows in text_boxes]
-    shared = [shared_words(text, found) for text, found in zip(caption, boxes, strict=True)]
+    shared = [shared_words(text, spotted) for text, spotted in zip(caption, boxes, strict=True)]
     return Values.of(
         np.array([float(not words) for words in shared]),
         shared_words=[", ".join(words) for words in shared],
-        text_count=[sum(map(is_confirmed, found)) for found in boxes],
+        text_count=[sum(map(is_confirmed, spotted)) for spotted in boxes],
     )
 
 

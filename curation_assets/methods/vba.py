@@ -34,11 +34,11 @@ def vba(
         beams = int(getattr(captioner, "settings", {}).get("beams", PAPER_BEAMS))
     if beams < 1:
         raise ValueError(f"beams must be at least 1, got {beams}")
-    asked = [i for i, text in enumerate(caption) if text.strip()]
-    captions = [caption[i] for i in asked]
+    nonblank = [i for i, text in enumerate(caption) if text.strip()]
+    captions = [caption[i] for i in nonblank]
     reconstructed: list[list[str]] = []
-    if asked:
-        seeds = [seed_of(sample_id[i], "text_to_image") for i in asked]
+    if nonblank:
+        seeds = [seed_of(sample_id[i], "text_to_image") for i in nonblank]
         reconstructed = captioner.beam_captions(text_to_image.generate_images(captions, seeds), beams)
     # One flat call: (sum of beams,) pairs
     candidates = [text for beam_texts in reconstructed for text in beam_texts]
@@ -49,7 +49,7 @@ def vba(
     reason: list[str | None] = ["empty_caption"] * len(caption)
     details: dict[str, list] = {name: [None] * len(caption) for name in TEACHER_DETAILS}
     start = 0
-    for i, beam_texts in zip(asked, reconstructed, strict=True):
+    for i, beam_texts in zip(nonblank, reconstructed, strict=True):
         similarities = np.asarray(flat[start : start + len(beam_texts)], dtype=np.float64)  # (B,)
         start += len(beam_texts)
         if not beam_texts:

@@ -84,7 +84,7 @@ class AgreementDifference:
     kendall: float  # of the two tau-b
     n: int
     n_incomplete: int  # rows left out because one of the three is NaN
-    intervals: dict[str, tuple[float, float]]  # bootstrap percentiles; one that holds 0 tells nothing apart
+    intervals: dict[str, tuple[float, float]]  # bootstrap percentiles; an interval that holds 0 shows no difference
 
 
 def agreement_difference(

@@ -79,8 +79,8 @@ def sample_caption_benchmark(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn as for the paper's caption benchmark: `by_rule` that satisfy the rules, then `at_random` of the rest.
 
-    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. formulas.md §1.9.
-    Raises ValueError where too few captions are there, or a count is negative.
+    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. METHODS §1.9.
+    Raises ValueError where there are too few captions, or a count is negative.
     """
     if by_rule < 0 or at_random < 0:
         raise ValueError(f"by_rule and at_random must be at least 0, got {by_rule} and {at_random}")
@@ -91,8 +91,8 @@ def sample_caption_benchmark(
     ruled = rows[satisfies_rule([captions[row] for row in rows], as_printed=as_printed)]
     if len(ruled) < by_rule or len(rows) < by_rule + at_random:
         raise ValueError(
-            f"asked for {by_rule} captions by the rules and {at_random} more; {len(ruled)} of {len(rows)} distinct "
-            "captions satisfy the rules: ask for fewer, or give a longer file"
+            f"expected {by_rule} captions by the rules and {at_random} more; {len(ruled)} of {len(rows)} distinct "
+            "captions satisfy the rules: request fewer, or give a longer file"
         )
     drawn = rng.permutation(ruled)[:by_rule]
     return np.sort(drawn), np.sort(rng.permutation(np.setdiff1d(rows, drawn))[:at_random])

@@ -11,7 +11,7 @@ Mode = Literal["radenovic", "fondant", "datajuicer"]
 MODES: tuple[Mode, ...] = ("radenovic", "fondant", "datajuicer")
 
 OBJECT_POS = ("NOUN", "PROPN")
-#: Dependents that say nothing about an object, and parts of a name, which belong to the object itself.
+#: Dependents that do not describe an object, and parts of a name, which belong to the object itself.
 NO_ATTRIBUTE = ("det", "punct", "case", "compound", "flat", "fixed", "goeswith")
 #: Relations of which an object is an argument: in spaCy's labels, and in Universal Dependencies, where pobj is obl of a
 #: verb or nmod of a noun. Subtypes that are not listed (nmod:poss, obl:tmod) are none of these.
@@ -44,7 +44,7 @@ def complexity_action_of(tokens: list[Token], mode: Mode = "radenovic") -> Compl
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     children = dependents(tokens)
     if mode == "fondant":
-        complexity = max((len(found) for found in children), default=0)
+        complexity = max((len(child_tokens) for child_tokens in children), default=0)
         heads = {token.head for token in tokens if token.dep == "nsubj" and tokens[token.head].pos == "VERB"}
         return ComplexityAction(complexity, len(heads))
     if mode == "datajuicer":

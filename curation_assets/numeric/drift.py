@@ -1,6 +1,6 @@
 """Drift of a score between two builds of its model: PSI, KS, rank correlation, keep rate, length slope, with limits.
 
-Both builds score the same samples (a canary). A limit says what sampling noise alone could do with a canary of this
+Both builds score the same samples (a canary). A limit is what sampling noise alone could do with a canary of this
 size: statistics of bootstrap draws from the reference build's own scores.
 """
 

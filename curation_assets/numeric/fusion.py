@@ -22,7 +22,7 @@ class FusionWeights:
     n_ties: int  # ratings equal to the median
     n_incomplete: int  # left out: a score or the rating is missing
     median: float  # of the ratings, in their unit
-    is_regularised: bool  # L2: asked for, or because the classes can be separated or a column is redundant
+    is_regularised: bool  # L2: requested, or because the classes can be separated or a column is redundant
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a table or a JSON file."""
@@ -127,7 +127,7 @@ def held_out_fusion(
 def min_max(values: np.ndarray) -> np.ndarray:
     """Linear map of a pool's values to [0, 1]. (N,) → (N,); NaN is ignored and stays NaN. SIEVE §3.3.
 
-    A constant column tells nothing: it becomes 0.5 throughout, so that the other signals alone decide the order.
+    A constant column carries no information: it becomes 0.5 throughout, so the other signals alone decide the order.
     """
     values = np.asarray(values, dtype=np.float64)
     finite = values[np.isfinite(values)]

@@ -18,7 +18,7 @@ def personal_data(text: str, further: Mapping[str, str] | None = None) -> list[s
     """Kinds of personal data that stand in a text, each once, in the order of PATTERNS and then of `further`.
 
     Card numbers must pass Luhn's check and IBANs ISO 13616's (mod 97), so that most other long numbers do not count.
-    Only kinds are told, never the data. `further`: kind → regular expression.
+    Only kinds are returned, never the data. `further`: kind → regular expression.
     """
     kinds = []
     for kind, pattern in {**PATTERNS, **(further or {})}.items():

@@ -40,7 +40,7 @@ def preference_accuracy(scores: Sequence[np.ndarray], ranks: Sequence[Sequence[f
     """Per image (K,) scores, higher is better, and (K,) ranks, 1 is best. Compress & Align §4.4; docs/formulas.md §9.4.
 
     People's ties for best all count as best; of captions that share the highest score, their share of best ones counts.
-    Images without a pair say nothing and are left out. Raises ValueError where no image has one.
+    Images without a pair carry no information and are left out. Raises ValueError where no image has one.
     """
     accuracy, top1, chance, pairs, images = 0.0, 0.0, 0.0, 0, 0
     for image_scores, image_ranks in zip(scores, ranks, strict=True):

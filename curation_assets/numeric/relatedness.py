@@ -31,7 +31,7 @@ def add_document_frequencies(frequencies: Counter[str], texts: Iterable[str]) ->
 
 @dataclass(frozen=True)
 class WordWeights:
-    """What the pool and the downstream texts say of each word. Shapes: V words."""
+    """What the pool and the downstream texts show of each word. Shapes: V words."""
 
     words: tuple[str, ...]  # (V,) sorted
     idf: np.ndarray  # (V,) log(|D| / df), not smoothed: 0 for a word of every text
@@ -40,15 +40,15 @@ class WordWeights:
     def __post_init__(self) -> None:
         if not len(self.words) == len(self.idf) == len(self.target):
             raise ValueError(f"expected columns of one length, got {len(self.words)}, {len(self.idf)}")
-        object.__setattr__(self, "_places", {word: i for i, word in enumerate(self.words)})
+        object.__setattr__(self, "_index_of", {word: i for i, word in enumerate(self.words)})
 
     def tfidf(self, texts: Sequence[str]) -> "scipy.sparse.csr_matrix":
         """(N, V) counts · idf of the words that are known; others are ignored."""
-        places: Mapping[str, int] = self._places  # type: ignore[attr-defined]
+        index_of: Mapping[str, int] = self._index_of  # type: ignore[attr-defined]
         data, columns, ends = [], [], [0]
         for text in texts:
             for word, count in Counter(words_of(text)).items():
-                position = places.get(word)
+                position = index_of.get(word)
                 if position is not None and self.idf[position] != 0:
                     data.append(count * self.idf[position])
                     columns.append(position)

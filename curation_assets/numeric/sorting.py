@@ -18,13 +18,13 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     """
     ordinal = _ordinals(keys)
     position_bits = max(len(keys) - 1, 0).bit_length()
-    places = np.uint64((1 << position_bits) - 1)
-    packed = ordinal & ~places
+    position_mask = np.uint64((1 << position_bits) - 1)
+    packed = ordinal & ~position_mask
     packed |= np.arange(len(keys), dtype=np.uint64)
     packed.sort()
-    order = (packed & places).view(np.int64)
-    if np.bitwise_or.reduce(ordinal) & places:
-        packed &= ~places
+    order = (packed & position_mask).view(np.int64)
+    if np.bitwise_or.reduce(ordinal) & position_mask:
+        packed &= ~position_mask
         near = np.flatnonzero(in_runs(packed))
         near = near[_in_mixed_runs(packed[near], ordinal[order[near]])]
         tied = order[near]

@@ -147,7 +147,7 @@ def length_dependence(values: np.ndarray, lengths: np.ndarray) -> LengthDependen
 def length_warning(before: LengthDependence, grouping: Grouping, unit: LengthUnit = "words") -> str | None:
     """A sentence when per-length grouping may remove real signal, else None.
 
-    Grouping removes whatever follows length. Where similarity follows length strongly, it cannot be told apart
+    Grouping removes whatever follows length. Where similarity follows length strongly, it cannot be separated
     whether that is the teacher's bias (good to remove) or the pool (short captions really are vaguer).
     """
     if grouping != "length" or abs(before.spearman) <= WARN_SPEARMAN:

@@ -33,7 +33,7 @@ from curation_assets.stores.download import rewrite_tar, take_down_downloads
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, takedown_marker, wanted_rows
+from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
 from curation_assets.stores.subsets import read_subset_npy
 
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
@@ -202,7 +202,7 @@ def _purge_shard(
         return
     if not pool.must_download:
         return
-    before_rows, _ = wanted_rows(ctx.store.read("raw/registered_shards", shard))
+    before_rows, _ = requested_rows(ctx.store.read("raw/registered_shards", shard))
     take_down_downloads(
         settings.work(pool.name) / DOWNLOADS_FOLDER,
         shard,

@@ -23,7 +23,7 @@ DEFAULT_BATCH = 64  # samples
 #: A batch of at least as many samples that fail one by one means a broken engine, not as many broken samples.
 BROKEN_ENGINE_BATCH = 8
 
-#: Columns that tell two rows of one sample_id apart; carried through so that tables can be joined row by row.
+#: Columns that distinguish two rows of one sample_id; carried through so that tables can be joined row by row.
 ROW_COLUMNS = ("source_row",)
 
 #: Columns of whole numbers, which text files bring as text.
@@ -104,36 +104,36 @@ def evaluate(
 
 
 def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Place in the table, value, reason and details of finished rows."""
+    """Row number in the table, value, reason and details of finished rows."""
     columns = [
         pl.Series("row", rows, dtype=pl.Int64),
         pl.Series("value", run.value[rows], dtype=pl.Float64),
         pl.Series("reason", [run.reason[i] for i in rows], dtype=pl.String),
     ]
     for name, dtype in detail_types.items():
-        found = run.details.get(name)
-        columns.append(pl.Series(f"detail_{name}", [found[i] if found else None for i in rows], dtype=dtype))
+        detail = run.details.get(name)
+        columns.append(pl.Series(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype=dtype))
     return pl.DataFrame(columns)
 
 
 def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
     if rows is None:
         return
-    places = rows["row"].to_list()
-    run.value[places] = rows["value"].to_numpy()
-    run.is_done[places] = True
+    positions = rows["row"].to_list()
+    run.value[positions] = rows["value"].to_numpy()
+    run.is_done[positions] = True
     run.has_answered = bool(np.isfinite(run.value).any())
-    for i, reason in zip(places, rows["reason"], strict=True):
+    for i, reason in zip(positions, rows["reason"], strict=True):
         run.reason[i] = reason
     for name in rows.columns:
         if name.startswith("detail_"):
             column = run.details.setdefault(name.removeprefix("detail_"), [None] * len(run.reason))
-            for i, value in zip(places, rows[name].to_list(), strict=True):
+            for i, value in zip(positions, rows[name].to_list(), strict=True):
                 column[i] = value
 
 
 def _upstream_reasons(samples: pl.DataFrame, columns: Sequence[str]) -> list[str | None]:
-    """Why a row cannot be asked about at all: not kept upstream, or a null column."""
+    """Why a row cannot be scored at all: not kept upstream, or a null column."""
     reasons: list[str | None] = [None] * samples.height
     if "status" in samples.columns:
         why = samples["reason"] if "reason" in samples.columns else pl.Series([None] * samples.height)

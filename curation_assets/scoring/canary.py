@@ -75,7 +75,7 @@ DRIFT_SCHEMA = pl.Schema(
 )
 
 ACCEPTED = "canary/accepted.json"  # in the pool's work folder: method → reference build
-MIN_SAMPLES = 20  # fewer say nothing about a distribution
+MIN_SAMPLES = 20  # fewer do not describe a distribution
 
 
 #: Columns that a method may read of a canary sample; generated_captions are written anew by the build's captioner.
@@ -113,8 +113,8 @@ class Canary:
                     "the file, or freeze a new canary"
                 )
         digest = hashlib.sha256()
-        for told in rows.select("sample_id", "image_sha256", "caption_sha256").iter_rows():
-            digest.update(json.dumps(told).encode())
+        for identity in rows.select("sample_id", "image_sha256", "caption_sha256").iter_rows():
+            digest.update(json.dumps(identity).encode())
         return cls(rows, digest.hexdigest())
 
     def load_image(self, row: Mapping[str, Any]) -> Image.Image:
@@ -132,7 +132,7 @@ class Canary:
 def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
     """Draw `size` kept samples of a pool by hash of their ids and write them, with their images, to `path`.
 
-    The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that is there.
+    The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that exists.
     """
     if path.exists():
         raise ValueError(f"{path} exists; a canary is never overwritten: give a new name")
@@ -214,18 +214,18 @@ def drift_table(scores: pl.DataFrame, accepted: Mapping[str, str], *, fraction: 
             continue
         old = part.filter(pl.col("build") == reference[str(method)]).sort("canary_sample_id")
         new = current.sort("canary_sample_id")
-        values = [one["value"].fill_null(float("nan")).to_numpy() for one in (old, new)]
+        values = [build["value"].fill_null(float("nan")).to_numpy() for build in (old, new)]
         rng = np.random.default_rng(seed_of("0" * 32, f"drift-{method}"))
-        told = {"method": method, "reference_build": old["build"][0], "build": new["build"][0], "samples": new.height}
+        common = {"method": method, "reference_build": old["build"][0], "build": new["build"][0], "samples": new.height}
         both = int((~np.isnan(values[0]) & ~np.isnan(values[1])).sum())
-        if both < 2:  # nothing to compare: said, not hidden
-            share = [float((~np.isnan(one)).mean()) for one in values]
-            rows.append({**told, "statistic": "valued", "value": share[1], "low": share[0], "high": 1.0,
+        if both < 2:  # nothing to compare: reported, not hidden
+            share = [float((~np.isnan(scored)).mean()) for scored in values]
+            rows.append({**common, "statistic": "valued", "value": share[1], "low": share[0], "high": 1.0,
                          "is_within": share[1] >= share[0]})  # fmt: skip
             continue
-        for one in drift_statistics(values[0], values[1], new["length"].to_numpy(), rng, fraction=fraction):
-            rows.append({**told, "statistic": one.name, "value": one.value, "low": one.low, "high": one.high,
-                         "is_within": one.is_within})  # fmt: skip
+        for drift in drift_statistics(values[0], values[1], new["length"].to_numpy(), rng, fraction=fraction):
+            rows.append({**common, "statistic": drift.name, "value": drift.value, "low": drift.low, "high": drift.high,
+                         "is_within": drift.is_within})  # fmt: skip
     return pl.DataFrame(rows, schema=DRIFT_SCHEMA, orient="row")
 
 
@@ -240,13 +240,13 @@ def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
     """Take the builds in force as the references from now on; no name: of all methods. Raises ValueError."""
     scores = store.read("signals/canary").filter("is_current")
     current = dict(scores.select("method", "build").unique().iter_rows())
-    wanted = list(methods) or sorted(current)
-    unknown = sorted(set(wanted) - set(current))
+    accepted_methods = list(methods) or sorted(current)
+    unknown = sorted(set(accepted_methods) - set(current))
     if unknown:
         raise ValueError(f"no canary scores of {unknown}; there are {sorted(current)}")
-    accepted = read_accepted(store) | {method: current[method] for method in wanted}
+    accepted = read_accepted(store) | {method: current[method] for method in accepted_methods}
     write_text_atomically(store.root / ACCEPTED, json.dumps(accepted, indent=1, sort_keys=True))
-    return {method: current[method] for method in wanted}
+    return {method: current[method] for method in accepted_methods}
 
 
 def keep_builds(store: ShardStore, before: str, canary: Canary) -> None:
@@ -256,7 +256,7 @@ def keep_builds(store: ShardStore, before: str, canary: Canary) -> None:
     """
     scores = store.read("signals/canary").filter(pl.col("canary_sample_id").is_in(canary.rows["sample_id"].implode()))
     is_it = pl.col("canary_sha256") == before
-    told = scores.with_columns(
+    rekeyed = scores.with_columns(
         pl.when(is_it).then(pl.lit(canary.sha256)).otherwise("canary_sha256").alias("canary_sha256")
     )
-    store.write("signals/canary", told, code_version="samples were taken down")
+    store.write("signals/canary", rekeyed, code_version="samples were taken down")

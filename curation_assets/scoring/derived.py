@@ -24,7 +24,7 @@ class DerivedColumn:
     role: str | None  # whose engine makes it; None: no model is needed
     derive: Callable[..., dict[str, list[Any]]]
     dtype: pl.DataType
-    description: str  # of the table: first sentence says the grain
+    description: str  # of the table: first sentence states the grain
     further: Mapping[str, pl.DataType] = field(default_factory=dict)  # columns that come with it, and their types
     settings: Mapping[str, int] = field(
         default_factory=dict

@@ -39,7 +39,7 @@ def score_file(
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
-    tars. Sizes (original_width, original_height) that a method asks for are columns, or what a tar's .json says, or
+    tars. Sizes (original_width, original_height) that a method needs are columns, or from a tar's .json, or
     those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
     columns their names; lists are JSON in .csv and .tsv.
     `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
@@ -99,7 +99,7 @@ def samples_to_score(
 
 
 def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image: LoadImage | None) -> pl.DataFrame:
-    """The samples with sizes of their images, where the method asks for sizes and the file has no such columns."""
+    """The samples with sizes of their images, where the method needs sizes and the file has no such columns."""
     if not set(NUMBER_COLUMNS) <= set(method.columns) - set(samples.columns):
         return samples
     if load_image is None or not {"image", "member"} & set(samples.columns):
@@ -118,9 +118,9 @@ def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image:
             reason = error.reason if error.reason == "no_image" else f"image_{error.reason}"
         sizes.append(size)
         reasons.append(reason)
-    for place, name in enumerate(NUMBER_COLUMNS):
+    for axis, name in enumerate(NUMBER_COLUMNS):
         samples = samples.with_columns(
-            pl.Series(name, [size[place] for size in sizes], dtype=pl.Int64),
+            pl.Series(name, [size[axis] for size in sizes], dtype=pl.Int64),
             pl.Series(f"{name}_reason", reasons, dtype=pl.String),
         )
     return samples
@@ -131,16 +131,16 @@ def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
     if not row.get("tar") or f"{row['key']}.json" not in (index := tar_index(Path(row["tar"]))).members:
         return None
     try:
-        told = json.loads(index.read(f"{row['key']}.json"))
+        metadata = json.loads(index.read(f"{row['key']}.json"))
     except (ValueError, ImageRejected):  # the image itself still has a size
         return None
-    found = [told.get(name) if isinstance(told, dict) else None for name in NUMBER_COLUMNS]
-    width, height = (size if type(size) is int and size > 0 else None for size in found)
+    sizes = [metadata.get(name) if isinstance(metadata, dict) else None for name in NUMBER_COLUMNS]
+    width, height = (size if type(size) is int and size > 0 else None for size in sizes)
     return None if width is None or height is None else (width, height)
 
 
 def unfinished_folder(out: Path) -> Path:
-    """Where a file's finished rows wait until all are there; a stopped `score_file` leaves it."""
+    """Where a file's finished rows wait until all are done; a stopped `score_file` leaves it."""
     return out.with_name(f".{out.name}.unfinished")
 
 
@@ -162,7 +162,7 @@ def read_captions(path: Path) -> pl.DataFrame:
     if path.is_dir() or path.suffix == ".tar":
         tars = sorted(path.glob("*.tar")) if path.is_dir() else [path]
         if not tars:
-            raise ValueError(f"{path}: expected a folder of webdataset .tar files, found none")
+            raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
         schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
         return pl.DataFrame(rows, schema=schema)
@@ -195,14 +195,14 @@ def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
 def as_samples(table: pl.DataFrame) -> pl.DataFrame:
     """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
     own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
-    place = next((name for name in ("url", "image", "key") if name in table.columns), None)
+    identifying = next((name for name in ("url", "image", "key") if name in table.columns), None)
     ids = [
         row[own]
         if own and is_sample_id(row[own])
-        else sample_id_of(None if place is None else str(row[place]), row["caption"])
+        else sample_id_of(None if identifying is None else str(row[identifying]), row["caption"])
         for row in table.iter_rows(named=True)
     ]
-    # Status and reason of a file are its own business: every row is asked about.
+    # Status and reason of a file are its own business: every row is scored.
     rest = table.drop("sample_id", "status", "reason", strict=False)
     rest = rest.with_columns(
         pl.col(name).cast(pl.Int64, strict=False) for name in NUMBER_COLUMNS if rest.schema.get(name) == pl.String

@@ -43,7 +43,7 @@ def described_settings(method: Method, settings: Mapping[str, Any]) -> dict[str,
 def _parsed_file(
     path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
 ) -> Any:
-    """What `parse` makes of a file; `stamp` (size, modification time) tells its versions apart."""
+    """What `parse` makes of a file; `stamp` (size, modification time) identifies its version."""
     if is_list:
         lines = path.read_text(encoding="utf-8").splitlines()
         return parse({"line": [line.strip() for line in lines if line.strip()]})

@@ -38,9 +38,9 @@ def score_samples(
     `samples`: sample_id, the method's columns, and optionally status and reason (rows that are not kept become
     `upstream_<status>:<reason>`) and source_row (carried through). One row out per row in, in the same order.
     `roles`: engines by role name. `load_image`: row → RGB image, raising ImageRejected; None means that no sample has
-    an image (`no_image`). A column that a role can write (`DERIVING_ROLES`) and the method asks for, and `samples`
-    lacks, is derived first. `progress` is told how many more rows are done. `saved`: rows that an earlier, killed call
-    finished are taken from there and not asked about again; this call adds its own on the way.
+    an image (`no_image`). A column that a role can write (`DERIVING_ROLES`) and the method needs, and `samples`
+    lacks, is derived first. `progress` is called with how many more rows are done. `saved`: rows that an earlier,
+    killed call finished are taken from there and not scored again; this call adds its own on the way.
 
     An engine's exception costs only the sample it belongs to (`engine_error:<type>`), found by halving the batch.
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Another host cannot be asked whether its writer lives: its leftovers are stale after a day.
+#: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
 
 _TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(?P<suffix>\.[a-z0-9]+)?$")
@@ -36,7 +36,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def remove_stale(target: Path) -> list[Path]:
-    """Delete what dead writers of `target` left behind; the temporaries of living ones stay. Returns what went."""
+    """Delete what dead writers of `target` left; the temporaries of living ones stay. Returns the removed paths."""
     removed = []
     for path in sorted(target.parent.glob(f".{target.name}.tmp-*")):
         match = _TEMPORARY.match(path.name)
@@ -53,7 +53,7 @@ def remove_stale(target: Path) -> list[Path]:
 
 
 def remove_path(path: Path) -> None:
-    """Delete a file, link or folder, if it is there."""
+    """Delete a file, link or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

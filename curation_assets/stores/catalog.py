@@ -52,7 +52,7 @@ def rebuild_catalog(home: Path) -> Path:
     Each policy's ledger is the view `<pool>.ledger_<policy>`.
 
     Built aside and swapped in one step: a connection to the old file goes on reading it. Views read the Parquet
-    files when queried, so only a new table (not a new shard) asks for a rebuild. Returns the path.
+    files when queried, so only a new table (not a new shard) needs a rebuild. Returns the path.
     """
     catalog = Path(home) / CATALOG_FILE
     with replacing(catalog) as temporary:

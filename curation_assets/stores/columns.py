@@ -43,7 +43,7 @@ def hex_column(column: Any) -> np.ndarray:
 
 
 def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
-    """Texts → (N,) int32 codes, -1 for null, and what each says."""
+    """Texts → (N,) int32 codes, -1 for null, and the text of each code."""
     if not len(column):
         return np.zeros(0, dtype=np.int32), []
     whole = column.combine_chunks()

@@ -1,4 +1,4 @@
-"""One hash for what a table says, whatever way it is chunked, compressed or laid out in memory."""
+"""One hash for a table's content, whatever way it is chunked, compressed or laid out in memory."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def _update(digest: _Hash, series: pl.Series) -> None:
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             digest.update(f"{field.name}:".encode())
-            # a null struct has null fields, whatever the buffers below it say
+            # a null struct has null fields, whatever its buffers hold
             values = series.struct.field(field.name)
             _update(digest, values.set(series.is_null(), None) if series.null_count() else values)
     elif isinstance(dtype, pl.List | pl.Array):

@@ -43,7 +43,7 @@ def note_lent_cpu(seconds: float) -> None:
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process, its finished children, and the workers that it was told of."""
+    """CPU time so far of this process, its finished children, and the workers that reported to it."""
     times = os.times()
     return time.process_time() + times.children_user + times.children_system + _lent_cpu_seconds
 

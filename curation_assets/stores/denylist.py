@@ -1,4 +1,4 @@
-"""The denylist: what must never come (back) in, known by salted hashes only, so that the list itself tells nothing."""
+"""The denylist: what must never come (back) in, known by salted hashes only, so the list itself reveals nothing."""
 
 import hashlib
 import json

@@ -38,9 +38,9 @@ DOWNLOADS_SCHEMA = pl.Schema(
     {
         "sample_id": pl.String,
         "source_row": pl.Int64,
-        "status": pl.String,  # kept, dropped (nobody asked for it) or failed
+        "status": pl.String,  # kept, dropped (not requested) or failed
         "reason": pl.String,  # null iff kept
-        "message": pl.String,  # what img2dataset said, for people
+        "message": pl.String,  # img2dataset's error message, for people
         "tar": pl.String,  # file name inside the shard's download folder
         "member": pl.String,
         "width": pl.Int32,
@@ -103,8 +103,8 @@ def download_shard(
     `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
     A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
-    `advance` is told the number of rows done since last told. What the `denylist` knows is not asked for, and an image
-    that turns out to be on it is not kept: both are dropped (takedown).
+    `advance` is called with the number of rows done since its last call. What the `denylist` knows is not requested,
+    and an image that turns out to be on it is not kept: both are dropped (takedown).
     Raises ValueError for repeated sample_ids or too many rows.
     """
     check_shard_key(shard_key)
@@ -116,10 +116,10 @@ def download_shard(
     number = int(shard_key.rsplit("-", 1)[1])
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
-    tell = advance or (lambda done: None)
+    on_rows = advance or (lambda done: None)
     request_hash = _request_hash(rows, settings, allow_hosts)
     if _is_complete(final, name, request_hash):
-        tell(rows.height)
+        on_rows(rows.height)
     else:
         final.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(final)
@@ -129,10 +129,10 @@ def download_shard(
             refused = _refusals(rows, (*allow_hosts, *settings.connect_to))
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
-            tell(len(refused))
+            on_rows(len(refused))
             requested = rows.filter(~pl.col("sample_id").is_in(list(refused)))
             if requested.height:
-                _run_img2dataset(requested, draft, number, settings, allow_hosts, tell)
+                _run_img2dataset(requested, draft, number, settings, allow_hosts, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -167,7 +167,7 @@ def _file_hashes(folder: Path) -> dict[str, str]:
 
 
 def _is_complete(folder: Path, name: str, request_hash: str) -> bool:
-    """The receipt is written last; its hashes say whether every file is still what was downloaded."""
+    """The receipt is written last; its hashes show whether every file is still what was downloaded."""
     path = folder / RECEIPT_FILE
     if not path.is_file():
         return False
@@ -252,7 +252,7 @@ def take_down_downloads(
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...] = (),
 ) -> None:
-    """Purge samples from a downloaded shard. `before`, `after`: the rows asked for, with and without them.
+    """Purge samples from a downloaded shard. `before`, `after`: the requested rows, with and without them.
 
     A download that was complete for `before` is complete for `after`: the other images are not fetched again.
     """
@@ -301,10 +301,10 @@ def _run_img2dataset(
     number: int,
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...],
-    tell: Callable[[int], None],
+    on_rows: Callable[[int], None],
 ) -> None:
     """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import asks the network for a newer version
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import looks for a newer version on the network
     from img2dataset.downloader import Downloader
     from img2dataset.writer import WebDatasetSampleWriter
 
@@ -313,11 +313,11 @@ def _run_img2dataset(
     table.write_ipc(feed, compat_level=pl.CompatLevel.oldest())
 
     class CountingWriter(WebDatasetSampleWriter):  # type: ignore[misc]
-        """Tells the progress bar of each row that is written, failed or not."""
+        """Advances the progress bar for each row that is written, failed or not."""
 
         def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
             super().write(img_str, key, caption, meta)
-            tell(1)
+            on_rows(1)
 
     download = Downloader(
         sample_writer_class=CountingWriter,

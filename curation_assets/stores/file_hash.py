@@ -12,7 +12,7 @@ from curation_assets.stores.atomic import write_text_atomically
 
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
-SETTLED_NS = 100_000_000
+TIME_STEP_NS = 100_000_000
 
 
 def file_sha256(path: Path) -> str:
@@ -25,7 +25,7 @@ def file_sha256(path: Path) -> str:
     if path.is_symlink() and real.parent.name == "blobs" and SHA256.match(real.name):
         return real.name
     stat = real.stat()
-    if time.time_ns() - stat.st_mtime_ns < SETTLED_NS:
+    if time.time_ns() - stat.st_mtime_ns < TIME_STEP_NS:
         return _hash_file(real)
     return _remembered_hash(real, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
@@ -43,7 +43,7 @@ def _remembered_hash(path: Path, size: int, modified_ns: int, inode: int) -> str
 def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     """Path → sha256, remembered in the JSON file `cache` by (size, modification time): for gigabytes of sources.
 
-    Raises FileNotFoundError for a source that is no longer there.
+    Raises FileNotFoundError for a source that no longer exists.
     """
     known: dict[str, list[object]] = {}
     if cache.is_file():
@@ -51,7 +51,7 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     current: dict[str, list[object]] = {}
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"no source {path} any more; put it back, or add the pool again with its new place")
+            raise FileNotFoundError(f"source {path} is missing; put it back, or add the pool again with its new path")
         stat = path.stat()
         entry = known.get(str(path), [])
         if entry[:2] == [stat.st_size, stat.st_mtime_ns]:

@@ -1,4 +1,4 @@
-"""Images: bytes out of tars by member name, and pixels out of bytes that nobody vouches for."""
+"""Images: bytes out of tars by member name, and pixels out of untrusted bytes."""
 
 import functools
 import io
@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 MIB = 1024 * 1024
 
 
-class ImageRejected(ValueError):  # noqa: N818 - says what happened to the image, as a reason does
+class ImageRejected(ValueError):  # noqa: N818 - names what happened to the image, as a reason does
     """An image we will not or cannot use. `reason` is one short machine word."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -91,7 +91,7 @@ def _load_pixels(image: Image.Image) -> None:
 
 
 def _decoding_reason(error: Exception) -> str:
-    """Pillow says 'truncated' in words only."""
+    """Pillow reports 'truncated' in its message only."""
     is_truncated = "truncated" in str(error).lower() or isinstance(error, EOFError)
     return "truncated" if is_truncated else "undecodable"
 
@@ -111,7 +111,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     try:
         upright = ImageOps.exif_transpose(image)
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError):
-        upright = image  # a broken EXIF block says nothing about the pixels
+        upright = image  # a broken EXIF block does not make the pixels bad
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         alpha = upright.convert("RGBA")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
@@ -152,7 +152,7 @@ class TarMember:
 class TarIndex:
     """The regular files of a tar by name, found once and read by offset.
 
-    A truncated or damaged tar is indexed as far as it can be followed; `damage` then says what stopped us.
+    A truncated or damaged tar is indexed as far as it can be followed; `damage` then states where and why it stopped.
     Of two members with one name the first counts. Links, devices and folders are ignored.
     """
 

@@ -18,7 +18,7 @@ REGISTERED_SCHEMA = pl.Schema(
     {
         "sample_id": pl.String,
         "shard": pl.String,
-        "source_row": pl.Int64,  # place in the source: of the whole table, or of the tar's sorted keys
+        "source_row": pl.Int64,  # row index in the source: of the whole table, or of the tar's sorted keys
         "url": pl.String,
         "caption": pl.String,
         "is_duplicate": pl.Boolean,  # an earlier usable row has the same sample_id
@@ -106,7 +106,7 @@ def build_sample_rows(
     Precedence of the terminal state: dropped (duplicate_sample_id, empty_caption), failed as delivered (missing_txt,
     missing_image, …), failed in the download, failed as an image (image_undecodable, image_truncated,
     image_too_many_pixels, …), kept. A null caption is empty_caption too, unless the delivery is at fault.
-    An image on `hash_list` is dropped as quarantined, without url, caption, place or hash: nothing can show it.
+    An image on `hash_list` is dropped as quarantined, without url, caption, position or hash: nothing can show it.
     `download_folder`: where the downloaded tars of this shard lie, relative to `work`.
     Raises ValueError when `downloads` is not, row by row, about the same samples.
     """

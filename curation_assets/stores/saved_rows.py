@@ -14,7 +14,7 @@ class SavedRows:
     """Parts in a folder of their own, one Parquet file per save. Whoever finishes the table removes the folder."""
 
     def __init__(self, folder: Path, every_seconds: float = DEFAULT_SECONDS) -> None:
-        """`folder`: of exactly one computation (its name must tell inputs, models and settings apart)."""
+        """`folder`: of exactly one computation (its name must identify inputs, models and settings)."""
         self.folder = Path(folder)
         self.every_seconds = every_seconds
         self._saved_at = time.monotonic()

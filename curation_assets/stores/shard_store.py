@@ -57,7 +57,7 @@ class MissingInputError(MissingTableError):
 
 
 class CorruptTableError(StoreError):
-    """The table's file is there and does not say what was written."""
+    """The table's file exists and does not hold what was written."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def named(asset: str, partition: str | None) -> str:
 
 @functools.lru_cache(maxsize=16_384)
 def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
-    """Manifest in a file's footer. A table is asked for several times in a run; a written one is another file."""
+    """Manifest in a file's footer. A table's manifest is read several times in a run; a written one is another file."""
     footer = pl.read_parquet_metadata(path)
     return Manifest.from_json(footer[FOOTER_KEY]) if FOOTER_KEY in footer else None
 
@@ -86,7 +86,7 @@ class ShardStore:
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
 
-    # -- places ---------------------------------------------------------------------------------------------------
+    # -- paths ----------------------------------------------------------------------------------------------------
 
     def asset_path(self, asset: str) -> Path:
         """Folder of an asset."""
@@ -108,7 +108,7 @@ class ShardStore:
         return self.asset_path(asset)
 
     def unfinished_path(self, asset: str, partition: str | None = None) -> Path:
-        """Folder for what a long computation of a table saves on its way; gone when the table is written."""
+        """Folder for what a long computation of a table saves on its way; removed when the table is written."""
         folder = self.asset_path(asset)
         return folder.with_name(f".{folder.name}.unfinished") / (partition or WHOLE)
 
@@ -127,7 +127,7 @@ class ShardStore:
             remove_path(path)
 
     def blocked(self, asset: str) -> dict[str, list[str]]:
-        """Shard (or 'pool' for a whole-pool table) → what its blocking checks said when it was last materialised."""
+        """Shard (or 'pool' for a whole-pool table) → results of its blocking checks when it was last materialised."""
         paths = sorted((self.root / BLOCKED / asset).glob("*.json"))
         return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
@@ -168,7 +168,7 @@ class ShardStore:
             try:
                 frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
             except pl.exceptions.ColumnNotFoundError as error:
-                raise StoreError(f"{named(asset, partition)} lacks a column asked for: {error}") from error
+                raise StoreError(f"{named(asset, partition)} lacks a requested column: {error}") from error
             except (pl.exceptions.PolarsError, OSError) as error:
                 raise self._corrupt(asset, partition, str(error)) from error
             if columns is not None or frame_sha256(frame) == manifest.content_sha256:
@@ -199,7 +199,7 @@ class ShardStore:
         )
 
     def remove(self, asset: str, partition: str | None = None) -> None:
-        """Delete a table (or one shard of it), or a folder asset with all its versions, if it is there."""
+        """Delete a table (or one shard of it), or a folder asset with all its versions, if it exists."""
         folder = self.asset_path(asset)
         if partition is not None:
             remove_path(self.table_path(asset, partition).parent)
@@ -232,7 +232,7 @@ class ShardStore:
             strays = frame["shard"].filter(frame["shard"].ne_missing(partition))
             if len(strays):
                 raise ValueError(
-                    f"{named(asset, partition)}: column 'shard' must say {partition!r} in every row, "
+                    f"{named(asset, partition)}: column 'shard' must be {partition!r} in every row, "
                     f"got {strays[0]!r} in {len(strays)} rows"
                 )
         manifest = Manifest(
@@ -287,7 +287,7 @@ class ShardStore:
     ) -> bool:
         """Whether what is stored was made from exactly this code, configuration, models and input contents.
 
-        A frozen table stays fresh whatever its inputs say now. Raises MissingInputError, BackwardsReadError. A damaged
+        A frozen table stays fresh whatever its inputs hold now. Raises MissingInputError, BackwardsReadError. A damaged
         table is not fresh.
         """
         versions = None if is_frozen else self.input_versions(asset, inputs)

@@ -41,7 +41,7 @@ def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
 
 
 def read_subset_parquet(path: Path) -> list[str]:
-    """The ids of `write_subset_parquet`, sorted, each as often as its multiplicity says."""
+    """The ids of `write_subset_parquet`, sorted, each as often as its multiplicity."""
     frame = pl.read_parquet(path)
     repeated = frame.select(pl.col("sample_id").repeat_by("multiplicity").explode())
     return repeated["sample_id"].to_list()

@@ -31,7 +31,7 @@ _FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f\\]")
 LOW_PORTS = frozenset({80, 443})
 
 
-class UrlRefused(ValueError):  # noqa: N818 - says what happened to the URL, as a reason does
+class UrlRefused(ValueError):  # noqa: N818 - names what happened to the URL, as a reason does
     """A URL we will not open. `reason` is one short machine word."""
 
     def __init__(self, reason: str, url: str, expected: str) -> None:
@@ -43,7 +43,7 @@ class UrlRefused(ValueError):  # noqa: N818 - says what happened to the URL, as 
 
 
 def is_public_address(text: str) -> bool:
-    """Whether an IP address is one that anybody on the internet could be asked at.
+    """Whether an IP address is one that is public on the internet.
 
     Addresses that carry an IPv4 address inside (mapped, compatible, 6to4, Teredo, NAT64) are as public as that one.
     """
@@ -84,7 +84,7 @@ def _check_addresses(url: str, addresses: Sequence[Any]) -> None:
 
 
 def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) -> None:
-    """Refuse a URL that is no plain public web address. `resolve=False` asks no name server.
+    """Refuse a URL that is no plain public web address. `resolve=False` queries no name server.
 
     `allow_hosts`: 'host' or 'host:port' entries that may be private (a server of our own); their scheme and form
     are vetted all the same. Raises UrlRefused with reason malformed, scheme_not_allowed, userinfo, no_host,
@@ -165,7 +165,7 @@ class GuardedOpener:
     the moment of connecting; the number of body bytes; the total time. No proxy, file, ftp or data URLs.
     `connect_to` maps the host of a URL to the 'address:port' to connect to instead (curl's --connect-to): a stable
     name for a local server.
-    An answer that a retry cannot change (4xx, refusal, opt-out) is not asked for twice.
+    An answer that a retry cannot change (4xx, refusal, opt-out) is not requested twice.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class GuardedOpener:
         return GuardedResponse(response, url, self)
 
     def remember_unread(self, url: str, headers: Any) -> None:
-        """Nobody wanted the body: img2dataset found an opt-out in the headers. The answer will not change."""
+        """The body is not needed: img2dataset read an opt-out in the headers. The answer will not change."""
         self._final[url] = _Unread(headers)
 
     def connect(
@@ -290,7 +290,7 @@ class GuardedResponse:
 
 
 class _Unread:
-    """The headers of an earlier answer whose body nobody wanted; asks the network for nothing."""
+    """The headers of an earlier answer whose body is not needed; no network request."""
 
     def __init__(self, headers: Any) -> None:
         self.headers = headers

@@ -42,7 +42,7 @@ class ColumnMapping:
 def table_files(source: Path) -> list[Path]:
     """The table files of a source, sorted by name. Raises ValueError for mixed formats or none."""
     if not source.exists():
-        raise FileNotFoundError(f"no source {source} any more; put it back, or add the pool again with its new place")
+        raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
     if source.is_file():
         files = [source] if source.suffix in TABLE_SUFFIXES else []
     else:
@@ -88,8 +88,8 @@ def detect_columns(
         columns["caption"] = first.columns[0]
     if columns["caption"] is None:
         raise ValueError(
-            f"{source}: no caption column; looked for {list(COLUMN_NAMES['caption'])}, found {first.columns}; "
-            "name it with --caption-column NAME, or say --no-header where the first line is a caption already"
+            f"{source}: no caption column; expected one of {list(COLUMN_NAMES['caption'])}, got {first.columns}; "
+            "name it with --caption-column NAME, or give --no-header where the first line is a caption already"
         )
     for ours, theirs in columns.items():
         if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):

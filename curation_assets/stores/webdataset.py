@@ -122,10 +122,10 @@ def _string(value: object) -> str | None:
 
 
 def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
-    """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table says it failed on.
+    """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table lists as failed.
 
-    Columns: sample_id, source_row (place in that order), url, caption, is_duplicate (within this tar), member,
-    source_reason (null where image and caption are there). A sample with neither url nor uid is identified by its
+    Columns: sample_id, source_row (index in that order), url, caption, is_duplicate (within this tar), member,
+    source_reason (null where image and caption are present). A sample with neither url nor uid is identified by its
     image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
     what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
@@ -174,7 +174,7 @@ def _row(index: TarIndex, sample: _Sample, result: Mapping[str, Any]) -> dict[st
             origin = f"sha256:{hashlib.sha256(index.read(sample.image)).hexdigest()}"
         except ImageRejected as rejection:
             image_reason = f"image_{rejection.reason}"
-    if origin is None:  # neither url nor whole image: the place in the tar is all there is to tell samples apart
+    if origin is None:  # neither url nor whole image: the position in the tar alone distinguishes samples
         origin = f"{index.path.name}#{sample.image or sample.text or sample.meta or sample.others[0]}"
     return {
         "sample_id": sample_id_of(origin, caption, uid),

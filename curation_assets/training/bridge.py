@@ -114,7 +114,7 @@ def train_bridge(
     gradient checkpointing, on a CPU in fp32 without.
 
     State is saved every `save_every` steps: the same call after a kill goes on from there and ends with the same
-    weights. `progress` is told when a step is done. Raises ValueError for no captions, a recipe out of range, or a
+    weights. `progress` is called after each step. Raises ValueError for no captions, a recipe out of range, or a
     folder that holds the training of something else.
     """
     recipe = recipe or BridgeRecipe()
@@ -239,10 +239,10 @@ class _Training:
 
     def _rows(self, step: int) -> np.ndarray:
         """Captions of one step: every epoch is a permutation of its own, so a resumed run needs no history."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, batch = divmod(step, self.steps_per_epoch)
         order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.captions))
         size = self.recipe.batch_size * self.recipe.accumulation
-        return order[place * size : (place + 1) * size]
+        return order[batch * size : (batch + 1) * size]
 
     def _step(self, step: int, steps: int) -> float:
         import torch

@@ -237,7 +237,7 @@ class CaptionDecoder(nn.Module):
             encoder_hidden_states=self.reader(states),
             use_cache=False,
         ).last_hidden_state  # (B, L - 1, W)
-        # The vocabulary is half of the cost: ask it about real tokens only.
+        # The vocabulary is half of the cost: compute it for real tokens only.
         return nn.functional.cross_entropy(self.language_model.lm_head(hidden[is_real]), targets[is_real])
 
     def generate(self, states: torch.Tensor, beams: int) -> torch.Tensor:
@@ -334,7 +334,7 @@ def _new_text_tower(tokenizer: Any) -> Any:
 def _embed_texts(tower: CLIPTextModelWithProjection, ids: torch.Tensor, device: str) -> torch.Tensor:
     """(B, L) ids → (B, W), unit length.
 
-    The tower is causal and read at EOS, so padding behind it has no effect.
+    The tower is causal and read at EOS, so padding after it has no effect.
     """
     return nn.functional.normalize(tower(input_ids=ids.to(device)).text_embeds, dim=-1)
 

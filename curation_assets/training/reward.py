@@ -50,21 +50,21 @@ class RankedFeatures:
 
     def pairs(self) -> np.ndarray:
         """(P, 2) rows of the better and the worse caption, image by image."""
-        found = [
+        pairs = [
             (start + better, start + worse)
             for start, ranks in zip(self.starts, self.ranks, strict=False)
             for better, worse in ranked_pairs(ranks)
         ]
-        return np.array(found, dtype=np.int64).reshape(-1, 2)
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def ranked_features(
     path: Path, ranked: Sequence[RankedImage], encoder: PairEncoder, cache: Path | None = None
 ) -> RankedFeatures:
     """Features of every pair of a ranking file, from `cache` where it holds them for this file and encoder."""
-    captions = [caption for one in ranked for caption in one.captions]
-    ranks = [one.ranks for one in ranked]
-    starts = np.cumsum([0, *(len(one.captions) for one in ranked)])
+    captions = [caption for entry in ranked for caption in entry.captions]
+    ranks = [entry.ranks for entry in ranked]
+    starts = np.cumsum([0, *(len(entry.captions) for entry in ranked)])
     made_of = {"rankings": file_sha256(path), "encoder": encoder.identity.weights_sha256, "pairs": str(len(captions))}
     if cache is not None and cache.is_file():
         from safetensors import safe_open
@@ -75,8 +75,8 @@ def ranked_features(
     parts = []
     for first in range(0, len(ranked), BATCH):
         batch = ranked[first : first + BATCH]
-        images = [image for one in batch for image in [load_ranked_image(path, one.image)] * len(one.captions)]
-        parts.append(encoder.embed_pairs(images, [caption for one in batch for caption in one.captions]))
+        images = [image for entry in batch for image in [load_ranked_image(path, entry.image)] * len(entry.captions)]
+        parts.append(encoder.embed_pairs(images, [caption for entry in batch for caption in entry.captions]))
     features = np.concatenate(parts)
     if cache is not None:
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def train_reward_model(
     """Fit the MLP to the pairs and write `out`: model.safetensors, config.json, card.json. Returns the card.
 
     All pairs of an image are on one side of the split, so they are drawn freely here. `pair_encoder`: the address that
-    scoring will ask. Raises ValueError where there is no pair.
+    scoring will use. Raises ValueError where there is no pair.
     """
     pairs = training.pairs()
     if not len(pairs):
@@ -141,11 +141,11 @@ def train_reward_model(
 def preference_of(path: Path, ranked: Sequence[RankedImage], scorer: RewardModel | ImageTextEncoder) -> Preference:
     """How a reward model's rewards, or an encoder's cosines, agree with the ranks."""
     scores = []
-    for one in ranked:
-        images = [load_ranked_image(path, one.image)] * len(one.captions)
+    for entry in ranked:
+        images = [load_ranked_image(path, entry.image)] * len(entry.captions)
         if isinstance(scorer, RewardModel):
-            scores.append(scorer.reward_pairs(images, one.captions))
+            scores.append(scorer.reward_pairs(images, entry.captions))
         else:
             seen = scorer.embed_images(images[:1])
-            scores.append(clip_cosine(np.repeat(seen, len(images), axis=0), scorer.embed_texts(one.captions)))
-    return preference_accuracy(scores, [one.ranks for one in ranked])
+            scores.append(clip_cosine(np.repeat(seen, len(images), axis=0), scorer.embed_texts(entry.captions)))
+    return preference_accuracy(scores, [entry.ranks for entry in ranked])

@@ -152,7 +152,7 @@ def _fit(
     gives the output, takes mean and sd back in at the end.
     """
     mean, sd = float(goals.mean()), float(goals.std())
-    wanted = torch.tensor((goals - mean) / sd, dtype=torch.float32)
+    targets = torch.tensor((goals - mean) / sd, dtype=torch.float32)
     size = settings.batch_size
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
     steps = settings.epochs * -(-len(training) // size)
@@ -170,13 +170,13 @@ def _fit(
     for epoch in range(1, settings.epochs + 1):
         model.train()
         for rows in _batches(rng.permutation(training), size):
-            loss = torch.nn.functional.mse_loss(predict(rows), wanted[rows].to(settings.device))
+            loss = torch.nn.functional.mse_loss(predict(rows), targets[rows].to(settings.device))
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        held_out_loss = float(torch.nn.functional.mse_loss(predict_held_out(), wanted[held_out]))
+        held_out_loss = float(torch.nn.functional.mse_loss(predict_held_out(), targets[held_out]))
         if held_out_loss < best_loss:
             best_loss, best_epoch = held_out_loss, epoch
             best_state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -1,6 +1,6 @@
 """Captions for scenes: concrete, partly concrete, abstract, and the other things found next to images.
 
-Length tells nothing about concreteness: every kind is built to a word count drawn from one common
+Length is independent of concreteness: every kind is built to a word count drawn from one common
 distribution (`draw_word_count`), concrete captions by naming more of what is drawn, others by empty clauses.
 """
 
@@ -39,7 +39,7 @@ def _article(phrase: str) -> str:
 
 
 def object_phrase(placed: PlacedObject, rng: Rng, with_size: bool | None = None, plural: bool = False) -> str:
-    """'small red mug'. The size is named half of the time unless asked for; a medium size often has no word."""
+    """'small red mug'. The size is named half of the time unless requested; a medium size often has no word."""
     says_size = rng.random() < 0.5 if with_size is None else with_size
     size = pick(rng, words.SIZE_NAMES[placed.size]) if says_size else ""
     colour = pick(rng, words.COLOUR_NAMES[placed.colour])

@@ -14,7 +14,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Judged:
-    """A caption with what the four criteria say of it, in the order in which they count."""
+    """A caption with its values by the four criteria, in the order in which they count."""
 
     caption: str
     accuracy: int  # minus the number of things it gets wrong
@@ -29,12 +29,12 @@ class Judged:
 
 
 def rank_by_criteria(judged: list[Judged]) -> list[int]:
-    """Rank of each caption, 1 is best; captions that the criteria cannot tell apart share a rank."""
+    """Rank of each caption, 1 is best; captions that are equal by the criteria share a rank."""
     return [1 + sum(other.key > candidate.key for other in judged) for candidate in judged]
 
 
 def draw_candidates(scene: SceneSpec, rng: Rng) -> list[Judged]:
-    """Eight captions of a scene of one to three objects: what is there, part of it, and what is not."""
+    """Eight captions of a scene of one to three objects: all that it shows, a part, and what it does not show."""
     place = scene.background
     first = scene.objects[:1]
     colour = pick(rng, tuple(name for name in COLOURS if name != scene.objects[0].colour))
@@ -56,7 +56,7 @@ def draw_candidates(scene: SceneSpec, rng: Rng) -> list[Judged]:
 def _judged_caption(
     scene: SceneSpec, described: SceneSpec, rng: Rng, *, size: bool, colour: bool, place: str | None
 ) -> Judged:
-    """A caption that says what `said` shows, judged against `scene`."""
+    """A caption of `described`, judged against `scene`."""
     wrong = 0
     named, vivid = 0, 0
     mentioned: list[PlacedObject] = list(

@@ -72,7 +72,7 @@ def world_sample_id(seed: int, index: int) -> str:
 
 
 def world_url(index: int) -> str:
-    """Where sample `index` says it lives."""
+    """URL that sample `index` declares."""
     return f"http://{WORLD_HOST}/{index:06d}.jpg"
 
 
@@ -124,7 +124,7 @@ def bomb_png(width: int = 60_000, height: int = 60_000) -> bytes:
 class WorldServer:
     """Serves the pictures of planted samples on 127.0.0.1, at an ephemeral port, from a thread of this process.
 
-    Use as a context manager; `connect_to` is what a download needs to find it. `requests` counts what was asked.
+    Use as a context manager; `connect_to` is what a download needs to find it. `requests` counts the requests.
     """
 
     def __init__(self, samples: Sequence[PlantedSample], seed: int, *, has_trouble: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Reading word lists: YAML files beside the code, lists as tuples so that nobody changes them."""
+"""Reading word lists: YAML files beside the code, lists as tuples so that they cannot be changed."""
 
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ def read_word_lists(path: Path) -> dict[str, Any]:
     return {name: _frozen(value, f"{path.name}: {name}") for name, value in content.items()}
 
 
-def _frozen(value: Any, place: str) -> Any:
+def _frozen(value: Any, location: str) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return tuple(_frozen(entry, place) for entry in value)
+        return tuple(_frozen(entry, location) for entry in value)
     if isinstance(value, dict):
-        return {str(key): _frozen(entry, f"{place}.{key}") for key, entry in value.items()}
-    raise ValueError(f"{place}: expected text, lists and mappings of text, got {value!r}; put it into quotes")
+        return {str(key): _frozen(entry, f"{location}.{key}") for key, entry in value.items()}
+    raise ValueError(f"{location}: expected text, lists and mappings of text, got {value!r}; put it into quotes")

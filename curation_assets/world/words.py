@@ -1,4 +1,4 @@
-"""The word lists behind the captions: synonyms of what is drawn, and words for what cannot be drawn (`words.yaml`)."""
+"""The word lists of the captions: synonyms of what is drawn, and words for what cannot be drawn (`words.yaml`)."""
 
 from pathlib import Path
 

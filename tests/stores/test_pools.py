@@ -195,7 +195,7 @@ def test_a_changed_source_is_a_new_version_of_the_shards_it_changes(tmp_path: Pa
     assert before[1] != after[1]
     assert register_shard(pool, "texts-000001", settings)["caption"].to_list() == ["c", "changed"]
     source.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no source .*; put it back"):
+    with pytest.raises(FileNotFoundError, match=r"source .* is missing; put it back"):
         discover_shards(pool, settings)
 
 

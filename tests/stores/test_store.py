@@ -182,7 +182,7 @@ def test_layout_manifest_and_scan(store: ShardStore) -> None:
     assert store.scan("signals/clip_score", [SHARD_1]).collect()["value"].to_list() == [0.3]
     assert store.read("signals/clip_score", SHARD_0, columns=["value"]).columns == ["value"]
     assert store.manifest("signals/clip_score", "toy-000009") is None
-    with pytest.raises(StoreError, match="lacks a column"):
+    with pytest.raises(StoreError, match="lacks a requested column"):
         store.read("signals/clip_score", SHARD_0, columns=["nope"])
 
 
@@ -205,7 +205,7 @@ def test_names_off_the_grid_are_refused(store: ShardStore, asset: str) -> None:
 def test_shard_keys_and_columns_must_agree(store: ShardStore) -> None:
     with pytest.raises(ValueError, match="shard key must match"):
         store.write("signals/icc", values(1.0), "../evil", code_version="1")
-    with pytest.raises(ValueError, match="must say 'toy-000000'"):
+    with pytest.raises(ValueError, match="must be 'toy-000000'"):
         store.write("signals/icc", values(1.0).with_columns(shard=pl.lit(SHARD_1)), SHARD_0, code_version="1")
 
 

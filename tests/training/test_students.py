@@ -109,9 +109,7 @@ def test_agreement_is_held_out(tmp_path: Path) -> None:
     targets = np.random.default_rng(2).normal(size=150)
     card = train_student([f"text {i}" for i in range(150)], targets, tmp_path, sentence_encoder=Noise())
     assert abs(card.cv_pearson) < 0.3
-    with pytest.raises(
-        ValueError, match=r"fitted on embedded:minilm with weights 000000000000, found .*train .* again"
-    ):
+    with pytest.raises(ValueError, match=r"fitted on embedded:minilm with weights 000000000000, got .*train .* again"):
         student_at(tmp_path)
 
 
@@ -214,7 +212,7 @@ def test_an_mlp_names_its_encoder_and_refuses_another(minilm: SentenceEncoder, t
     assert card.sentence_encoder == "embedded:minilm"
     content = json.loads((tmp_path / "card.json").read_text())
     (tmp_path / "card.json").write_text(json.dumps({**content, "sentence_encoder_sha256": "f" * 64}))
-    with pytest.raises(ValueError, match=r"with weights ffffffffffff, found .*train .* again"):
+    with pytest.raises(ValueError, match=r"with weights ffffffffffff, got .*train .* again"):
         student_at(tmp_path)
 
 

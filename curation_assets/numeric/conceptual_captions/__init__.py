@@ -24,7 +24,7 @@ class Drop(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One caption after the boiler-plate crop, with what the models said of it. Shapes: W words."""
+    """One caption after the boiler-plate crop, with the models' annotations. Shapes: W words."""
 
     text: str
     words: list[Token]  # (W,) tokens that are no punctuation

@@ -14,7 +14,7 @@ def unique_ratio(candidate: Candidate) -> float:
 
 
 def repetition(candidate: Candidate) -> float:
-    """Share of words that are content words said before, case ignored, in [0, 1).
+    """Share of words that are content words that occurred before, case ignored, in [0, 1).
 
     "red kite, red kite, red kite" → 4/6. Function words may come again: "a dog on a beach by a tree" → 0.
     """

@@ -1,7 +1,6 @@
 """Text transformation: names become what they name ("actor"), places, dates and numerals go, equal nouns merge.
 
-Sharma et al. 2018 §3, last stage (formulas.md §7.4). The paper asks a knowledge graph and an entity recogniser; here
-names
+Sharma et al. 2018 §3, last stage (METHODS §7.4). The paper uses a knowledge graph and an entity recogniser; here names
 are runs of proper nouns, and what they name is looked up by the caller (WordNet's instances, or a list of one's own).
 """
 
@@ -54,7 +53,7 @@ def transform(
 ) -> Transformed:
     """Transform one parsed caption. docs/formulas.md §7.4.
 
-    `is_listed`: words that are a name whatever the tagger says.
+    `is_listed`: words that are a name whatever the tagger's label.
 
     `is_common`: a proper noun that is a common one in a dictionary, so it is left alone. `is_proper_adjective`:
     "Italian". `noun_lemma`: "dogs" → "dog". Dropped: `unknown_name` (value: how many), `too_short_after` (value: words
@@ -65,7 +64,7 @@ def transform(
     for run in _names(tokens, is_common, is_listed):
         text = " ".join(tokens[i].text for i in run)
         if not any(work.kept[i] for i in run):
-            continue  # gone with a phrase around it
+            continue  # removed with a phrase around it
         head = _head(tokens, run)
         meaning = meaning_of(text)
         if _modifies_noun(tokens, run, head):

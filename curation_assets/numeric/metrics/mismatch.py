@@ -1,4 +1,4 @@
-"""Mismatch: does a method tell aligned image–caption pairs from mismatched ones?"""
+"""Mismatch: does a method separate aligned image–caption pairs from mismatched ones?"""
 
 from collections.abc import Sequence
 

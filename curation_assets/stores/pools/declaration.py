@@ -59,7 +59,7 @@ class Pool:
 
     @property
     def has_images(self) -> bool:
-        """False for captions only: image methods then say no_image."""
+        """False for captions only: image methods then give no_image."""
         return self.kind != "url_table" or self.columns.get("url") is not None
 
     @property
@@ -113,7 +113,7 @@ def list_pools(settings: Settings) -> list[str]:
 
 
 def load_pool(settings: Settings, name: str) -> Pool:
-    """The declared pool `name`. Raises ValueError that lists the pools there are, or names what the file has wrong."""
+    """The declared pool `name`. Raises ValueError that lists the known pools, or names what is wrong in the file."""
     path = settings.pools_root / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
@@ -152,10 +152,10 @@ def add_pool(
     else:
         try:
             text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
-            found = url_tables.detect_columns(source, columns, text)
+            detected = url_tables.detect_columns(source, columns, text)
         except NotADirectoryError as error:
             raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
-        pool = Pool(name, "url_table", str(source), columns=asdict(found), **declared)
+        pool = Pool(name, "url_table", str(source), columns=asdict(detected), **declared)
     return _declare(settings, pool)
 
 

@@ -1,4 +1,4 @@
-"""Options of a pool: everything that its declaration may say to the stages, with types, limits and defaults.
+"""Options of a pool: everything that its declaration may set for the stages, with types, limits and defaults.
 
 docs/options.md is made from this file: `python -m curation_assets.outputs.report.options_table`.
 """

@@ -38,9 +38,9 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
         tar = _tar(pool, shard, settings)
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
         hashes = cached_sha256([tar, *webdataset.siblings(tar)], cache)
-        found = {Path(path).name: sha256 for path, sha256 in hashes.items()}
+        fingerprint = {Path(path).name: sha256 for path, sha256 in hashes.items()}
         taken_down = takedown_marker(pool, shard, settings)
-        return found | ({"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {})
+        return fingerprint | ({"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {})
     split = source_split(pool, settings)
     if shard not in split.rows:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
@@ -80,27 +80,27 @@ def download(
 ) -> pl.DataFrame:
     """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
 
-    Duplicates and empty captions are not asked for (dropped). Where nothing is to be fetched all rows are kept.
-    `advance` is told how many rows are done since last told.
+    Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept.
+    `advance` is called with the number of rows done since its last call.
     """
-    told = registered.select("sample_id", "source_row")
+    keys = registered.select("sample_id", "source_row")
     if not pool.must_download:
         if advance is not None:
             advance(registered.height)
-        return _as_downloads(told.with_columns(status=pl.lit("kept")))
-    wanted, unwanted = wanted_rows(registered)
+        return _as_downloads(keys.with_columns(status=pl.lit("kept")))
+    requested, unrequested = requested_rows(registered)
     if advance is not None:
-        advance(unwanted.height)
-    fetched = _fetch(pool, shard, wanted, settings, advance)
-    dropped = _as_downloads(unwanted.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
+        advance(unrequested.height)
+    fetched = _fetch(pool, shard, requested, settings, advance)
+    dropped = _as_downloads(unrequested.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
     both = pl.concat([fetched, dropped])
-    return told.join(both, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
+    return keys.join(both, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
         DOWNLOADS_SCHEMA.names()
     )
 
 
-def wanted_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows whose images are asked for, and the others, each with `reason`."""
+def requested_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows whose images are to be fetched, and the others, each with `reason`."""
     reasons = [
         drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
         for row in registered.iter_rows(named=True)
@@ -115,13 +115,13 @@ def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fetch(
-    pool: Pool, shard: str, wanted: pl.DataFrame, settings: Settings, advance: Callable[[int], None] | None
+    pool: Pool, shard: str, requested: pl.DataFrame, settings: Settings, advance: Callable[[int], None] | None
 ) -> pl.DataFrame:
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
     denylist = Denylist.load(settings.home)
     if pool.kind != "world":
         return download_shard(
-            wanted,
+            requested,
             folder,
             shard,
             settings=pool.download,
@@ -135,7 +135,7 @@ def _fetch(
     samples = server.planted(size, seed)
     with server.WorldServer(samples, seed) as running:
         served = replace(pool.download, connect_to=running.connect_to)
-        return download_shard(wanted, folder, shard, settings=served, denylist=denylist, advance=advance)
+        return download_shard(requested, folder, shard, settings=served, denylist=denylist, advance=advance)
 
 
 def build_samples(

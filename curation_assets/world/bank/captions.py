@@ -32,7 +32,7 @@ def _embedded() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _of_file(file: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
-    """`stamp` (size, modification time) tells the versions of a file apart."""
+    """`stamp` (size, modification time) identifies the version of a file."""
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
