@@ -85,7 +85,7 @@ class Blip2Family:
     """BLIP-2: query vectors and prompt are handed over as embeddings, so only new tokens come back.
 
     With token ids instead, transformers 5 counts the 32 image positions against the length and returns them
-    (METHODS §1.3). A repetition penalty then concerns new tokens only.
+    (docs/formulas.md §1.3). A repetition penalty then concerns new tokens only.
     """
 
     def __init__(self, model: Any, prompt_ids: list[int]) -> None:

@@ -21,7 +21,8 @@ def conceptual_captions_transform(
     entities: Mapping[str, str] | None = None,
     min_words: int = 3,
 ) -> Values:
-    """1 where a caption can be rephrased without names, dates and places, else 0. Sharma et al. 2018 §3; METHODS §7.4.
+    """1 where a caption can be rephrased without names, dates and places, else 0. Sharma et al. 2018 §3; formulas.md
+    §7.4.
 
     What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →

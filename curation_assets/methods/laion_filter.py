@@ -23,7 +23,7 @@ def laion_filter(
     """1 where the likeliest language is English and the cosine is ≥ `threshold`, else 0. docs/formulas.md §3.2.
 
     .28 belongs to OpenAI's ViT-B/32; with another encoder, or images that were resized, derive a threshold from the
-    pool (METHODS §4). The reference takes the language from gcld3, this from the role language_identifier.
+    pool (docs/formulas.md §4). The reference takes the language from gcld3, this from the role language_identifier.
     Details: rule (`not_english`, `low_cosine` or null), rule_value, cosine, language.
     """
     languages, probabilities = language_identifier.identify_languages(caption)

@@ -79,7 +79,7 @@ def sample_caption_benchmark(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn as for the paper's caption benchmark: `by_rule` that satisfy the rules, then `at_random` of the rest.
 
-    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. METHODS §1.9.
+    (N,) strings → two arrays of row numbers, ascending. Each distinct caption is drawn once at most. formulas.md §1.9.
     Raises ValueError where there are too few captions, or a count is negative.
     """
     if by_rule < 0 or at_random < 0:

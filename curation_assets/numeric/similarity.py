@@ -22,7 +22,7 @@ def edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.
 def corrected_edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """(k + ½) / (n + 1) with n the longer length and k = n − Levenshtein. (N,), (N,) → (N,) in (0, 1).
 
-    The continuity correction of METHODS §1.6: a perfect copy of a long caption is stronger evidence than one of a
+    The continuity correction of formulas.md §1.6: a perfect copy of a long caption is stronger evidence than one of a
     short caption, and a logit exists for both. Raises ValueError when the lists differ in length.
     """
     longer = np.array([max(len(a), len(b)) for a, b in _pairs(candidates, references)], dtype=np.float64)

@@ -1,6 +1,7 @@
 """Text transformation: names become what they name ("actor"), places, dates and numerals go, equal nouns merge.
 
-Sharma et al. 2018 §3, last stage (METHODS §7.4). The paper uses a knowledge graph and an entity recogniser; here names
+Sharma et al. 2018 §3, last stage (formulas.md §7.4). The paper uses a knowledge graph and an entity recogniser; here
+names
 are runs of proper nouns, and what they name is looked up by the caller (WordNet's instances, or a list of one's own).
 """
 

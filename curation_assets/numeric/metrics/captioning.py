@@ -14,7 +14,7 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
 
 # Tokens that the reference drops after tokenising. Brackets are not among them: text is lower-cased first, so they
-# read "-lrb-" where the reference's list has "-LRB-" (METHODS §10.1).
+# read "-lrb-" where the reference's list has "-LRB-" (docs/formulas.md §10.1).
 _DROPPED = frozenset({"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
 
 _BRACKETS = {"(": " -lrb- ", ")": " -rrb- ", "[": " -lsb- ", "]": " -rsb- ", "{": " -lcb- ", "}": " -rcb- "}
