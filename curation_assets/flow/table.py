@@ -46,14 +46,14 @@ class Table:
     grain: Grain
     inputs: tuple[str, ...]
     version: str  # bump when the numbers change
-    description: str  # Markdown; first sentence says the grain
+    description: str  # Markdown; first sentence states the grain
     compute: Compute | None = None
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
     compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     is_frozen: bool = (
-        False  # a fit: made once, and again only when code, settings or models change, or by `curate recut`
+        False  # a fit: made once, and again only when code, settings or models change, or by `curate run --refit-cuts`
     )
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
