@@ -44,7 +44,7 @@ def main() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     webserver = Path(sys.executable).parent / "dagster-webserver"
-    server = subprocess.Popen([webserver, "-w", "infra/workspace.yaml", "-h", "127.0.0.1", "-p", str(port)])
+    server = subprocess.Popen([webserver, "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)])
     try:
         wait_for(f"http://127.0.0.1:{port}/server_info")
         expanded = "%2C".join(f"curation%40curation_assets.definitions%3A{stage}" for stage in STAGES)

@@ -31,8 +31,8 @@ def gather_candidates(
     """
     table = read_captions(source)
     if "member" in table.columns:
-        places = [f"{_relative(Path(row['tar']), beside)}:{row['member']}" for row in table.iter_rows(named=True)]
-        table = table.with_columns(pl.Series("image", places))
+        members = [f"{_relative(Path(row['tar']), beside)}:{row['member']}" for row in table.iter_rows(named=True)]
+        table = table.with_columns(pl.Series("image", members))
     if "image" not in table.columns:
         raise ValueError(f"{source}: expected a webdataset or a column image, got {table.columns}")
     images = table["image"].unique(maintain_order=True).to_list()[:limit]

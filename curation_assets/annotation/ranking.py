@@ -54,7 +54,7 @@ class RankingLog:
         self._drop_cut_line()
 
     def _drop_cut_line(self) -> None:
-        """Cut off what a killed writer left of a line: nobody was told that it is written."""
+        """Cut off what a killed writer left of a line: no caller was given it as written."""
         data = self.path.read_bytes()
         if not data.endswith(b"\n"):
             os.truncate(self.path, data.rfind(b"\n") + 1)

@@ -80,7 +80,7 @@ class RankingServer(LocalPageServer):
         self._sessions: dict[str, RankingSession] = {}
 
     def session(self, rater: str) -> RankingSession:
-        """The rater's session, from the log when first asked for. Raises ValueError for a bad name."""
+        """The rater's session, from the log when first requested. Raises ValueError for a bad name."""
         if rater not in self._sessions:
             self._sessions[rater] = RankingSession(self.candidates, rater, self.log)
         return self._sessions[rater]
@@ -133,7 +133,7 @@ img { max-width: 100%; max-height: 46vh; display: block; border-radius: 8px; bac
 button { font: inherit; padding: 7px 12px; margin: 4px 0; cursor: pointer; border: 1px solid #d5dae0;
   border-radius: 6px; background: #f5f7fa; } #captions button { display: block; width: 100%; text-align: left; }
 button:focus-visible, button:hover { border-color: #2f6fde; } button.chosen { background: #dfeafc; }
-#progress, #said, ol { color: #616e7c; font-size: 14px; } .row { display: flex; gap: 8px; flex-wrap: wrap; }
+#progress, #status, ol { color: #616e7c; font-size: 14px; } .row { display: flex; gap: 8px; flex-wrap: wrap; }
 #order { font-weight: 600; min-height: 1.5em; } input { font: inherit; padding: 6px; }
 </style></head><body>
 <form id="who"><label>Your name <input id="rater" value="RATER" maxlength="60" required autocomplete="off"></label>
@@ -145,7 +145,7 @@ decides:</p><ol>CRITERIA</ol><p id="progress" aria-live="polite"></p><img id="pi
 <div class="row"><button id="equal">= equal to the last</button><button id="undo">⌫ undo</button>
 <button id="done">Enter – done</button><button id="skip">s – later</button><button id="back">← back</button></div>
 </main>
-<p id="said" role="status"></p>
+<p id="status" role="status"></p>
 <script nonce="NONCE">
 const at = id => document.getElementById(id), letters = "abcdefghijklmnopqrstuvwxyz";
 let rater = "", image = null, count = 0, groups = [], joins = false, busy = false;
@@ -165,13 +165,13 @@ function undo() {
   draw();
 }
 function show(state) {
-  if (state.error) { at("said").textContent = state.error; return; }
-  at("said").textContent = ""; image = state.image; groups = []; joins = false;
+  if (state.error) { at("status").textContent = state.error; return; }
+  at("status").textContent = ""; image = state.image; groups = []; joins = false;
   at("who").hidden = true; at("work").hidden = false;
   at("progress").textContent = `${state.done} of ${state.total} done by ${rater}`;
   at("captions").replaceChildren(); count = state.captions ? state.captions.length : 0;
   at("picture").hidden = image === null;
-  if (image === null) at("said").textContent = "All done. Thank you. You may close this page.";
+  if (image === null) at("status").textContent = "All done. Thank you. You may close this page.";
   else {
     at("picture").src = "/picture?name=" + encodeURIComponent(image);
     state.captions.forEach((text, i) => {

@@ -172,7 +172,7 @@ class RatingAgreement:
     agreement: Agreement
     by_rating: tuple[RatingGroup, ...]
     length: LengthDependence | None  # None where the rows carry no text
-    broke_rule: int | None  # joined rows left out by the benchmark's rule; None where it was not asked for
+    broke_rule: int | None  # joined rows left out by the benchmark's rule; None where it was not requested
 
 
 def rating_agreement(

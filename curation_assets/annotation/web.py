@@ -51,7 +51,7 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
         """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
 
     def with_rater(self, page: str) -> str:
-        """A page with its RATER filled in; a name that is there already is not asked for."""
+        """A page with its RATER filled in; a name that is given already is not asked for."""
         return page.replace("RATER", html.escape(self.rater))
 
     def picture(self, name: str) -> bytes | None:
@@ -102,7 +102,7 @@ class LabellingServer(LocalPageServer):
         return self.state(rater)
 
     def session(self, rater: str) -> LabellingSession:
-        """The rater's session, from the log when first asked for. Raises ValueError for a bad name."""
+        """The rater's session, from the log when first requested. Raises ValueError for a bad name."""
         if rater not in self._sessions:
             self._sessions[rater] = LabellingSession(self.captions, rater, self.log, in_order=self.in_order)
         return self._sessions[rater]
@@ -194,7 +194,7 @@ ASK = """async function ask(path, content) {
     const options = content && { method: "POST", headers: { "Content-Type": "application/json" },
       body: JSON.stringify(content) };
     show(await (await fetch(path, options || {})).json());
-  } catch (error) { at("said").textContent = "The server does not answer; nothing is lost, start it again."; }
+  } catch (error) { at("status").textContent = "The server does not answer; nothing is lost, start it again."; }
   busy = false;
 }"""
 
@@ -205,20 +205,20 @@ body { font: 17px/1.5 system-ui, sans-serif; max-width: 760px; margin: 40px auto
 #caption { font-size: 25px; border: 1px solid #d5dae0; border-radius: 8px; padding: 24px; margin: 16px 0; }
 button { display: block; width: 100%; text-align: left; font: inherit; padding: 8px 14px; margin: 6px 0;
   cursor: pointer; border: 1px solid #d5dae0; border-radius: 6px; background: #f5f7fa; }
-button:focus-visible, button:hover { border-color: #2f6fde; } #progress, #said { color: #616e7c; }
+button:focus-visible, button:hover { border-color: #2f6fde; } #progress, #status { color: #616e7c; }
 .row { display: flex; gap: 8px; } input { font: inherit; padding: 6px; }
 </style></head><body>
 <form id="who"><label>Your name <input id="rater" value="RATER" maxlength="60" required autocomplete="off"></label>
 <input type="submit" value="Start"></form>
 <main id="work" hidden><h1>QUESTION</h1><p id="progress" aria-live="polite"></p><div id="caption"></div>
 BUTTONS<div class="row"><button id="skip">s – cannot say</button><button id="back">b – back</button></div></main>
-<p id="said" role="status"></p>
+<p id="status" role="status"></p>
 <script nonce="NONCE">
 const at = id => document.getElementById(id);
 let rater = "", caption = null, busy = false;
 function show(state) {
-  if (state.error) { at("said").textContent = state.error; return; }
-  at("said").textContent = ""; caption = state.caption;
+  if (state.error) { at("status").textContent = state.error; return; }
+  at("status").textContent = ""; caption = state.caption;
   at("who").hidden = true; at("work").hidden = false;
   at("progress").textContent = `${state.done} of ${state.total} done by ${rater}`;
   at("caption").textContent = caption === null ? "All done. Thank you. You may close this page." : caption;

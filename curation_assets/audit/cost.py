@@ -51,7 +51,7 @@ def _cost(store: ShardStore, table: str, tried: pl.DataFrame) -> dict[str, Any] 
     if not manifests and not tried.height:
         return None
     written = tried.filter(pl.col("outcome") == "written")
-    in_force = []  # places in `written`: per part, the newest attempt that gave what is stored
+    in_force = []  # indices into `written`: per part, the newest attempt that gave what is stored
     for key, manifest in manifests:
         same = (
             written["partition"].eq_missing(key) & (written["content_sha256"] == manifest.content_sha256)
@@ -99,7 +99,7 @@ def stage_costs(tables: pl.DataFrame) -> pl.DataFrame:
 
 
 def per_kept_sample(store: ShardStore, policy: str) -> dict[str, float | int | None]:
-    """Cost of a policy's subset, over all tables behind it, per sample that it keeps.
+    """Cost of a policy's subset, over all tables upstream of it, per sample that it keeps.
 
     Raises MissingTableError where the policy was not applied, ValueError where it keeps nothing.
     """

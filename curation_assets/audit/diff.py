@@ -12,7 +12,7 @@ import yaml
 
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.audit.shifts import Told, shifts
+from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge, kept_rows
@@ -133,7 +133,7 @@ class Side:
 
 @dataclass
 class Comparison:
-    """Two policies on one pool, as told in steps: `verdicts` takes seconds where both are recorded, `whole` more."""
+    """Two policies on one pool, in steps: `verdicts` takes seconds where both are recorded, `whole` more."""
 
     store: ShardStore
     left: Side
@@ -182,8 +182,8 @@ class Comparison:
             pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
         )
 
-    def whole(self, on_progress: Told | None = None) -> WholeDifference:
-        """With shifts and what each signal decides. `told` hears how many shards are counted, of `shards`."""
+    def whole(self, on_progress: Progress | None = None) -> WholeDifference:
+        """With shifts and what each signal decides. `on_progress` gets how many shards are counted, of `shards`."""
         rows, sides = self.read_rows(), (self.left, self.right)
         different = sides[: 1 if self.left.policy == self.right.policy else 2]
         return WholeDifference(
@@ -213,7 +213,7 @@ def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Compari
 
 
 def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
-    """Judge a pool by both policies, fitted on it, and say where they differ. Raises what reading a signal raises."""
+    """Judge a pool by both policies, fitted on it, and compare their verdicts. Raises what reading a signal raises."""
     first, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
     return Comparison(rows.store, first, other, lambda: rows).whole()
 
@@ -321,7 +321,7 @@ def _check_same_rows(left: Path, right: Path) -> None:
 
 
 def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
-    """The nearest dropped samples of a side, with their texts and what the other policy says of them."""
+    """The nearest dropped samples of a side, with their texts and the other policy's verdict on each."""
     texts = []
     for shard, source_row in side.nearest.select("shard", "source_row").iter_rows():
         sample = store.read("raw/samples", shard, ["source_row", "caption", "url"])

@@ -1,4 +1,4 @@
-"""One small index over all manifests of a pool, so that a plan asks two files and not one file per partition.
+"""One small index over all manifests of a pool, so that a plan reads two files and not one file per partition.
 
 `index/tables.parquet` and `index/inputs.parquet` of a pool's work folder. `refresh_index` reads only manifests of files
 that changed; `curate run` calls it at its end.
@@ -82,7 +82,9 @@ def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> Non
     for name, frame, order in (("tables", tables, _TABLE_ORDER), ("inputs", inputs, _INPUT_ORDER)):
         texts = [column for column, kind in frame.schema.items() if kind == pl.String]
         words = {column: frame[column].unique().sort().to_list() for column in texts}
-        coded = frame.with_columns(pl.col(one).cast(pl.Enum(words[one])).to_physical().cast(pl.UInt32) for one in texts)
+        coded = frame.with_columns(
+            pl.col(text_column).cast(pl.Enum(words[text_column])).to_physical().cast(pl.UInt32) for text_column in texts
+        )
         with replacing(folder / f"{name}.parquet") as temporary:
             coded.sort(order).write_parquet(temporary, compression="zstd", metadata={_WORDS: json.dumps(words)})
 
@@ -159,7 +161,7 @@ class Words:
 class StoredTable:
     """All partitions of one table as arrays over the shards of an `Index` (one entry for a whole-pool table)."""
 
-    is_there: np.ndarray  # (S,) bool
+    is_stored: np.ndarray  # (S,) bool
     content: np.ndarray  # (S,) uint64
     code_version: np.ndarray  # (S,) int64 codes into `words`, -1 where it is not there
     config_hash: np.ndarray
@@ -171,7 +173,7 @@ class StoredTable:
 
     def differs(self, column: str, word: str) -> np.ndarray:
         """(S,) bool: stored partitions whose text in a column is another."""
-        return self.is_there & (getattr(self, column) != self.words[column].code_of.get(word, -2))
+        return self.is_stored & (getattr(self, column) != self.words[column].code_of.get(word, -2))
 
 
 @dataclass(frozen=True)
@@ -192,21 +194,23 @@ class Index:
         position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
         columns, texts = _arrays(tables[0]), tables[1]
         words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}
-        places = _indices(columns["partition"], texts["partition"], position)
-        found: dict[str, StoredTable] = {}
+        indices = _indices(columns["partition"], texts["partition"], position)
+        stored_tables: dict[str, StoredTable] = {}
         for part in _runs(columns["asset"]):
             mine = {name: column[part] for name, column in columns.items()}
             is_pool = texts["partition"][mine["partition"][0]] == POOL
-            found[texts["asset"][mine["asset"][0]]] = _stored(mine, places[part], 1 if is_pool else len(shards), words)
+            stored_tables[texts["asset"][mine["asset"][0]]] = _stored(
+                mine, indices[part], 1 if is_pool else len(shards), words
+            )
         columns, texts = _arrays(inputs[0]), inputs[1]
-        places = _indices(columns["partition"], texts["partition"], position)
+        indices = _indices(columns["partition"], texts["partition"], position)
         for part in _runs(columns["asset"], columns["input"]):
             name, read = (texts[column][columns[column][part.start]] for column in ("asset", "input"))
-            if name in found:
-                size = len(found[name].is_there)
-                of_part = [_spread(columns[column][part], places[part], size, 0) for column in ("content", "count")]
-                found[name].inputs[read] = (of_part[0], of_part[1])
-        return cls(shards, found)
+            if name in stored_tables:
+                size = len(stored_tables[name].is_stored)
+                of_part = [_spread(columns[column][part], indices[part], size, 0) for column in ("content", "count")]
+                stored_tables[name].inputs[read] = (of_part[0], of_part[1])
+        return cls(shards, stored_tables)
 
 
 def _arrays(frame: pl.DataFrame) -> dict[str, np.ndarray]:
@@ -230,7 +234,7 @@ def _runs(*columns: np.ndarray) -> list[slice]:
 
 
 def _spread(values: np.ndarray, at: np.ndarray, size: int, empty: int) -> np.ndarray:
-    """(size,) values at their places; `empty` elsewhere."""
+    """(size,) values at their positions; `empty` elsewhere."""
     spread = np.full(size, empty, dtype=values.dtype)
     spread[at[at >= 0]] = values[at >= 0]
     return spread
@@ -239,7 +243,7 @@ def _spread(values: np.ndarray, at: np.ndarray, size: int, empty: int) -> np.nda
 def _stored(columns: dict[str, np.ndarray], at: np.ndarray, size: int, words: dict[str, Words]) -> StoredTable:
     codes: dict[str, Any] = {name: _spread(columns[name].astype(np.int64), at, size, -1) for name in words}
     return StoredTable(
-        is_there=_spread(np.ones(len(at), dtype=bool), at, size, 0),
+        is_stored=_spread(np.ones(len(at), dtype=bool), at, size, 0),
         content=_spread(columns["content"], at, size, 0),
         row_count=_spread(columns["row_count"], at, size, 0),
         seconds=_spread(columns["seconds"], at, size, 0),

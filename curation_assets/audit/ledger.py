@@ -3,7 +3,7 @@
 Folder `filtered/ledger` of a pool:
 
     icc.parquet                one file per policy, sorted by sample_id; its footer holds the policy and its cuts
-    versions/versions.parquet  version_id → code, settings and models of every table behind a verdict
+    versions/versions.parquet  version_id → code, settings and models of every table upstream of a verdict
     versions/shards.parquet    data version and run of every table and shard
 
 A ledger suffices to replay its policy: `replay` judges the recorded values again and gives the subset's `.npy`.
@@ -55,12 +55,12 @@ LEDGER_SCHEMA: dict[str, Any] = {
     "reason": pl.Enum,  # null exactly when kept
     "policy_version": pl.Enum,
     "version_id": pl.UInt32,  # → versions/versions.parquet
-    "run_id": pl.Enum,  # of the run that judged; the runs behind it are in versions/shards.parquet
+    "run_id": pl.Enum,  # of the run that judged; those of its inputs are in versions/shards.parquet
 }
 
 
 class LedgerError(ValueError):
-    """A ledger does not say what its policy says."""
+    """A ledger's verdicts are not those of its policy."""
 
 
 def signal_column(reference: str, score: str | None = None) -> str:

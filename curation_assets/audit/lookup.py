@@ -2,7 +2,7 @@
 
 `raw/lookup` of a pool is `keys.npy`, (K,) uint64 sorted: the first 44 bits of each id and hash (of a URL its sha256),
 then the number of the shard. 8 bytes per key, up to four keys per sample. Two different names share 44 bits once in
-10¹³, so whoever asks still compares the rows of the shard.
+10¹³, so the caller still compares the rows of the shard.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     keys = np.load(path, mmap_mode="r", allow_pickle=False)
     ends = np.array([low, low + (1 << SHARD_BITS) - 1], dtype=np.uint64)
     first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
-    candidates = {shard_key(pool, int(one) & ((1 << SHARD_BITS) - 1)) for one in keys[first:last]}
+    candidates = {shard_key(pool, int(sample_key) & ((1 << SHARD_BITS) - 1)) for sample_key in keys[first:last]}
     written = path.stat().st_mtime_ns
     present = set()
     with os.scandir(store.asset_path("raw/samples")) as folders:  # whose time of change is that of the last write

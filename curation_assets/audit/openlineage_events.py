@@ -1,6 +1,6 @@
 """Lineage as OpenLineage events (spec 2-0-2): a run per Dagster run and table, shards as partitions of a dataset.
 
-A dataset is a table, named as its Dagster asset (pool/stage/name). What was read and written of it says the subset
+A dataset is a table, named as its Dagster asset (pool/stage/name). What was read and written of it is in the subset
 facet (partitions) and our own facet `icc_shard` (data version and rows per shard).
 """
 
@@ -73,7 +73,7 @@ class IccVersionsRunFacet(RunFacet):
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What the flow declares about a table, and what its checks found."""
+    """What the flow declares about a table, and the results of its checks."""
 
     description: str = ""
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None
@@ -82,7 +82,7 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class FailedStep:
-    """A computation that failed: table, Dagster's run, when (seconds since 1970), what it said."""
+    """A computation that failed: table, Dagster's run, when (seconds since 1970), its error message."""
 
     table: str
     run_id: str
@@ -98,7 +98,7 @@ def events_of(
     failed: Iterable[FailedStep] = (),
     engine_version: str = "",
 ) -> list[RunEvent]:
-    """START and COMPLETE of every computation behind a lineage, START and FAIL of every failed step, by time."""
+    """START and COMPLETE of every computation in a lineage, START and FAIL of every failed step, by time."""
     set_producer(PRODUCER)
     facts_of = facts or {}
     events: list[RunEvent] = []
@@ -183,7 +183,7 @@ def _time(written_at: str) -> datetime:
 
 
 def _run_uuid(pool: str, table: str, run_id: str, extra: str = "") -> str:
-    """The same computation has the same id whenever it is told: receivers merge what they know already."""
+    """The same computation has the same id whenever it is sent: receivers merge what they know already."""
     return str(uuid.uuid5(_RUNS, f"{pool}/{table}/{run_id}/{extra}"))
 
 
@@ -222,7 +222,7 @@ def _by_table(edges: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str,
     for edge in edges:
         grouped[edge["input_table"]][edge["input_shard"]] = edge
     for table in sorted(grouped):
-        yield table, [grouped[table][shard] for shard in sorted(grouped[table], key=lambda one: one or "")]
+        yield table, [grouped[table][shard] for shard in sorted(grouped[table], key=lambda key: key or "")]
 
 
 def _partitions(shards: Iterable[str | None]) -> base_subset_dataset.PartitionSubsetCondition | None:

@@ -19,7 +19,7 @@ from curation_assets.audit.versions import MODEL_SCHEMA
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import ShardStore
 
-#: Grain: one row per table and shard (null: of the whole pool) behind the subset, inputs first.
+#: Grain: one row per table and shard (null: of the whole pool) upstream of the subset, inputs first.
 NODES_SCHEMA = pl.Schema(
     {
         "table": pl.String(),
@@ -52,7 +52,7 @@ RECORDS_SCHEMA = pl.Schema(
     {
         "table": pl.String(),
         "shard": pl.String(),
-        "storage_id": pl.Int64(),  # place in Dagster's event log
+        "storage_id": pl.Int64(),  # position in Dagster's event log
         "run_id": pl.String(),
         "at": pl.Float64(),  # seconds since 1970, UTC
         "content_sha256": pl.String(),
@@ -66,7 +66,7 @@ AGREES, DIFFERS, UNRECORDED = "agrees", "differs", "not recorded"
 
 @dataclass(frozen=True)
 class Lineage:
-    """Everything behind one table."""
+    """Everything upstream of one table."""
 
     pool: str
     target: str  # "stage/name"
@@ -75,7 +75,7 @@ class Lineage:
 
     @property
     def tables(self) -> list[str]:
-        """Tables behind the target, itself included, inputs first."""
+        """Tables upstream of the target, itself included, inputs first."""
         return self.nodes["table"].unique(maintain_order=True).to_list()
 
     def links(self) -> list[tuple[str, str]]:
@@ -219,7 +219,7 @@ def _dagster_words(edges: pl.DataFrame) -> dict[str, str]:
 
 
 def checked(lineage: Lineage, records: pl.DataFrame) -> Lineage:
-    """The lineage with what Dagster's event log says about each edge.
+    """The lineage with what Dagster's event log records about each edge.
 
     New columns of `edges`: dagster_sha256, the input's version that the log points to, and dagster: agrees, differs or
     not recorded.
@@ -228,12 +228,12 @@ def checked(lineage: Lineage, records: pl.DataFrame) -> Lineage:
     for record in records.sort("storage_id").iter_rows(named=True):
         events[record["table"], record["shard"]].append(record)
     made = {(row["table"], row["shard"]): row for row in lineage.nodes.iter_rows(named=True)}
-    found = []
+    recorded = []
     for edge in lineage.edges.iter_rows(named=True):
         child = (edge["table"], edge["shard"])
         pointer = _pointer(events[child], made[child], edge["input_table"])
-        found.append(_version_at(events[edge["input_table"], edge["input_shard"]], pointer))
-    edges = lineage.edges.with_columns(pl.Series("dagster_sha256", found, dtype=pl.String)).with_columns(
+        recorded.append(_version_at(events[edge["input_table"], edge["input_shard"]], pointer))
+    edges = lineage.edges.with_columns(pl.Series("dagster_sha256", recorded, dtype=pl.String)).with_columns(
         pl.when(pl.col("dagster_sha256").is_null())
         .then(pl.lit(UNRECORDED))
         .when(pl.col("dagster_sha256") == pl.col("content_sha256"))
@@ -247,12 +247,12 @@ def checked(lineage: Lineage, records: pl.DataFrame) -> Lineage:
 def _pointer(events: list[dict[str, Any]], made: Mapping[str, Any], parent: str) -> int | None:
     """Up to which event of the log a version read `parent`: by the run that computed it, else its newest event.
 
-    Later runs that found it up to date, or frozen, point to what they would have read.
+    Later runs for which it was up to date, or frozen, point to what they would have read.
     """
     mine = [event for event in events if event["content_sha256"] == made["content_sha256"]]
     if mine:
-        event = next((one for one in mine if one["run_id"] == made["run_id"]), mine[-1])
-        return next((one["storage_id"] for one in event["pointers"] if one["table"] == parent), None)
+        event = next((record for record in mine if record["run_id"] == made["run_id"]), mine[-1])
+        return next((record["storage_id"] for record in event["pointers"] if record["table"] == parent), None)
     return None
 
 
@@ -269,10 +269,10 @@ _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 236, 58, 56, 18
 
 
 def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
-    """The tables as boxes, one column per stage, an arrow from each input. `stages`: stage → place in the flow."""
+    """The tables as boxes, one column per stage, an arrow from each input. `stages`: stage → position in the flow."""
     from xml.sax.saxutils import escape
 
-    told = {row["table"]: row for row in summary(lineage).to_dicts()}
+    summaries = {row["table"]: row for row in summary(lineage).to_dicts()}
     tip = "tip-" + lineage.target.replace("/", "-")  # several graphs may share a page
     columns: dict[str, list[str]] = defaultdict(list)
     for table in lineage.tables:
@@ -295,7 +295,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     for source, target in lineage.links():
         parts.append(_arrow(places[source], places[target], tip))
     for table, (x, y) in places.items():
-        facts = told[table]
+        facts = summaries[table]
         edge = "#d64545" if facts["stale_inputs"] or DIFFERS in facts["dagster"] else "#2f6fde"
         lines = [
             f'<tspan font-weight="600">{escape(table.split("/")[1])}</tspan>',

@@ -97,7 +97,7 @@ def _coded(column: pl.Series) -> Texts:
 
 
 def _stored_order(codes: np.ndarray, source_row: np.ndarray, shards: int) -> np.ndarray:
-    """(N,) place of each row if rows are sorted by shard and source row."""
+    """(N,) position of each row if rows are sorted by shard and source row."""
     counts = np.bincount(codes, minlength=shards)
     if (source_row < counts[codes]).all() and source_row.min(initial=0) >= 0:  # no gaps: nothing to sort
         return np.concatenate([[0], np.cumsum(counts)])[codes] + source_row

@@ -87,8 +87,8 @@ def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
 def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, on_progress: Progress | None = None) -> pl.DataFrame:
     """One row per dimension and group of the rows that raw kept, the largest changes of share first in a dimension.
 
-    left, right (N,) bool: kept by either policy. No text of more than a few shards is held at once. `told` hears the
-    number of shards that are counted. Raises StoreError where raw/samples has other rows now.
+    left, right (N,) bool: kept by either policy. No text of more than a few shards is held at once. `on_progress` gets
+    the number of shards that are counted. Raises StoreError where raw/samples has other rows now.
     """
     marks = rows.is_kept * np.uint8(JUDGED) | left * np.uint8(LEFT) | right * np.uint8(RIGHT)
     counts = _counts(rows, marks, on_progress)
@@ -136,17 +136,17 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
         block.append(part)
         if on_progress is not None:
             on_progress(1)
-        if sum(one.height for one in block) >= COUNTED_ROWS:
+        if sum(of_group.height for of_group in block) >= COUNTED_ROWS:
             _count(block, parts)
             block = []
     if block:
         _count(block, parts)
-    found = {
+    counts = {
         name: pl.concat(some).group_by("group").agg(pl.col("pool", "left", "right").sum())
         for name, some in parts.items()
     }
     bits = [np.arange(8) & bit > 0 for bit in (JUDGED, LEFT, RIGHT)]
-    found["caption length"] = pl.DataFrame(
+    counts["caption length"] = pl.DataFrame(
         [
             pl.Series("group", length_group_names()),
             *(
@@ -155,7 +155,9 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
             ),
         ]
     )
-    return {name: one.filter(pl.col("group").is_not_null() & (pl.col("pool") > 0)) for name, one in found.items()}
+    return {
+        name: of_group.filter(pl.col("group").is_not_null() & (pl.col("pool") > 0)) for name, of_group in counts.items()
+    }
 
 
 def _count(block: Sequence[pl.DataFrame], parts: dict[str, list[pl.DataFrame]]) -> None:
@@ -178,14 +180,14 @@ def _by_shard(codes: np.ndarray, shards: int) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(small, kind="stable"), ends
 
 
-def _indices(known: np.ndarray, wanted_keys: np.ndarray, path: Path) -> np.ndarray:
+def _indices(known: np.ndarray, keys: np.ndarray, path: Path) -> np.ndarray:
     """(M,) where each source row of a file is among `known` (M,). Raises StoreError unless both are the same rows."""
     order = np.argsort(known)
     in_order = known[order]
-    indices = np.minimum(np.searchsorted(in_order, wanted_keys), max(len(known) - 1, 0))
-    if len(known) != len(wanted_keys) or not np.array_equal(in_order[indices], wanted_keys):
+    indices = np.minimum(np.searchsorted(in_order, keys), max(len(known) - 1, 0))
+    if len(known) != len(keys) or not np.array_equal(in_order[indices], keys):
         raise StoreError(
-            f"{path} has {len(wanted_keys)} rows that are not the {len(known)} known ones; `curate run` the pool again"
+            f"{path} has {len(keys)} rows that are not the {len(known)} known ones; `curate run` the pool again"
         )
     return order[indices]
 
@@ -199,8 +201,8 @@ def _word_counts(captions: Any) -> np.ndarray:
     counts, is_sure = word_counts(data[: offsets[-1]], offsets)
     doubtful = np.flatnonzero(~is_sure)
     if len(doubtful):
-        asked = pl.DataFrame({"caption": pl.Series(texts.take(pa.array(doubtful)), dtype=pl.String)})
-        counts[doubtful] = asked.select(_words(pl.col("caption")))["caption"].to_numpy()
+        doubtful_captions = pl.DataFrame({"caption": pl.Series(texts.take(pa.array(doubtful)), dtype=pl.String)})
+        counts[doubtful] = doubtful_captions.select(_words(pl.col("caption")))["caption"].to_numpy()
     return counts
 
 

@@ -57,7 +57,7 @@ class VersionBook:
             self._manifests[asset] = {key: manifest for key, manifest in stored.items() if manifest is not None}
         return self._manifests[asset]
 
-    def behind(self, references: Iterable[str]) -> list[str]:
+    def upstream_of(self, references: Iterable[str]) -> list[str]:
         """Tables that the 'stage.table' references were made from, themselves included, sorted."""
         waiting, seen = [reference.replace(".", "/") for reference in references], set()
         while waiting:
@@ -68,8 +68,8 @@ class VersionBook:
         return sorted(seen)
 
     def version_ids(self, references: Iterable[str], shards: list[str]) -> np.ndarray:
-        """(S,) version_id per shard: equal exactly where code, settings and models of all tables behind are equal."""
-        assets = self.behind(references)
+        """(S,) version_id per shard: equal exactly where code, settings and models of all tables upstream are equal."""
+        assets = self.upstream_of(references)
         ids = np.zeros(len(shards), dtype=np.uint32)
         for number, shard in enumerate(shards):
             rows = []
@@ -86,7 +86,7 @@ class VersionBook:
                             "models": [dict(model) for model in manifest.models],
                         }
                     )
-            # What was registered differs from shard to shard by nature; its data version says so.
+            # What was registered differs from shard to shard by nature; its data version shows it.
             described = [row | {"config_hash": ""} if row["table"] == "raw/registered_shards" else row for row in rows]
             key = json.dumps(described, sort_keys=True)
             if key not in self._ids:
@@ -100,7 +100,7 @@ class VersionBook:
         return pl.DataFrame(self._rows, schema=VERSIONS_SCHEMA, orient="row")
 
     def shard_versions(self) -> pl.DataFrame:
-        """Data version and run of every table and shard that was asked about (SHARD_VERSIONS_SCHEMA)."""
+        """Data version and run of every requested table and shard (SHARD_VERSIONS_SCHEMA)."""
         rows = [
             {name: getattr(manifest, name) for name in SHARD_VERSIONS_SCHEMA if name not in ("table", "shard")}
             | {"table": asset, "shard": shard}

@@ -62,7 +62,7 @@ def kind_of(identifier: str) -> str:
 
 
 def _denied(home: Path, kind: str, identifier: str) -> str:
-    """What the denylist says of a name that no pool has; '' for nothing."""
+    """The denylist's reason for a name that no pool has; '' for nothing."""
     denylist = Denylist.load(home)
     if kind == "key":
         return ""
@@ -122,7 +122,7 @@ def _ledgers(folder: Path) -> list[Path]:
 
 
 def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
-    """Rows of one sample in a ledger: its row groups are told apart by their statistics, one is read."""
+    """Rows of one sample in a ledger: row groups are chosen by their statistics, so that one is read."""
     high, low = to_u64_pair(sample_id)
     matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
     rows: list[dict[str, Any]] = pl.scan_parquet(path, hive_partitioning=False).filter(matches).collect().to_dicts()
@@ -165,7 +165,7 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: A
 
 
 def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
-    """Table, code, models, data version and run of everything behind a verdict."""
+    """Table, code, models, data version and run of every table upstream of a verdict."""
     versions = pl.scan_parquet(folder / "versions" / "versions.parquet").filter(pl.col("version_id") == version_id)
     shards = pl.scan_parquet(folder / "versions" / "shards.parquet")
     mine = shards.filter((pl.col("shard") == shard) | pl.col("shard").is_null()).drop("row_count", "seconds", "shard")

@@ -80,8 +80,8 @@ def scores(
     if not resamples and joined.table.height < FEW:
         resamples = 1000
     rng = np.random.default_rng(seed) if resamples else None
-    found = rating_agreement(joined, rng, resamples=resamples, rule=benchmark_rule)
-    notes = _notes(joined, found, listed if word_benchmark else None, benchmark_rule)
+    agreement = rating_agreement(joined, rng, resamples=resamples, rule=benchmark_rule)
+    notes = _notes(joined, agreement, listed if word_benchmark else None, benchmark_rule)
     difference = None
     if against is not None:
         other = join_ratings(
@@ -93,31 +93,33 @@ def scores(
             f"on the {difference.n:,} captions, words or ids that both have"
         )
     if as_json:
-        content = {"scores": str(scores), "labels": str(labels), **_as_dict(joined, found), "notes": notes}
+        content = {"scores": str(scores), "labels": str(labels), **_as_dict(joined, agreement), "notes": notes}
         if difference is not None:
             content["difference"] = asdict(difference)
         show_json(content, indent=None)
         return
-    _show(found, notes)
+    _show(agreement, notes)
     if difference is not None:
         _show_difference(difference)
 
 
-def _show_difference(found: AgreementDifference) -> None:
+def _show_difference(difference: AgreementDifference) -> None:
     rows = []
-    for name, (low, high) in found.intervals.items():
+    for name, (low, high) in difference.intervals.items():
         verdict = "within noise" if low <= 0 <= high else "beyond noise"
-        rows.append((name, f"{getattr(found, name):+.4f}", f"{low:+.4f}", f"{high:+.4f}", f"{found.n:,}", verdict))
+        rows.append(
+            (name, f"{getattr(difference, name):+.4f}", f"{low:+.4f}", f"{high:+.4f}", f"{difference.n:,}", verdict)
+        )
     headings = ("correlation", "difference", "95 % low", "95 % high", "n", "")
     show_table(headings, rows, left=("correlation", ""), title="Difference, paired bootstrap")
 
 
-def _as_dict(joined: Joined, found: RatingAgreement) -> dict[str, object]:
+def _as_dict(joined: Joined, agreement: RatingAgreement) -> dict[str, object]:
     counts = {name: value for name, value in vars(joined).items() if name != "table"}
-    return {**counts, "joined_rows": joined.table.height, **asdict(found)}
+    return {**counts, "joined_rows": joined.table.height, **asdict(agreement)}
 
 
-def _notes(joined: Joined, found: RatingAgreement, listed: int | None, rule: str | None) -> list[str]:
+def _notes(joined: Joined, agreement: RatingAgreement, listed: int | None, rule: str | None) -> list[str]:
     """One sentence per thing that a reader of the figures must know."""
     score_column, label_column = joined.columns
     score_key, label_key = joined.key
@@ -139,28 +141,29 @@ def _notes(joined: Joined, found: RatingAgreement, listed: int | None, rule: str
         (joined.averaged_keys, "rows that the files repeat unequally often: means compared"),
         (joined.unreadable_scores, f"scores that are no number ({score_column})"),
         (joined.unreadable_labels, f"labels that are no number ({label_column})"),
-        (found.agreement.n_incomplete, "pairs left out because a number is missing"),
-        (found.broke_rule or 0, f"pairs left out by the benchmark's rule ({rule})"),
+        (agreement.agreement.n_incomplete, "pairs left out because a number is missing"),
+        (agreement.broke_rule or 0, f"pairs left out by the benchmark's rule ({rule})"),
     ):
         if count:
             notes.append(f"{count:,} {what}")
     return notes
 
 
-def _show(found: RatingAgreement, notes: list[str]) -> None:
+def _show(agreement: RatingAgreement, notes: list[str]) -> None:
     for note in notes:
         show(note)
     rows = []
     for name in ("pearson", "spearman", "kendall"):
-        interval = found.agreement.intervals.get(name)
+        interval = agreement.agreement.intervals.get(name)
         low, high = ("–", "–") if interval is None else (f"{bound:.4f}" for bound in interval)
         shown = "kendall tau-b" if name == "kendall" else name
-        rows.append((shown, f"{getattr(found.agreement, name):.4f}", low, high, f"{found.agreement.n:,}"))
+        rows.append((shown, f"{getattr(agreement.agreement, name):.4f}", low, high, f"{agreement.agreement.n:,}"))
     show_table(("correlation", "value", "95 % low", "95 % high", "n"), rows)
-    if found.length is not None and found.agreement.n >= FEW:
-        show(f"Length: {found.length.slope_per_word:+.5f} of the score per word, Spearman {found.length.spearman:+.3f}")
-    if len(found.by_rating) <= FEW_RATINGS:
-        groups = [(f"{one.rating:g}", f"{one.mean_value:.4f}", f"{one.n:,}") for one in found.by_rating]
+    length = agreement.length
+    if length is not None and agreement.agreement.n >= FEW:
+        show(f"Length: {length.slope_per_word:+.5f} of the score per word, Spearman {length.spearman:+.3f}")
+    if len(agreement.by_rating) <= FEW_RATINGS:
+        groups = [(f"{group.rating:g}", f"{group.mean_value:.4f}", f"{group.n:,}") for group in agreement.by_rating]
         show_table(("rating", "mean score", "n"), groups, left=0, title="Mean score by rating")
 
 

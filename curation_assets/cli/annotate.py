@@ -54,7 +54,7 @@ def _captions(source: Path) -> list[str]:
     texts = table["caption"].drop_nulls().unique(maintain_order=True).to_list()
     usable = [text for text in texts if is_storable(text)]
     if repeated := table.height - len(texts):
-        notice(f"{repeated} rows repeat a caption or have none; asked once")
+        notice(f"{repeated} rows repeat a caption or have none; each caption is shown once")
     if left_out := len(texts) - len(usable):
         notice(f"{left_out} captions are blank or hold tabs or line breaks: left out")
     if not usable:
@@ -103,7 +103,7 @@ def benchmark(
 
     texts = _captions(source)
     lexicon: Any = load_engine("lexicon", settings_from(None, profile).profile)
-    is_profane = [bool(found) for found in lexicon.profanities(texts)]
+    is_profane = [bool(words) for words in lexicon.profanities(texts)]
     is_personal = [PERSONAL_DATA.search(text) is not None for text in texts]
     usable = [text for text, *bad in zip(texts, is_profane, is_personal, strict=True) if not any(bad)]
     show(

@@ -1,7 +1,8 @@
 """What every command shares: two streams, one form of table, the common options, and errors shown as sentences.
 
-Standard output holds what was asked for and nothing else; progress, notices, warnings and errors go to standard error.
-Texts of users (names, paths, captions, reasons) are printed as they are: nothing here reads Rich's markup.
+Standard output holds the result of the command and nothing else; progress, notices, warnings and errors go to
+standard error. Texts of users (names, paths, captions, reasons) are printed as they are: nothing here reads Rich's
+markup.
 """
 
 import contextlib
@@ -97,8 +98,8 @@ def show_table(
     are not folded.
     """
     table = Table(title=title and Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, heading in enumerate(headings):
-        is_left = place < left if isinstance(left, int) else heading in left
+    for index, heading in enumerate(headings):
+        is_left = index < left if isinstance(left, int) else heading in left
         table.add_column(
             Text(heading), justify="left" if is_left else "right", overflow="fold", no_wrap=heading in keep
         )

@@ -32,17 +32,17 @@ def cost(
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     costs = table_costs(ctx.store, tables_of(ctx))
-    applied = [one.name for one in policies_of(ctx) if ctx.store.partitions(f"filtered/{one.name}")]
+    applied = [policy.name for policy in policies_of(ctx) if ctx.store.partitions(f"filtered/{policy.name}")]
     kept = {name: per_kept_sample(ctx.store, name) for name in applied if _keeps(ctx, name)}
     if as_json:
-        told = {"tables": costs.to_dicts(), "stages": stage_costs(costs).to_dicts(), "per_kept_sample": kept}
-        show_json(told)
+        content = {"tables": costs.to_dicts(), "stages": stage_costs(costs).to_dicts(), "per_kept_sample": kept}
+        show_json(content)
         return
     _show(costs if tables else stage_costs(costs), "table" if tables else "stage")
     rows = []
-    for name, one in kept.items():
-        times = (_number(one[key], 1000) for key in ("seconds", "cpu_seconds", "gpu_seconds"))
-        rows.append((name, f"{one['kept']:,}", *times, _number(one["bytes"])))
+    for name, record in kept.items():
+        times = (_number(record[key], 1000) for key in ("seconds", "cpu_seconds", "gpu_seconds"))
+        rows.append((name, f"{record['kept']:,}", *times, _number(record["bytes"])))
     show()
     show_table(("policy", "kept", "wall ms", "CPU ms", "GPU ms", "bytes"), rows, title="Per kept sample")
 

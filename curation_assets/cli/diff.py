@@ -49,7 +49,7 @@ def diff(
         ),
     ] = None,
     recorded: Annotated[
-        bool, typer.Option("--recorded", help="Only what the ledgers say: seconds for a pool of any size.")
+        bool, typer.Option("--recorded", help="Only from the recorded ledgers: seconds for a pool of any size.")
     ] = False,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     as_json: JsonOption = False,
@@ -62,23 +62,23 @@ def diff(
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
-    one = find_policy(known, left)
+    first_policy = find_policy(known, left)
     if recorded:
         what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
-        if any(one not in (None, False) for one in what_ifs):
+        if any(value not in (None, False) for value in what_ifs):
             raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
         first, second = (ledger_path(ctx.store, name) for name in (left, str(right)))
-        found = recorded_comparison(first, second, ctx.store).verdicts
+        difference = recorded_comparison(first, second, ctx.store).verdicts
         if as_json:
-            show_json(found.to_dict())
+            show_json(difference.to_dict())
         else:
-            _show_verdicts(found, "as their ledgers have them, whatever the pool is now")
+            _show_verdicts(difference, "as their ledgers have them, whatever the pool is now")
         return
     if at is not None:
         other = find_policy(known, right or left)
-        ledgers = list(current_ledgers(ctx.store, [one, other]).values())
+        ledgers = list(current_ledgers(ctx.store, [first_policy, other]).values())
         rows = recorded_rows(ledgers, ctx.store) if ledgers else PoolRows.read(ctx.store)
-        table = iou_at(rows, one, other, _shares(at))
+        table = iou_at(rows, first_policy, other, _shares(at))
         if as_json:
             show_json(table.to_dicts())
         else:
@@ -91,16 +91,18 @@ def diff(
         rank_by=rank_by,
         prefilters=None if not prefilter else prefilters_of(prefilter),
     )
-    compared = policy_comparison(ctx.store, one, other)
+    compared = policy_comparison(ctx.store, first_policy, other)
     path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
     if as_json:
         origin = {"left": compared.left.origin, "right": compared.right.origin}
         show_json({**compared.whole().to_dict(), "origin": origin})
         return
-    _show_verdicts(compared.verdicts, f"{one.name}: {compared.left.origin}; {other.name}: {compared.right.origin}")
+    _show_verdicts(
+        compared.verdicts, f"{first_policy.name}: {compared.left.origin}; {other.name}: {compared.right.origin}"
+    )
     with reporter_for().task("counting groups of samples", compared.shards) as advance:
-        found = compared.whole(advance)
-    _show_shifts(found)
+        difference = compared.whole(advance)
+    _show_shifts(difference)
     if path is not None:
         show(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.")
 
@@ -116,59 +118,63 @@ def _shares(text: str) -> list[float]:
     return shares
 
 
-def prefilters_of(told: list[str]) -> list[Prefilter]:
+def prefilters_of(texts: list[str]) -> list[Prefilter]:
     """'signals.clip_score=0.5' → Prefilter; 'none' alone → no prefilters. Raises ValueError for anything else."""
-    if told == ["none"]:
+    if texts == ["none"]:
         return []
-    found = []
-    for one in told:
-        reference, sign, share = one.partition("=")
+    prefilters = []
+    for text in texts:
+        reference, sign, share = text.partition("=")
         try:
-            found.append(Prefilter(reference, float(share)))
+            prefilters.append(Prefilter(reference, float(share)))
         except ValueError:
             raise ValueError(
-                f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {one!r}"
+                f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {text!r}"
             ) from None
         if not reference or not sign:
-            raise ValueError(f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {one!r}")
-    return found
+            raise ValueError(f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {text!r}")
+    return prefilters
 
 
 def the_pool(settings: Settings, name: str | None) -> str:
-    """The pool asked for, or the only one that has samples. Raises ValueError that lists the choices."""
+    """The requested pool, or the only one that has samples. Raises ValueError that lists the choices."""
     if name is not None:
         return name
-    ran = [one for one in list_pools(settings) if ShardStore(settings.work(one)).partitions("raw/samples")]
+    ran = [
+        pool_name
+        for pool_name in list_pools(settings)
+        if ShardStore(settings.work(pool_name)).partitions("raw/samples")
+    ]
     if len(ran) != 1:
         raise ValueError(f"give --pool: {', '.join(ran)}" if ran else "no pool has run yet; `curate run POOL` first")
     return ran[0]
 
 
-def _show_verdicts(found: Difference, origin: str) -> None:
-    overlap, left, right = found.overlap, found.left.name, found.right.name
-    chance = overlap.chance_iou(found.judged)
+def _show_verdicts(difference: Difference, origin: str) -> None:
+    overlap, left, right = difference.overlap, difference.left.name, difference.right.name
+    chance = overlap.chance_iou(difference.judged)
     iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
-    show(Text.assemble((left, "bold"), " against ", (right, "bold"), f", {found.judged:,} judged samples"))
+    show(Text.assemble((left, "bold"), " against ", (right, "bold"), f", {difference.judged:,} judged samples"))
     show(
         f"  kept {overlap.left:,} and {overlap.right:,}; both {overlap.both:,}, only {left} {overlap.only_left:,}, "
         f"only {right} {overlap.only_right:,}; IoU {iou}"
     )
     show(f"  {origin}")
-    _print_table("Verdicts", found.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
-    if found.nearest.height:
-        _print_table("Nearest dropped", found.nearest.drop("url", "decided_by"))
+    _print_table("Verdicts", difference.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
+    if difference.nearest.height:
+        _print_table("Nearest dropped", difference.nearest.drop("url", "decided_by"))
 
 
-def _show_shifts(found: WholeDifference) -> None:
-    for (dimension,), part in found.shifts.group_by("dimension", maintain_order=True):
+def _show_shifts(difference: WholeDifference) -> None:
+    for (dimension,), part in difference.shifts.group_by("dimension", maintain_order=True):
         shown = part.head(SHOWN_GROUPS).select(
             pl.col("group").alias(str(dimension)),
-            "pool", pl.col("left").alias(found.left.name), pl.col("right").alias(f"{found.right.name} "),
+            "pool", pl.col("left").alias(difference.left.name), pl.col("right").alias(f"{difference.right.name} "),
             (pl.col("change") * 100).round(2).alias("change of share, %"),
         )  # fmt: skip
         _print_table(f"By {dimension}", shown)
-    if found.leave_one_out.height:
-        _print_table("Without one signal", found.leave_one_out)
+    if difference.leave_one_out.height:
+        _print_table("Without one signal", difference.leave_one_out)
 
 
 def _print_table(title: str, frame: pl.DataFrame) -> None:

@@ -60,7 +60,7 @@ def accept(
 
 
 def _store(ctx: PoolContext) -> ShardStore:
-    """The pool's tables. Raises ValueError that says how a pool gets a canary."""
+    """The pool's tables. Raises ValueError whose message states how a pool gets a canary."""
     if ctx.store.manifest("signals/drift") is None:
         pool = ctx.pool.name
         freeze_it = f"`curate drift freeze {pool} --out FILE`, name it in the pool's option `canary`, then "

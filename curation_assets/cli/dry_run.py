@@ -34,7 +34,7 @@ class WhatIf:
 
     def __post_init__(self) -> None:
         changes = (self.fraction, self.threshold, self.rank_by, self.prefilters)
-        if self.policy is None and any(one is not None for one in changes):
+        if self.policy is None and any(change is not None for change in changes):
             raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
 
 
@@ -55,14 +55,14 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
     policies = policies_of(ctx)
     if change.policy is not None:
         other = what_if(
-            find_policy({one.name: one for one in policies}, change.policy),
+            find_policy({policy.name: policy for policy in policies}, change.policy),
             fraction=change.fraction,
             threshold=change.threshold,
             rank_by=change.rank_by,
             prefilters=change.prefilters,
         )
         changed = replace(other, name=change.policy)
-        policies = [changed if one.name == change.policy else one for one in policies]
+        policies = [changed if policy.name == change.policy else policy for policy in policies]
         facts = with_policy(facts, changed)
     stored = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
@@ -87,16 +87,16 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
 
 def with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
     """The facts, had the policy changed. Raises ValueError where it reads a table that the pool does not make."""
-    cut, read = f"filtered/{policy.name}_cut", tuple(one.replace(".", "/") for one in policy.references)
-    unknown = sorted(set(read) - {one.name for one in facts})
+    cut, read = f"filtered/{policy.name}_cut", tuple(table.replace(".", "/") for table in policy.references)
+    unknown = sorted(set(read) - {table.name for table in facts})
     if unknown:
-        raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(one.name for one in facts)}")
+        raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(table.name for table in facts)}")
     base = ("raw/samples", DUPLICATES, *read)
     inputs = {cut: base, f"filtered/{policy.name}": (*base, cut)}
-    changed = {one.name: one for one in facts}
+    changed = {table.name: table for table in facts}
     for name, names in inputs.items():
         changed[name] = replace(changed[name], code_version=policy.version, inputs=names)
-    graph = {name: [one for one in fact.inputs if one in changed] for name, fact in changed.items()}
+    graph = {name: [table for table in fact.inputs if table in changed] for name, fact in changed.items()}
     return [changed[name] for name in TopologicalSorter(graph).static_order()]
 
 

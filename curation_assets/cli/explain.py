@@ -32,7 +32,7 @@ def explain_icc(
     unit = get_method("icc").unit
     chosen = profile_for_files(settings_from(None, profile).profile, role or [])
     student = load_engine("student", chosen)
-    found = occlusion(caption, lambda texts: student.score_captions(texts))  # type: ignore[attr-defined]
+    explanation = occlusion(caption, lambda texts: student.score_captions(texts))  # type: ignore[attr-defined]
     near = []
     if scenes and SCENE_BANK in chosen.roles:
         bank: Any = load_engine(SCENE_BANK, chosen)
@@ -41,19 +41,20 @@ def explain_icc(
     if as_json:
         content = {
             "caption": caption,
-            "icc": found.score,
+            "icc": explanation.score,
             "unit": unit,
             "student": student.identity.address,
             "weights_sha256": student.identity.weights_sha256,
             "words": [
-                {"word": word, "effect": float(effect)} for word, effect in zip(found.words, found.effects, strict=True)
+                {"word": word, "effect": float(effect)}
+                for word, effect in zip(explanation.words, explanation.effects, strict=True)
             ],
             "scenes": [{"caption": text, "similarity": similarity} for text, similarity in near],
         }
         show_json(content, indent=None)
         return
-    show(f"ICC {found.score:.4f}  ({unit}; student {student.identity.address})")
-    _show_words(found)
+    show(f"ICC {explanation.score:.4f}  ({unit}; student {student.identity.address})")
+    _show_words(explanation)
     show(Text("Effect: score with the word minus score without it, in the unit of ICC.", "dim"))
     for text, similarity in near:
         show(f"{similarity:.3f}  {text}")
@@ -61,10 +62,10 @@ def explain_icc(
         show(Text("Nearest scenes of the bank, by cosine: what the caption could be a picture of.", "dim"))
 
 
-def _show_words(found: Explanation) -> None:
-    longest = max(abs(found.effects).max(), 1e-12)
+def _show_words(explanation: Explanation) -> None:
+    longest = max(abs(explanation.effects).max(), 1e-12)
     rows = []
-    for word, effect in zip(found.words, found.effects, strict=True):
+    for word, effect in zip(explanation.words, explanation.effects, strict=True):
         bar = "█" * round(BAR_CELLS * abs(effect) / longest)
         rows.append((word, f"{effect:+.4f}", Text(bar, style="green" if effect > 0 else "red")))
     show_table(("word", "effect", ""), rows, left=("word", ""))

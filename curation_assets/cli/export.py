@@ -15,7 +15,7 @@ def export(
     format: Annotated[
         str,
         typer.Argument(
-            metavar="FORMAT", help="; ".join(f"{one.name}: {one.description}" for one in FORMATS.values()) + "."
+            metavar="FORMAT", help="; ".join(f"{entry.name}: {entry.description}" for entry in FORMATS.values()) + "."
         ),
     ],
     subset: Annotated[
@@ -40,18 +40,18 @@ def export(
 
     chosen = get_format(format)
     settings = settings_from(home)
-    found = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
-    parts = {out: found}
+    located = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    parts = {out: located}
     if validation is not None:
         if out.is_dir() and any(out.iterdir()):
             raise ValueError(f"{out} is not empty; an export never overwrites: give a new folder")
-        parts = {out / one.part: one for one in split_subset(found, validation, seed)}
+        parts = {out / part.part: part for part in split_subset(located, validation, seed)}
     for folder, part in parts.items():
         chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes)
-        _say_what_is_there(folder)
+        _show_written(folder)
 
 
-def _say_what_is_there(out: Path) -> None:
+def _show_written(out: Path) -> None:
     from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 
     files = sorted(path for path in out.rglob("*") if path.is_file())

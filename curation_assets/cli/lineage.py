@@ -32,16 +32,16 @@ def lineage(
 
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
-    found = recorded_lineage(ctx, subset if "/" in subset else f"filtered/{subset}")
+    recorded = recorded_lineage(ctx, subset if "/" in subset else f"filtered/{subset}")
     if graph is not None:
-        write_text_atomically(graph, lineage_svg(found, {stage: place for place, stage in enumerate(STAGES)}))
-    sent = emit(lineage_events(ctx, found), openlineage) if openlineage is not None else None
+        write_text_atomically(graph, lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)}))
+    sent = emit(lineage_events(ctx, recorded), openlineage) if openlineage is not None else None
     if as_json:
-        content = {"pool": found.pool, "target": found.target, "nodes": found.nodes.to_dicts()}
-        show_json(content | {"edges": found.edges.to_dicts()})
+        content = {"pool": recorded.pool, "target": recorded.target, "nodes": recorded.nodes.to_dicts()}
+        show_json(content | {"edges": recorded.edges.to_dicts()})
         return
     rows = []
-    for row in summary(found).iter_rows(named=True):
+    for row in summary(recorded).iter_rows(named=True):
         stale = f", {row['stale_inputs']} stale" if row["stale_inputs"] else ""
         rows.append(
             (
@@ -51,8 +51,8 @@ def lineage(
         )  # fmt: skip
     headings = ("table", "shards", "rows", "data version", "code", "models", "dagster")
     show_table(headings, rows, left=[name for name in headings if name not in ("shards", "rows")])
-    agreeing = found.edges.filter(found.edges["dagster"] == AGREES).height
-    show(f"Dagster's records agree on {agreeing} of {found.edges.height} inputs.")
+    agreeing = recorded.edges.filter(recorded.edges["dagster"] == AGREES).height
+    show(f"Dagster's records agree on {agreeing} of {recorded.edges.height} inputs.")
     if graph is not None:
         show(f"Graph {graph}")
     if sent is not None:

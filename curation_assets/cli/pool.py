@@ -66,7 +66,7 @@ def list_all(home: HomeOption = None) -> None:
 
 def remove_shard(
     name: Annotated[str, typer.Argument(help="A declared pool.")],
-    shards: Annotated[list[str], typer.Argument(help="Shards whose source is gone; `curate run` names them.")],
+    shards: Annotated[list[str], typer.Argument(help="Shards that the source no longer has; `curate run` names them.")],
     home: HomeOption = None,
 ) -> None:
     """Delete all tables of shards that the source no longer has.

@@ -9,7 +9,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.refit import begin_recut, finish_recut, unfinished
+from curation_assets.operations.refit import begin_refit, finish_refit, unfinished
 
 
 def refit_cuts(
@@ -24,11 +24,11 @@ def refit_cuts(
     if begun is not None:
         notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
     else:
-        begun = begin_recut(ctx, tables, policies, with_fits=with_fits)
+        begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
     # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
-    wanted = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
-    run_pool(settings, pool, progress=reporter_for(), tables=wanted)
-    report = finish_recut(ctx, begun)
+    requested = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
+    run_pool(settings, pool, progress=reporter_for(), tables=requested)
+    report = finish_refit(ctx, begun)
     if as_json:
         show_json(report)
         return
@@ -38,10 +38,10 @@ def refit_cuts(
 
 def _show(report: dict[str, Any]) -> None:
     rows = []
-    for one in report["policies"]:
-        cuts = [one[side]["cuts"][-1]["threshold"] for side in ("cut_before", "cut_after")]
-        flipped = ", ".join(f"{f['before']} → {f['after']}: {f['rows']:,}" for f in one["flips"]) or "none"
+    for record in report["policies"]:
+        cuts = [record[side]["cuts"][-1]["threshold"] for side in ("cut_before", "cut_after")]
+        flipped = ", ".join(f"{f['before']} → {f['after']}: {f['rows']:,}" for f in record["flips"]) or "none"
         thresholds = ("–" if cut is None else f"{cut:.6g}" for cut in cuts)
-        rows.append((one["policy"], *thresholds, f"{one['kept_before']:,}", f"{one['kept_after']:,}", flipped))
+        rows.append((record["policy"], *thresholds, f"{record['kept_before']:,}", f"{record['kept_after']:,}", flipped))
     headings = ("policy", "threshold before", "after", "kept before", "after", "flips")
     show_table(headings, rows, left=("policy", "flips"), title="Verdicts that flipped")

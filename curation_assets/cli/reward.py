@@ -78,13 +78,13 @@ def evaluate(
     judged: list[RankedImage] = ranked if everything else split_by_image(ranked, held_out, seed)[1]
     scorers: dict[str, Any] = {f"reward ({chosen.address('reward_model')})": load_engine("reward_model", chosen)}
     for address in baseline or [chosen.address("image_text_encoder")]:
-        asked = chosen.with_roles(image_text_encoder=address)
-        scorers[f"cosine ({address})"] = load_engine("image_text_encoder", asked)
-    found = {name: asdict(preference_of(rankings, judged, scorer)) for name, scorer in scorers.items()}
+        with_encoder = chosen.with_roles(image_text_encoder=address)
+        scorers[f"cosine ({address})"] = load_engine("image_text_encoder", with_encoder)
+    preferences = {name: asdict(preference_of(rankings, judged, scorer)) for name, scorer in scorers.items()}
     if as_json:
-        show_json(found)
+        show_json(preferences)
         return
-    _show(found)
+    _show(preferences)
 
 
 def _split_of(model: str) -> tuple[float, int]:
@@ -93,15 +93,21 @@ def _split_of(model: str) -> tuple[float, int]:
 
     folder = resolve_address(model).folder
     card = folder / "card.json" if folder is not None else None
-    told = json.loads(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else {}
-    return float(told.get("held_out", 0.1)), int(told.get("split_seed", 0))
+    facts = json.loads(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else {}
+    return float(facts.get("held_out", 0.1)), int(facts.get("split_seed", 0))
 
 
-def _show(found: dict[str, dict[str, Any]]) -> None:
+def _show(preferences: dict[str, dict[str, Any]]) -> None:
     rows = [
-        (name, f"{one['pair_accuracy']:.3f}", f"{one['top1']:.3f}", str(one["images"]), f"{one['pairs']:,}")
-        for name, one in found.items()
+        (
+            name,
+            f"{preference['pair_accuracy']:.3f}",
+            f"{preference['top1']:.3f}",
+            str(preference["images"]),
+            f"{preference['pairs']:,}",
+        )
+        for name, preference in preferences.items()
     ]
-    first = next(iter(found.values()))
+    first = next(iter(preferences.values()))
     rows.append(("chance", "0.500", f"{first['chance_top1']:.3f}", str(first["images"]), f"{first['pairs']:,}"))
     show_table(("", "pairs ordered alike", "best caption on top", "images", "pairs"), rows)

@@ -37,7 +37,7 @@ from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.refit import frozen_notes
-from curation_assets.operations.removed_shards import gone_shards
+from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
@@ -124,7 +124,7 @@ def run(
 ) -> None:
     """Bring every table of a pool up to date; what is up to date is not made again.
 
-    Pools of your own train no models on their subsets unless their declaration says options: {downstream: true}.
+    Pools of your own train no models on their subsets unless their declaration has options: {downstream: true}.
     A stopped run goes on where it was.
     """
     what_ifs = {
@@ -278,17 +278,17 @@ def _show_stages(reports: list[TableReport]) -> None:
 def _show_warnings(ctx: PoolContext) -> None:
     for table in tables_of(ctx).values():
         if ctx.store.manifest(table.name) is not None:
-            for said in warnings_of(ctx, table):
-                warn(f"{table.name}: {said}")
+            for warning in warnings_of(ctx, table):
+                warn(f"{table.name}: {warning}")
 
 
 def _show_removed_shards(ctx: PoolContext) -> None:
-    gone = gone_shards(ctx)
-    if gone:
+    missing = missing_shards(ctx)
+    if missing:
+        names = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
         warn(
-            f"the source no longer has {len(gone)} stored shards: {', '.join(gone[:5])}"
-            f"{' …' if len(gone) > 5 else ''}. They count as before; `curate pool remove-shard {ctx.pool.name} SHARD` "
-            "takes them out"
+            f"the source no longer has {len(missing)} stored shards: {names}. They count as before; "
+            f"`curate pool remove-shard {ctx.pool.name} SHARD` takes them out"
         )
 
 
@@ -334,5 +334,5 @@ def ui(
     os.environ["CURATION_HOME"] = str(settings.home)
     dagster = shutil.which("dagster", path=str(Path(sys.executable).parent)) or "dagster"
     notice(f"Dagster UI: http://127.0.0.1:{port}")
-    workspace = str(resource_path("infra/workspace.yaml"))
+    workspace = str(resource_path("workspace.yaml"))
     os.execv(dagster, [dagster, "dev", "--workspace", workspace, "--host", "127.0.0.1", "--port", str(port)])

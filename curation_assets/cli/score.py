@@ -41,7 +41,10 @@ def score(
         typer.Option("--set", help="A setting of the method, over the profile's: NAME=VALUE (repeat), VALUE as YAML."),
     ] = None,
     details: Annotated[
-        bool, typer.Option("--details", help="Also what the method says of each row: which rule dropped it, and so on.")
+        bool,
+        typer.Option(
+            "--details", help="Also the method's further columns of each row: which rule dropped it, and so on."
+        ),
     ] = False,
 ) -> None:
     """Score every caption, or image–caption pair, of a file.

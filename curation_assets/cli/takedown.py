@@ -50,18 +50,18 @@ def apply(
     From tars, tables, caches and reports.
     """
     settings = settings_from(home, profile)
-    told = []
+    certificates = []
     for name in pool or list_pools(settings):
         certificate = take_down(settings, name, with_sources=sources)
         if certificate is None:
             show(f"{name}: holds nothing that is on the denylist")
             continue
-        told.append(certificate)
+        certificates.append(certificate)
         if not as_json:
             _show(certificate)
     if as_json:
-        show_json(told)
-    if any(one["left"] for one in told):
+        show_json(certificates)
+    if any(issued["left"] for issued in certificates):
         raise ValueError("some bytes are left; see the certificate")
 
 
@@ -82,11 +82,11 @@ def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> d
 def _show(certificate: dict[str, Any]) -> None:
     show(
         f"{certificate['pool']}: {len(certificate['samples'])} rows taken down, "
-        f"{len(certificate['artefacts'])} files changed or gone, {certificate['files_searched']} searched, "
+        f"{len(certificate['artefacts'])} files changed or removed, {certificate['files_searched']} searched, "
         f"{len(certificate['left'])} still hold something"
     )
-    for one in certificate["left"]:
-        show(f"  left in {one['path']}")
+    for file in certificate["left"]:
+        show(f"  left in {file['path']}")
     for source in certificate["sources_not_ours"]:
         show(f"  your source still has it: {source}")
     for export in certificate["exports_flagged"]:

@@ -24,39 +24,41 @@ def why(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Say why a sample was kept or dropped, by which model at which threshold.
+    """Show why a sample was kept or dropped, by which model at which threshold.
 
     In every pool and policy.
     """
-    told = explain(settings_from(home), identifier, pool or None)
+    explanations = explain(settings_from(home), identifier, pool or None)
     if as_json:
-        show_json(told)
+        show_json(explanations)
         return
-    for one in told:
-        _show(one)
+    for explanation in explanations:
+        _show(explanation)
 
 
-def _show(one: dict[str, Any]) -> None:
-    place = f"  pool {one['pool']}, shard {one['shard']}, row {one['source_row']}"
-    show(Text.assemble((one["sample_id"], "bold"), place))
+def _show(explanation: dict[str, Any]) -> None:
+    position = f"  pool {explanation['pool']}, shard {explanation['shard']}, row {explanation['source_row']}"
+    show(Text.assemble((explanation["sample_id"], "bold"), position))
     for name in ("caption", "url", "image_sha256"):
-        if one[name] is not None:
-            show(f"  {name:<13} {one[name]}")
-    raw = one["raw"]
+        if explanation[name] is not None:
+            show(f"  {name:<13} {explanation[name]}")
+    raw = explanation["raw"]
     show(f"  raw           {raw['status']}" + (f": {raw['reason']}" if raw["reason"] else ""))
-    if not one["policies"]:
-        show("  No ledger yet: `curate run " + one["pool"] + "` writes it.")
+    if not explanation["policies"]:
+        show("  No ledger yet: `curate run " + explanation["pool"] + "` writes it.")
         return
-    for verdict in one["policies"]:
+    for verdict in explanation["policies"]:
         earlier = "" if verdict["in_force"] else " (an earlier ledger)"
         dot = ("  ● ", COLOURS[verdict["verdict"]])
         show(Text.assemble(dot, f"{verdict['policy']:<16} {sentence(verdict)}", (earlier, "dim")))
-    signals = {name: value for verdict in one["policies"] for name, value in verdict["signals"].items()}
+    signals = {name: value for verdict in explanation["policies"] for name, value in verdict["signals"].items()}
     shown = {name: value for name, value in signals.items() if value is not None and math.isfinite(value)}
     if shown:
         text = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         show(f"  signals       {text}")
-    seen = {made["table"]: made for verdict in one["policies"] if verdict["in_force"] for made in verdict["made_by"]}
+    seen = {
+        made["table"]: made for verdict in explanation["policies"] if verdict["in_force"] for made in verdict["made_by"]
+    }
     for name, made in sorted(seen.items()):
         if not made["models"] and name.split("/")[0] not in ("raw", "signals", "fused"):
             continue  # --json has them all

@@ -67,7 +67,7 @@ def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]
     ctx = PoolContext.open(settings, pool_name)
     tables = tables_of(ctx)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=dg.BetaWarning)  # backfill policies: known, and wanted
+        warnings.simplefilter("ignore", category=dg.BetaWarning)  # backfill policies: known, and used on purpose
         return [_asset_of(settings, pool_name, table, tables, ctx) for table in tables.values()]
 
 
@@ -113,7 +113,7 @@ def _asset_of(
             raise _failure(result)
         observer.table_done(result.report)
         return dg.MaterializeResult(
-            data_version=_data_version(result), check_results=[_check_result(one, result) for one in result.checks]
+            data_version=_data_version(result), check_results=[_check_result(check, result) for check in result.checks]
         )
 
     return table_asset
@@ -148,15 +148,17 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def _check_result(one: CheckResult, result: TableResult) -> dg.AssetCheckResult:
+def _check_result(outcome: CheckResult, result: TableResult) -> dg.AssetCheckResult:
     """As Dagster shows it: a check that blocks fails, another one warns."""
-    metadata: dict[str, Any] = dict(one.violations)
-    if one.check.is_blocking:
+    metadata: dict[str, Any] = dict(outcome.violations)
+    if outcome.check.is_blocking:
         metadata = {"shards checked": len(result.shards), **metadata}
-    if one.evidence is not None:
-        metadata["evidence"] = dg.MetadataValue.md(preview_of(one.evidence, rows=one.evidence.height))
-    severity = dg.AssetCheckSeverity.ERROR if one.check.is_blocking else dg.AssetCheckSeverity.WARN
-    return dg.AssetCheckResult(check_name=one.check.name, passed=one.passed, severity=severity, metadata=metadata)
+    if outcome.evidence is not None:
+        metadata["evidence"] = dg.MetadataValue.md(preview_of(outcome.evidence, rows=outcome.evidence.height))
+    severity = dg.AssetCheckSeverity.ERROR if outcome.check.is_blocking else dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckResult(
+        check_name=outcome.check.name, passed=outcome.passed, severity=severity, metadata=metadata
+    )
 
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:

@@ -26,8 +26,8 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
     )
     def new_shards(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         known = set(context.instance.get_dynamic_partitions(pool_name))
-        found = PoolContext.open(settings, pool_name).shards()
-        new = [check_shard_key(key) for key in found if key not in known]
+        present = PoolContext.open(settings, pool_name).shards()
+        new = [check_shard_key(key) for key in present if key not in known]
         if not new:
             return dg.SkipReason(f"{len(known)} shards known, none new")
         requests = [

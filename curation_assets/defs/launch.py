@@ -18,7 +18,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import warm_up
 from curation_assets.flow.table import Table, TableReport
-from curation_assets.operations.removed_shards import gone_shards
+from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
@@ -61,7 +61,7 @@ def run_pool(
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
     What is up to date and known to the instance is reported without a run.
-    Raises RunFailedError, which says what a person can do something about; of a bug, what Dagster raises. A second
+    Raises RunFailedError for what a person can mend; for a bug, what Dagster raises. A second
     call resumes.
     """
     instance = prepare_instance(settings)
@@ -73,7 +73,8 @@ def run_pool(
     keys = [check_shard_key(key) for key in (shards or ctx.shards())]
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
-    missing = gone_shards(ctx, keys) if shards is None else []  # they count: where a cut changes, they are judged by it
+    # stored shards without a source still count: where a cut changes, they are judged by it
+    missing = missing_shards(ctx, keys) if shards is None else []
     known = set(instance.get_dynamic_partitions(pool_name))
     instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *missing) if key not in known])
     definitions = assets.pool_assets(settings, pool_name)
@@ -101,7 +102,7 @@ def run_pool(
                 if derived and missing:
                     _run_phase(pool_name, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
-                if not problems or any(one and not isinstance(one, EXPECTED_ERRORS) for _, one in problems):
+                if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
     refresh_index(ctx.store, declared)  # what `curate run --dry-run` reads
@@ -144,14 +145,14 @@ def _report_of_up_to_date(ctx: PoolContext, table: Table, keys: Sequence[str]) -
 
 def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list[list[Table]]:
     """Group tables into as few runs as possible: per-shard tables and whole-pool tables by turns, inputs first."""
-    wanted = [table for table in declared if only is None or table.name in only]
-    done: set[str] = {table.name for table in declared} - {table.name for table in wanted}
+    requested = [table for table in declared if only is None or table.name in only]
+    done: set[str] = {table.name for table in declared} - {table.name for table in requested}
     result: list[list[Table]] = []
     for grain in itertools.cycle(("shard", "pool")):
         if len(done) >= len({table.name for table in declared}):
             return result
         phase: list[Table] = []
-        for table in wanted:  # already sorted, inputs first
+        for table in requested:  # already sorted, inputs first
             if table.grain == grain and table.name not in done and done.issuperset(table.inputs):
                 phase.append(table)
                 done.add(table.name)
@@ -197,8 +198,8 @@ def _run_phase(
 def _ranges(known: Sequence[str], keys: Collection[str]) -> list[tuple[str, str]]:
     """First and last of each stretch of `known` that consists of `keys` alone: Dagster runs whole stretches."""
     ranges = []
-    for is_wanted, group in itertools.groupby(known, lambda key: key in keys):
+    for is_requested, group in itertools.groupby(known, lambda key: key in keys):
         stretch = list(group)
-        if is_wanted:
+        if is_requested:
             ranges.append((stretch[0], stretch[-1]))
     return ranges

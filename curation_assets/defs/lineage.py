@@ -35,9 +35,9 @@ def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
         if name in declared
     }
     failed = [
-        FailedStep(one.table, one.run_id, one.at, one.message)
-        for one in failures(instance, ctx.pool.name)
-        if one.table in facts
+        FailedStep(failure.table, failure.run_id, failure.at, failure.message)
+        for failure in failures(instance, ctx.pool.name)
+        if failure.table in facts
     ]
     return events_of(lineage, ctx.store, facts=facts, failed=failed, engine_version=dg.__version__)
 

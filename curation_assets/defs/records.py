@@ -65,20 +65,20 @@ def _table_of(key: str, pool: str) -> str:
 
 def check_results(instance: dg.DagsterInstance, pool: str, table: str, checks: Sequence[str]) -> dict[str, bool]:
     """Newest result of each named check of a table; a check that never ran is left out."""
-    found = {}
+    passed = {}
     for name in checks:
         key = dg.AssetCheckKey(asset_key(pool, table), name)
         for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=RECENT_CHECKS):
             event = record.event.dagster_event if record.event else None
             if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-                found[name] = event.asset_check_evaluation_data.passed
+                passed[name] = event.asset_check_evaluation_data.passed
                 break  # before it: checks that were planned by runs that failed
-    return found
+    return passed
 
 
 def failures(instance: dg.DagsterInstance, pool: str, limit: int = 100) -> list[Failure]:
     """Failed steps of the newest failed runs, newest first."""
-    found = []
+    failed_steps = []
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
     for run in instance.get_runs(filters=filters, limit=limit):
         records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
@@ -90,5 +90,5 @@ def failures(instance: dg.DagsterInstance, pool: str, limit: int = 100) -> list[
                 continue
             error = entry.dagster_event.step_failure_data.error if entry.dagster_event else None
             cause = error.cause if error and error.cause else error
-            found.append(Failure(run.run_id, table, entry.timestamp, cause.message.strip() if cause else ""))
-    return found
+            failed_steps.append(Failure(run.run_id, table, entry.timestamp, cause.message.strip() if cause else ""))
+    return failed_steps

@@ -31,19 +31,19 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     if table.compute is None:
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
-    found = [*_state_violations(frame), *_value_violations(frame)]
+    sentences = [*_state_violations(frame), *_value_violations(frame)]
     expected = _expected_rows(ctx, table, shard)
     if expected is not None and frame.height != expected[1]:
-        found.append(f"{frame.height} rows, but {expected[0]} has {expected[1]}")
+        sentences.append(f"{frame.height} rows, but {expected[0]} has {expected[1]}")
     if "sample_id" in frame.columns and table.name != "raw/registered_shards":
         repeated = frame.height - frame.select(_row_key(frame)).n_unique()
         if repeated:
-            found.append(f"{repeated} rows repeat an earlier row's identity")
-    return found
+            sentences.append(f"{repeated} rows repeat an earlier row's identity")
+    return sentences
 
 
-#: Reasons that say nothing about how well a step works: the row has nothing that the method could look at.
-_NOT_AT_STAKE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
+#: Reasons that are no failure of the step: the row has nothing that the method could look at.
+_NOT_SCORABLE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
 
 
 def success_rate(frame: pl.DataFrame) -> float | None:
@@ -61,7 +61,7 @@ def success_rate(frame: pl.DataFrame) -> float | None:
         value = next((name for name in ("value", "quality") if name in frame.columns), None)
         if value is None:
             return None
-        eligible = frame.filter(~reason.str.contains(_NOT_AT_STAKE))
+        eligible = frame.filter(~reason.str.contains(_NOT_SCORABLE))
         failed = eligible.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
     return (eligible.height - failed) / eligible.height if eligible.height else None
 
@@ -97,7 +97,7 @@ _CURES = {
 
 def _commonest_reasons(frame: pl.DataFrame, count: int = 3) -> str:
     """'404 120, timeout 30 (…)': the reasons of failed rows, the most frequent first, with what would change them."""
-    reasons = frame.filter(~pl.col("reason").fill_null("").str.contains(_NOT_AT_STAKE))
+    reasons = frame.filter(~pl.col("reason").fill_null("").str.contains(_NOT_SCORABLE))
     if "status" in reasons.columns:
         reasons = reasons.filter(pl.col("status") == "failed")
     counted = reasons["reason"].drop_nulls().value_counts(sort=False).sort("count", "reason", descending=[True, False])
@@ -111,17 +111,19 @@ def _commonest_reasons(frame: pl.DataFrame, count: int = 3) -> str:
 def _ledger_violations(ctx: PoolContext) -> list[str]:
     """Every ledger has every row of raw/samples once, in a terminal state."""
     shard = pl.col("shard").cast(pl.Enum(ctx.store.partitions("raw/samples")), strict=False)  # codes, no texts
-    places = _sorted_places(ctx.store.scan("raw/samples").select(shard, "source_row").collect())
-    found = []
+    expected = _sorted_row_positions(ctx.store.scan("raw/samples").select(shard, "source_row").collect())
+    sentences = []
     for name in ledger_policies(ctx.store):
         ledger = read_ledger(ledger_path(ctx.store, name), ["shard", "source_row", "verdict", "reason"])
         frame = ledger.frame.with_columns(shard, pl.col("verdict", "reason").cast(pl.Categorical))
-        told = _sorted_places(frame)
-        if not np.array_equal(told, places):
-            lost = len(np.setdiff1d(places, told))
-            found.append(f"ledger of {name}: {len(told)} rows for {len(places)} samples, {lost} samples have none")
-        found += [f"ledger of {name}: {one}" for one in _state_violations(frame)]
-    return found
+        positions = _sorted_row_positions(frame)
+        if not np.array_equal(positions, expected):
+            lost = len(np.setdiff1d(expected, positions))
+            sentences.append(
+                f"ledger of {name}: {len(positions)} rows for {len(expected)} samples, {lost} samples have none"
+            )
+        sentences += [f"ledger of {name}: {sentence}" for sentence in _state_violations(frame)]
+    return sentences
 
 
 def _subset_violations(ctx: PoolContext) -> list[str]:
@@ -132,21 +134,25 @@ def _subset_violations(ctx: PoolContext) -> list[str]:
     ledgers, subsets = ctx.store.manifest(LEDGER), ctx.store.manifest(SUBSETS)
     if ledgers is None or subsets is None:
         return []
-    read = {(one.asset, one.partition): one.content_sha256 for one in subsets.inputs}
+    read = {(version.asset, version.partition): version.content_sha256 for version in subsets.inputs}
     assets = {asset for asset, _ in read}
-    if read != {(one.asset, one.partition): one.content_sha256 for one in ledgers.inputs if one.asset in assets}:
+    if read != {
+        (version.asset, version.partition): version.content_sha256
+        for version in ledgers.inputs
+        if version.asset in assets
+    }:
         return []
-    found = []
+    sentences = []
     for name in ledger_policies(ctx.store):
         npy = ctx.store.folder_path(SUBSETS) / f"{name}.npy"
         chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False)) if npy.is_file() else 0
         kept = int(read_ledger(ledger_path(ctx.store, name), ["verdict"]).is_kept.sum())
         if chosen > kept:
-            found.append(f"ledger of {name} keeps {kept} rows, its npy {chosen}")
-    return found
+            sentences.append(f"ledger of {name} keeps {kept} rows, its npy {chosen}")
+    return sentences
 
 
-def _sorted_places(frame: pl.DataFrame) -> np.ndarray:
+def _sorted_row_positions(frame: pl.DataFrame) -> np.ndarray:
     """(N,) uint64, sorted: which shard (an Enum; null counts as one more) and which row of it, in one number."""
     shard = frame["shard"].to_physical().cast(pl.UInt64).fill_null(frame["shard"].dtype.categories.len())  # type: ignore[attr-defined]
     return np.sort(shard.to_numpy() << np.uint64(ROW_BITS) | frame["source_row"].to_numpy().astype(np.uint64))
@@ -162,38 +168,38 @@ def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
 
 
 def _row_key(frame: pl.DataFrame) -> list[str]:
-    """A duplicate sample keeps its own row, told apart by its place in the source."""
+    """A duplicate sample keeps its own row, distinguished by its position in the source."""
     return [name for name in ("shard", "source_row", "sample_id") if name in frame.columns]
 
 
 def _state_violations(frame: pl.DataFrame) -> list[str]:
-    found = []
+    sentences = []
     for column in ("verdict", "status"):
         if column not in frame.columns or "reason" not in frame.columns:
             continue
         odd = frame.filter(~pl.col(column).is_in(TERMINAL_STATES) | pl.col(column).is_null())
         if odd.height and column == "verdict":
-            found.append(f"{odd.height} rows have no terminal {column}")
+            sentences.append(f"{odd.height} rows have no terminal {column}")
         kept_with_reason = frame.filter((pl.col(column) == "kept") & pl.col("reason").is_not_null()).height
         if kept_with_reason:
-            found.append(f"{kept_with_reason} rows are kept and yet carry a reason")
+            sentences.append(f"{kept_with_reason} rows are kept and yet carry a reason")
         without_reason = frame.filter(pl.col(column).is_in(["dropped", "failed"]) & pl.col("reason").is_null()).height
         if without_reason:
-            found.append(f"{without_reason} rows are dropped or failed without a reason")
-    return found
+            sentences.append(f"{without_reason} rows are dropped or failed without a reason")
+    return sentences
 
 
 def _value_violations(frame: pl.DataFrame) -> list[str]:
     if "reason" not in frame.columns or "verdict" in frame.columns:
         return []
-    found = []
+    sentences = []
     for column in ("value", "quality"):
         if column in frame.columns:
             missing = pl.col(column).is_null() | pl.col(column).is_nan()
             silent = frame.filter(missing & pl.col("reason").is_null()).height
             if silent:
-                found.append(f"{silent} rows have no {column} and no reason")
-    return found
+                sentences.append(f"{silent} rows have no {column} and no reason")
+    return sentences
 
 
 def _expected_rows(ctx: PoolContext, table: Table, shard: str | None) -> tuple[str, int] | None:

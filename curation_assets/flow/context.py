@@ -70,7 +70,7 @@ class PoolContext:
 
     @property
     def options(self) -> PoolOptions:
-        """What the pool's declaration says to the stages."""
+        """What the pool's declaration sets for the stages."""
         return self.pool.options
 
     def methods(self, stage: str) -> list[Method]:
@@ -93,7 +93,7 @@ class PoolContext:
 
     def engines(self, roles: Iterable[str]) -> dict[str, Any]:
         """The engines that fill `roles`, loaded once per process."""
-        from curation_assets.engines import load_engine  # heavy imports wait until a model is asked for
+        from curation_assets.engines import load_engine  # heavy imports wait until a model is needed
 
         return {role: load_engine(role, self.profile, pool_models=self.pool_models) for role in roles}
 

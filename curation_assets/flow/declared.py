@@ -25,12 +25,12 @@ NEAR_DUPLICATES = "fused/duplicates"
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
-    """Methods behind 'signals.name' references that this pool does not run, those of recipes included."""
+    """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
     run = {method.name for method in ctx.methods("signals")}
     reached = set(references)
     for reference in references:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
-    names = {one.removeprefix("signals.") for one in reached if one.startswith("signals.")}
+    names = {referenced.removeprefix("signals.") for referenced in reached if referenced.startswith("signals.")}
     return sorted((names & set(all_methods())) - run)
 
 
@@ -73,10 +73,10 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
-    wanted = ctx.options.policies
-    if wanted is not None:
-        check_known(f"pool {ctx.pool.name!r}: option policies", "policy", wanted, {*policies, *saved})
-        policies = {name: policies[name] for name in wanted if name in policies}
+    requested = ctx.options.policies
+    if requested is not None:
+        check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
+        policies = {name: policies[name] for name in requested if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
         policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
     fraction = ctx.options.fraction
@@ -96,7 +96,7 @@ def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
     """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
-    return replace(policy, prefilters=tuple(replace(one, fraction=fraction) for one in policy.prefilters))
+    return replace(policy, prefilters=tuple(replace(prefilter, fraction=fraction) for prefilter in policy.prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:

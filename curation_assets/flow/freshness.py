@@ -54,7 +54,7 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
             inputs.extend((name, key) for key in ctx.store.partitions(name))
     config = config_of(ctx, table, shard)
     if table.is_frozen:
-        config["behind"] = _code_behind(ctx, table)
+        config["behind"] = _upstream_code(ctx, table)
     return {
         "code_version": table.version,
         "inputs": inputs,
@@ -73,24 +73,27 @@ def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, An
     }
 
 
-def _code_behind(ctx: PoolContext, table: Table) -> str:
+def _upstream_code(ctx: PoolContext, table: Table) -> str:
     """Hash over code, settings and models of everything stored that a fit rests on: when they change, so does the fit.
 
     Rows that come, change or go are no part of it, so the registered rows (whose settings are their source) are not.
     """
     book = VersionBook(ctx.store, ctx.profile.name)
-    behind: dict[str, list[str]] = {}
-    for asset in book.behind(name.replace("/", ".") for name in table.inputs):
+    upstream: dict[str, list[str]] = {}
+    for asset in book.upstream_of(name.replace("/", ".") for name in table.inputs):
         if asset != "raw/registered_shards":
             made = {
-                json.dumps([one.code_version, one.config_hash, [dict(model) for model in one.models]], sort_keys=True)
-                for one in book.manifests(asset).values()
+                json.dumps(
+                    [manifest.code_version, manifest.config_hash, [dict(model) for model in manifest.models]],
+                    sort_keys=True,
+                )
+                for manifest in book.manifests(asset).values()
             }
-            behind[asset] = sorted(made)
-    return code_behind_digest(behind)
+            upstream[asset] = sorted(made)
+    return upstream_code_digest(upstream)
 
 
-def code_behind_digest(behind: Mapping[str, Iterable[str]]) -> str:
-    """`behind`: table → the different (code version, settings, models) of its partitions, as JSON."""
-    told = {name: sorted(made) for name, made in behind.items() if name != "raw/registered_shards"}
-    return config_sha256(told)
+def upstream_code_digest(upstream: Mapping[str, Iterable[str]]) -> str:
+    """`upstream`: table → the different (code version, settings, models) of its partitions, as JSON."""
+    versions = {name: sorted(made) for name, made in upstream.items() if name != "raw/registered_shards"}
+    return config_sha256(versions)

@@ -46,7 +46,7 @@ def materialise_shards(
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that ask models go to `settings.workers` processes when at least two shards have work to do; everything
+    Tables that run models go to `settings.workers` processes when at least two shards have work to do; everything
     else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
@@ -107,7 +107,7 @@ def _group(
         assert table.compute_shards is not None, table.name
         if ahead is None:
             try:
-                stale = [one for one in group if not is_up_to_date(ctx, table, one, tables=tables)]
+                stale = [key for key in group if not is_up_to_date(ctx, table, key, tables=tables)]
                 ahead = table.compute_shards(ctx, stale) if len(stale) > 1 else {}
             except Exception:  # any shard's fault: computed one by one, it fails alone, and the others are kept
                 logger.warning(
@@ -120,7 +120,7 @@ def _group(
     of_group = table
     if table.compute_shards is not None and len(group) > 1:
         of_group = replace(table, compute=compute)
-    return [(one, outcome_of(lambda one=one: materialise_table(ctx, of_group, one, tables=tables))) for one in group]  # type: ignore[misc]
+    return [(key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables))) for key in group]  # type: ignore[misc]
 
 
 def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:
@@ -132,7 +132,7 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
-    """Begin loading the libraries of `roles` in the background, so that they are there when the first shard asks.
+    """Begin loading the libraries of `roles` in the background, before the first shard needs them.
 
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
     fork servers each worker loads its own.

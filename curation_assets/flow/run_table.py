@@ -75,17 +75,17 @@ class TableResult:
     @property
     def finished(self) -> list[Materialised]:
         """What is up to date now."""
-        return [one.done for one in self.shards if one.done is not None]
+        return [result.done for result in self.shards if result.done is not None]
 
     @property
     def errors(self) -> dict[str, Exception]:
         """What failed, by shard."""
-        return {one.shard or WHOLE: one.error for one in self.shards if one.error is not None}
+        return {result.shard or WHOLE: result.error for result in self.shards if result.error is not None}
 
     @property
     def problems(self) -> list[tuple[str, Exception | None]]:
         """What stops the tables that read this one: a sentence each, with its exception where there was one."""
-        return [(sentence, one.error) for one in self.shards for sentence in one.problems]
+        return [(sentence, result.error) for result in self.shards for sentence in result.problems]
 
     @property
     def report(self) -> TableReport:
@@ -186,15 +186,17 @@ def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResul
     for check in checks_of(table):
         evidence = None
         if check.name == ROWS_CONSERVED:
-            found = {one.shard: one.lost_rows for one in result.shards}
+            sentences_of = {of_shard.shard: of_shard.lost_rows for of_shard in result.shards}
         elif check.name == ENOUGH_SUCCEEDED:
-            found = {one.shard: one.failures for one in result.shards}
+            sentences_of = {of_shard.shard: of_shard.failures for of_shard in result.shards}
         elif check.name == NO_WARNINGS:
             sentences = warnings_of(ctx, table)
-            found = {f"warning {number}": (sentence,) for number, sentence in enumerate(sentences, start=1)}
+            sentences_of = {f"warning {number}": (sentence,) for number, sentence in enumerate(sentences, start=1)}
             assert table.warning_column is not None, table.name
             evidence = ctx.store.read(table.name).drop(table.warning_column)
         else:
-            found = {one.shard: tuple(own[check.name].violations(ctx, one.shard)) for one in result.shards}
-        wrong = {key or WHOLE: "; ".join(sentences) for key, sentences in found.items() if sentences}
+            sentences_of = {
+                of_shard.shard: tuple(own[check.name].violations(ctx, of_shard.shard)) for of_shard in result.shards
+            }
+        wrong = {key or WHOLE: "; ".join(sentences) for key, sentences in sentences_of.items() if sentences}
         yield CheckResult(check, wrong, evidence)

@@ -135,7 +135,7 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
     header = _header(text, path)
-    statement = _one_select(text, path)
+    statement = _single_select(text, path)
     views = _views(statement, path)
     statement = _expanded(statement, views)
     used = {parameter.name for parameter in statement.find_all(exp.Placeholder)}
@@ -269,7 +269,7 @@ def _header(text: str, path: Path) -> _Header:
         comment = line.removeprefix("--").strip()
         if grain is None:
             if not comment.startswith("Grain:"):
-                raise SqlModelError(f"{path}: the first comment must say the grain ('-- Grain: one row per …')")
+                raise SqlModelError(f"{path}: the first comment must state the grain ('-- Grain: one row per …')")
             grain = comment.removeprefix("Grain:").strip()
         elif comment.startswith("test:"):
             tests.append(_parse_test(comment.removeprefix("test:").split(), path))
@@ -310,7 +310,7 @@ def _parse_test(words: list[str], path: Path) -> SqlTest:
     return SqlTest(kind, (rest[0],), tuple(rest[1:]))  # type: ignore[arg-type]
 
 
-def _one_select(text: str, path: Path) -> exp.Select:
+def _single_select(text: str, path: Path) -> exp.Select:
     try:
         statements = [statement for statement in sqlglot.parse(text, dialect=DIALECT) if statement is not None]
     except SqlglotError as error:
@@ -363,24 +363,24 @@ def _named_signals(statement: exp.Select, path: Path) -> list[str]:
 
 
 def _expanded(statement: exp.Select, views: Mapping[str, str]) -> exp.Select:
-    """A copy with the views' statements in their places, as columns are traced and versions are made."""
+    """A copy with the views' statements substituted, as columns are traced and versions are made."""
     if not views:
         return statement
 
-    def in_place(node: exp.Expression) -> exp.Expression:
+    def with_views_expanded(node: exp.Expression) -> exp.Expression:
         name = f"{node.db}.{node.name}" if isinstance(node, exp.Table) else ""
         if name not in views:
             return node
         view = _expanded(cast(exp.Select, sqlglot.parse_one(views[name], dialect=DIALECT)), views)
         return view.subquery(node.alias_or_name)
 
-    return cast(exp.Select, statement.transform(in_place))
+    return cast(exp.Select, statement.transform(with_views_expanded))
 
 
 def _references(statement: exp.Select, path: Path) -> tuple[str, ...]:
     """Tables that the statement reads, CTEs aside."""
     ctes = {cte.alias for cte in statement.find_all(exp.CTE)}
-    found = set()
+    references = set()
     for table in statement.find_all(exp.Table):
         if not table.db and table.name in ctes:
             continue
@@ -388,10 +388,10 @@ def _references(statement: exp.Select, path: Path) -> tuple[str, ...]:
             raise SqlModelError(
                 f"{path}: tables are named stage.name, got {table.sql(dialect=DIALECT)!r}; no files, no functions"
             )
-        found.add(f"{table.db}.{table.name}")
-    if not found:
+        references.add(f"{table.db}.{table.name}")
+    if not references:
         raise SqlModelError(f"{path} reads no table")
-    return tuple(sorted(found))
+    return tuple(sorted(references))
 
 
 def _column_lineage(statement: exp.Select, path: Path) -> dict[str, list[tuple[str, str]]]:
@@ -402,7 +402,7 @@ def _column_lineage(statement: exp.Select, path: Path) -> dict[str, list[tuple[s
         raise SqlModelError(
             f"{path}: columns cannot be traced: {error}; name every column, with its table in joins"
         ) from error
-    found = {}
+    columns_read = {}
     for column, node in nodes.items():
         sources = set()
         for leaf in node.walk():
@@ -413,8 +413,8 @@ def _column_lineage(statement: exp.Select, path: Path) -> dict[str, list[tuple[s
                 sources.add((source, leaf.name.rpartition(".")[2].strip('"')))
         if column == "*" or any(name == "*" for _, name in sources):
             raise SqlModelError(f"{path}: 'select *' from a table outside the file hides its columns; name them")
-        found[column] = sorted(sources)
-    return found
+        columns_read[column] = sorted(sources)
+    return columns_read
 
 
 def _with_qualified_columns(statement: exp.Select) -> exp.Select:

@@ -46,7 +46,7 @@ class Table:
     grain: Grain
     inputs: tuple[str, ...]
     version: str  # bump when the numbers change
-    description: str  # Markdown; first sentence says the grain
+    description: str  # Markdown; first sentence states the grain
     compute: Compute | None = None
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
     compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less

@@ -1,6 +1,6 @@
 """curate run --dry-run: what a run would make again, and what that costs, before anything runs.
 
-Every step is one operation on arrays over all shards; no partition is asked by itself.
+Every step is one operation on arrays over all shards; no partition is looked up by itself.
 """
 
 import json
@@ -14,7 +14,7 @@ import polars as pl
 from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import code_behind_digest, config_of
+from curation_assets.flow.freshness import config_of, upstream_code_digest
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import cut_of_frame
 from curation_assets.selection.judging import judge
@@ -56,9 +56,9 @@ class Plan:
     def partitions(self, table: str, limit: int | None = None) -> list[tuple[str | None, str]]:
         """(shard, reason) of a table's stale partitions."""
         codes = self.reasons[table]
-        places = np.flatnonzero(codes >= 0)[:limit]
+        indices = np.flatnonzero(codes >= 0)[:limit]
         is_pool = len(codes) == 1 and table in _pool_tables(self)
-        return [(None if is_pool else self.shards[at], REASONS[codes[at]]) for at in places]
+        return [(None if is_pool else self.shards[at], REASONS[codes[at]]) for at in indices]
 
 
 def _pool_tables(plan: Plan) -> set[str]:
@@ -97,91 +97,91 @@ def _models(ctx: PoolContext, table: Table) -> str | None:
         identities = ctx.identities(table.roles)
     except ModelUnavailableError as error:  # a profile's weights are fetched when they are needed: no plan waits for it
         return json.dumps([{NOT_FETCHED: str(error)}])
-    return json.dumps([dict(one) for one in model_records(identities)], sort_keys=True)
+    return json.dumps([dict(record) for record in model_records(identities)], sort_keys=True)
 
 
 def not_fetched(facts: Sequence[TableFacts]) -> dict[str, str]:
     """Tables whose models are not on this disk, and why; a plan takes these models for changed ones."""
-    told = {one.name: json.loads(one.models or "[]") for one in facts}
-    return {name: models[0][NOT_FETCHED] for name, models in told.items() if models and NOT_FETCHED in models[0]}
+    models_of = {table.name: json.loads(table.models or "[]") for table in facts}
+    return {name: models[0][NOT_FETCHED] for name, models in models_of.items() if models and NOT_FETCHED in models[0]}
 
 
 def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
     """Which partitions a run would make again. `facts` in flow order."""
     size = len(index.shards)
-    grain = {one.name: one.is_per_shard for one in facts}
+    grain = {table.name: table.is_per_shard for table in facts}
     reasons: dict[str, np.ndarray] = {}
     stale_of: dict[str, np.ndarray] = {}
     remade_of: dict[str, np.ndarray] = {}  # because code, models or settings of it, or of what it rests on, changed
     rows_of: dict[str, np.ndarray] = {}
-    told = []
-    for one in facts:
-        n = size if one.is_per_shard else 1
-        stored = index.tables.get(one.name)
+    costs = []
+    for table in facts:
+        n = size if table.is_per_shard else 1
+        stored = index.tables.get(table.name)
         code = np.full(n, -1, dtype=np.int8)
-        upstream, remade = (_any_input(one, found, grain, n) for found in (stale_of, remade_of))
-        if stored is None or len(stored.is_there) != n:
+        upstream, remade = (_any_input(table, flags, grain, n) for flags in (stale_of, remade_of))
+        if stored is None or len(stored.is_stored) != n:
             stored = None
             code[:] = MISSING
         else:
-            if one.is_frozen:  # rows that come, change or go are no reason
+            if table.is_frozen:  # rows that come, change or go are no reason
                 code[remade] = UPSTREAM
             else:
                 code[upstream] = UPSTREAM
-                code[_changed_inputs(one, stored, index, grain)] = INPUT
-            config = _config_hash(one, index)
+                code[_changed_inputs(table, stored, index, grain)] = INPUT
+            config = _config_hash(table, index)
             if config is not None and not remade.any():
                 code[stored.differs("config_hash", config)] = SETTINGS
-            if one.models is not None:
-                code[stored.differs("models", one.models)] = MODEL
-            code[stored.differs("code_version", one.code_version)] = CODE
-            code[~stored.is_there] = MISSING
-        reasons[one.name] = code
-        stale_of[one.name] = code >= 0
-        remade_of[one.name] = remade | np.isin(code, _REMADE)
-        rows_of[one.name] = _rows(one, stored, rows_of, grain, n)
-        told.append(_cost(one, stored, code, rows_of[one.name]))
-    return Plan(index.shards, reasons, rows_of, pl.DataFrame(told, infer_schema_length=None))
+            if table.models is not None:
+                code[stored.differs("models", table.models)] = MODEL
+            code[stored.differs("code_version", table.code_version)] = CODE
+            code[~stored.is_stored] = MISSING
+        reasons[table.name] = code
+        stale_of[table.name] = code >= 0
+        remade_of[table.name] = remade | np.isin(code, _REMADE)
+        rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
+        costs.append(_cost(table, stored, code, rows_of[table.name]))
+    return Plan(index.shards, reasons, rows_of, pl.DataFrame(costs, infer_schema_length=None))
 
 
-def _any_input(one: TableFacts, found: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int) -> np.ndarray:
+def _any_input(table: TableFacts, flags: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int) -> np.ndarray:
     """(n,) whether something holds of any partition that each partition reads."""
     result = np.zeros(n, dtype=bool)
-    for name in one.inputs:
-        result |= found[name] if one.is_per_shard and grain[name] else found[name].any()
+    for name in table.inputs:
+        result |= flags[name] if table.is_per_shard and grain[name] else flags[name].any()
     return result
 
 
-def _changed_inputs(one: TableFacts, stored: StoredTable, index: Index, grain: Mapping[str, bool]) -> np.ndarray:
+def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain: Mapping[str, bool]) -> np.ndarray:
     """(n,) stored partitions that were made from other contents than are stored now, or from other shards."""
-    changed = np.zeros(len(stored.is_there), dtype=bool)
-    for name in one.inputs:
+    changed = np.zeros(len(stored.is_stored), dtype=bool)
+    for name in table.inputs:
         now = index.tables.get(name)
         if now is None:
             continue
         contents, counts = stored.inputs.get(name, (np.zeros(1, np.uint64), np.zeros(1, np.int64)))
-        if one.is_per_shard and grain[name]:
+        if table.is_per_shard and grain[name]:
             changed |= contents != now.content
         else:
-            there = now.content[now.is_there]
-            changed |= (contents != there.sum(dtype=np.uint64)) | (counts != len(there))
-    return changed & stored.is_there
+            contents_now = now.content[now.is_stored]
+            changed |= (contents != contents_now.sum(dtype=np.uint64)) | (counts != len(contents_now))
+    return changed & stored.is_stored
 
 
-def _config_hash(one: TableFacts, index: Index) -> str | None:
-    if one.config is None:
+def _config_hash(facts: TableFacts, index: Index) -> str | None:
+    if facts.config is None:
         return None
-    if not one.is_frozen:
-        return config_sha256(one.config)
-    waiting, behind = list(one.inputs), dict[str, list[str]]()
+    if not facts.is_frozen:
+        return config_sha256(facts.config)
+    waiting, upstream = list(facts.inputs), dict[str, list[str]]()
     while waiting:
         name = waiting.pop()
         table = index.tables.get(name)
-        if table is None or name in behind:
+        if table is None or name in upstream:
             continue
-        made = _distinct(table.code_version, table.config_hash, table.models, where=table.is_there)
+        made = _distinct(table.code_version, table.config_hash, table.models, where=table.is_stored)
         texts = {column: words.texts for column, words in table.words.items()}
-        behind[name] = [
+        upstream[name] = [
             json.dumps(
                 [texts["code_version"][code], texts["config_hash"][config], json.loads(texts["models"][models])],
                 sort_keys=True,
@@ -189,50 +189,50 @@ def _config_hash(one: TableFacts, index: Index) -> str | None:
             for code, config, models in made
         ]
         waiting += table.inputs
-    return config_sha256({**one.config, "behind": code_behind_digest(behind)})
+    return config_sha256({**facts.config, "behind": upstream_code_digest(upstream)})
 
 
 def _distinct(*columns: np.ndarray, where: np.ndarray) -> list[tuple[int, ...]]:
     """Different combinations of codes (each ≥ 0) in the rows chosen."""
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
-    found = np.unique(np.ravel_multi_index([column[where] for column in columns], sizes))
-    return [tuple(int(code) for code in one) for one in zip(*np.unravel_index(found, sizes), strict=True)]
+    combinations = np.unique(np.ravel_multi_index([column[where] for column in columns], sizes))
+    return [tuple(int(code) for code in codes) for codes in zip(*np.unravel_index(combinations, sizes), strict=True)]
 
 
 def _rows(
-    one: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int
+    table: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int
 ) -> np.ndarray:
     """(n,) rows that each partition has or, where it is missing, will have: as many as its first input, or the mean."""
     rows = np.zeros(n)
     if stored is not None:
         rows[:] = stored.row_count
-        if stored.is_there.all():
+        if stored.is_stored.all():
             return rows
-    is_missing = np.ones(n, dtype=bool) if stored is None else ~stored.is_there
-    first = next((rows_of[name] for name in one.inputs if grain[name] == one.is_per_shard), None)
-    guess = rows[~is_missing].mean() if stored is not None and stored.is_there.any() else 0.0
+    is_missing = np.ones(n, dtype=bool) if stored is None else ~stored.is_stored
+    first = next((rows_of[name] for name in table.inputs if grain[name] == table.is_per_shard), None)
+    guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else 0.0
     rows[is_missing] = first[is_missing] if first is not None and stored is None else guess
     return rows
 
 
-def _cost(one: TableFacts, stored: StoredTable | None, code: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
+def _cost(table: TableFacts, stored: StoredTable | None, code: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
     """One row of `Plan.costs`. Seconds follow from recorded ones; null where none were recorded."""
     stale = code >= 0
     seconds = None
-    if stored is not None and stored.is_there.any():
-        recorded = stored.row_count[stored.is_there].sum()
-        per_row = stored.seconds[stored.is_there].sum() / max(int(recorded), 1)
+    if stored is not None and stored.is_stored.any():
+        recorded = stored.row_count[stored.is_stored].sum()
+        per_row = stored.seconds[stored.is_stored].sum() / max(int(recorded), 1)
         seconds = float(per_row * rows[stale].sum())
     elif not stale.any():
         seconds = 0.0
     return {
-        "table": one.name,
-        "grain": "shard" if one.is_per_shard else "pool",
+        "table": table.name,
+        "grain": "shard" if table.is_per_shard else "pool",
         "partitions": len(code),
         "stale": int(stale.sum()),
         "rows": int(rows[stale].sum()),
-        "cpu_seconds": 0.0 if one.uses_gpu else seconds,
-        "gpu_seconds": seconds if one.uses_gpu else 0.0,
+        "cpu_seconds": 0.0 if table.uses_gpu else seconds,
+        "gpu_seconds": seconds if table.uses_gpu else 0.0,
         **{reason: int((code == number).sum()) for number, reason in enumerate(REASONS)},
     }
 
@@ -244,23 +244,25 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
     """One row per policy: how many verdicts a run would flip, or may flip.
 
     `exact`: the values stay, so that the cut alone decides (a changed policy, or none). `at_most`: rows whose values
-    would be computed again; what they will be, only the run can say.
+    would be computed again; what they will be, only the run shows.
     """
     rows: PoolRows | None = None
-    told: list[dict[str, object]] = []
+    records: list[dict[str, object]] = []
     for policy in policies:
         name, at_most, exact = f"filtered/{policy.name}", 0, 0
         inputs = [reference.replace(".", "/") for reference in policy.references]
-        recomputed = [plan.reasons[one] for one in ("raw/samples", *inputs) if one in plan.reasons]
+        recomputed = [plan.reasons[table] for table in ("raw/samples", *inputs) if table in plan.reasons]
         stale = np.zeros(len(plan.shards), dtype=bool)
         for codes in recomputed:
             stale |= (codes >= 0) & (codes != MISSING)
         if not ctx.store.partitions(name):
-            told.append({"policy": policy.name, "flips": None, "at_most": None, "note": "has not run yet"})
+            records.append({"policy": policy.name, "flips": None, "at_most": None, "note": "has not run yet"})
             continue
         if stale.any():
             at_most = int(plan.rows[name][stale].sum())
-            told.append({"policy": policy.name, "flips": None, "at_most": at_most, "note": "values are computed again"})
+            records.append(
+                {"policy": policy.name, "flips": None, "at_most": at_most, "note": "values are computed again"}
+            )
             continue
         before = cut_of_frame(ctx.store.read(f"{name}_cut"))
         if (before.policy_version, before.policy) != (policy.version, policy.name):
@@ -270,6 +272,6 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
             verdicts = kept["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
             order = kept.select(pl.arg_sort_by("sample_id", "shard", "source_row")).to_series()
             exact = int((verdicts[order].to_numpy() != after).sum())
-        told.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
+        records.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
     schema = {"policy": pl.String, "flips": pl.Int64, "at_most": pl.Int64, "note": pl.String}
-    return pl.DataFrame(told, schema=schema)
+    return pl.DataFrame(records, schema=schema)

@@ -1,4 +1,4 @@
-"""curate run --refit-cuts: fit the frozen cuts of a pool anew, and say which verdicts that flips.
+"""curate run --refit-cuts: fit the frozen cuts of a pool again, and report which verdicts that flips.
 
 What is frozen (`Table.is_frozen`) stays until it is removed here; the next run fits it again. The verdicts from before
 are kept under `recuts/` of the pool's work folder until the report of the flips is written there.
@@ -23,21 +23,21 @@ from curation_assets.stores.atomic import remove_path, replacing, write_text_ato
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MissingTableError
 
-RECUTS_FOLDER = "recuts"  # relative to the pool's work folder
+REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 
 
 @dataclass(frozen=True)
-class Recut:
-    """A recut under way: `folder` holds the verdicts from before."""
+class Refit:
+    """A refit under way: `folder` holds the verdicts from before."""
 
     folder: Path
     policies: tuple[str, ...]
 
 
-def begin_recut(
+def begin_refit(
     ctx: PoolContext, tables: Mapping[str, Table], policies: Sequence[str] | None = None, *, with_fits: bool = False
-) -> Recut:
+) -> Refit:
     """Put the verdicts aside and unfreeze the cuts of `policies` (None: all), and the ranges of recipes they rank by.
 
     `with_fits`: length statistics, fusion weights and students too. Raises ValueError for an unknown policy,
@@ -48,36 +48,36 @@ def begin_recut(
     if unknown:
         raise ValueError(f"no policies {unknown}; known: {', '.join(sorted(known))}")
     chosen = tuple(name for name in known if policies is None or name in policies)
-    folder = ctx.store.root / RECUTS_FOLDER / f"{len(_reports(ctx)) + 1:04d}"
+    folder = ctx.store.root / REFITS_FOLDER / f"{len(_reports(ctx)) + 1:04d}"
     for name in chosen:
         if not ctx.store.partitions(f"filtered/{name}"):
             raise MissingTableError(f"policy {name!r} has no verdicts yet; `curate run {ctx.pool.name}` makes them")
         with replacing(folder / "before" / f"{name}.parquet") as temporary:
             ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect().write_parquet(temporary, compression="zstd")
         write_text_atomically(folder / "before" / f"{name}.json", json.dumps(cut_of(ctx, name).to_dict(), indent=1))
-    for name in frozen_behind(tables, [f"filtered/{name}" for name in chosen], with_fits=with_fits):
+    for name in frozen_upstream(tables, [f"filtered/{name}" for name in chosen], with_fits=with_fits):
         ctx.store.remove(name)
     ctx.store.remove(DUPLICATES)
-    return Recut(folder, chosen)
+    return Refit(folder, chosen)
 
 
-def frozen_behind(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
+def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
     """Frozen tables that `names` rest on: ranges and cuts (of derived stages), or all fits. Sorted."""
     frozen = (table for table in with_upstream(tables, names).values() if table.is_frozen)
     return sorted(table.name for table in frozen if with_fits or STAGES[table.stage].is_derived)
 
 
-def finish_recut(ctx: PoolContext, recut: Recut) -> dict[str, Any]:
-    """Write `flips.parquet` and `flips.json` into the recut's folder, after a run; return what the JSON says."""
+def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
+    """Write `flips.parquet` and `flips.json` into the refit's folder, after a run; return the content of the JSON."""
     parts: list[pl.DataFrame] = []
-    told: list[dict[str, Any]] = []
-    for name in recut.policies:
-        before = pl.read_parquet(recut.folder / "before" / f"{name}.parquet")
+    records: list[dict[str, Any]] = []
+    for name in refit.policies:
+        before = pl.read_parquet(refit.folder / "before" / f"{name}.parquet")
         after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
         part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
         parts.append(part)
-        old = json.loads((recut.folder / "before" / f"{name}.json").read_text(encoding="utf-8"))
-        told.append(
+        old = json.loads((refit.folder / "before" / f"{name}.json").read_text(encoding="utf-8"))
+        records.append(
             {
                 "policy": name,
                 "rows": after.height,
@@ -88,11 +88,11 @@ def finish_recut(ctx: PoolContext, recut: Recut) -> dict[str, Any]:
                 "cut_after": cut_of(ctx, name).to_dict(),
             }
         )
-    report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": told}
-    with replacing(recut.folder / "flips.parquet") as temporary:
+    report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": records}
+    with replacing(refit.folder / "flips.parquet") as temporary:
         pl.concat(parts).write_parquet(temporary, compression="zstd")
-    write_text_atomically(recut.folder / "flips.json", json.dumps(report, indent=1))
-    remove_path(recut.folder / "before")
+    write_text_atomically(refit.folder / "flips.json", json.dumps(report, indent=1))
+    remove_path(refit.folder / "before")
     return report
 
 
@@ -102,7 +102,7 @@ def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     A row that is on one side only is 'absent' on the other.
     """
     joined = before.join(after, on=["sample_id", *ROW_KEY], how="full", coalesce=True, suffix="_after")
-    told = joined.select(
+    compared = joined.select(
         "sample_id",
         *ROW_KEY,
         pl.col("verdict").fill_null("absent").alias("before"),
@@ -110,19 +110,19 @@ def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
         pl.col("reason").alias("reason_before"),
         "reason_after",
     )
-    return told.filter(pl.col("before") != pl.col("after")).sort(*ROW_KEY)
+    return compared.filter(pl.col("before") != pl.col("after")).sort(*ROW_KEY)
 
 
-def unfinished(ctx: PoolContext) -> Recut | None:
-    """The recut whose run did not end, if there is one."""
+def unfinished(ctx: PoolContext) -> Refit | None:
+    """The refit whose run did not end, if there is one."""
     for folder in _reports(ctx):
         if (folder / "before").is_dir():
-            return Recut(folder, tuple(sorted(path.stem for path in (folder / "before").glob("*.parquet"))))
+            return Refit(folder, tuple(sorted(path.stem for path in (folder / "before").glob("*.parquet"))))
     return None
 
 
 def _reports(ctx: PoolContext) -> list[Path]:
-    return sorted((ctx.store.root / RECUTS_FOLDER).glob("[0-9]*"))
+    return sorted((ctx.store.root / REFITS_FOLDER).glob("[0-9]*"))
 
 
 def frozen_notes(ctx: PoolContext) -> list[str]:

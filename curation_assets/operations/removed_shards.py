@@ -1,4 +1,4 @@
-"""Shards whose source is gone. They count as before until somebody takes them out: a folder may be unmounted."""
+"""Stored shards that the source no longer has: they count until somebody removes them, as a folder may be unmounted."""
 
 from collections.abc import Sequence
 
@@ -7,26 +7,26 @@ from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.shard_store import BLOCKED
 
 
-def gone_shards(ctx: PoolContext, there: Sequence[str] | None = None) -> list[str]:
+def missing_shards(ctx: PoolContext, present: Sequence[str] | None = None) -> list[str]:
     """Stored shards that the pool's source no longer has, sorted. Raises what reading the source raises.
 
-    `there`: the shards that it has, where they are known already.
+    `present`: the shards that it has, where they are known already.
     """
-    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards() if there is None else there))
+    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards() if present is None else present))
 
 
 def remove_shards(ctx: PoolContext, shards: Sequence[str]) -> int:
-    """Delete tables, downloads and notes of shards whose source is gone. Returns how many tables went.
+    """Delete tables, downloads and notes of shards that the source no longer has. Returns the number of tables deleted.
 
     Raises ValueError for a shard that the source still has, since the next run would bring it back, or that is not
     stored; then nothing is deleted.
     """
-    gone = gone_shards(ctx)
-    wrong = sorted(set(shards) - set(gone))
+    missing = missing_shards(ctx)
+    wrong = sorted(set(shards) - set(missing))
     if wrong:
         raise ValueError(
             f"pool {ctx.pool.name!r}: {', '.join(wrong[:5])} cannot be removed; only stored shards that the source no "
-            f"longer has can, which are: {', '.join(gone[:5]) or 'none'}. Take others out of the source first"
+            f"longer has can, which are: {', '.join(missing[:5]) or 'none'}. Take others out of the source first"
         )
     root, count = ctx.store.root, 0
     for shard in shards:

@@ -63,16 +63,16 @@ def _values(line: bytes, suffix: str) -> set[str]:
     if suffix == ".csv":
         return {value for row in csv.reader([text]) for value in row}
     try:
-        waiting, found = [json.loads(text)] if text.strip() else [], set()
+        waiting, texts = [json.loads(text)] if text.strip() else [], set()
     except json.JSONDecodeError:  # cut short by a kill
         return {text}
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            found.add(one)
-        elif isinstance(one, list | dict):
-            waiting += one.values() if isinstance(one, dict) else one
-    return found
+        node = waiting.pop()
+        if isinstance(node, str):
+            texts.add(node)
+        elif isinstance(node, list | dict):
+            waiting += node.values() if isinstance(node, dict) else node
+    return texts
 
 
 def _scrub_parquet(path: Path, texts: Collection[str]) -> None:

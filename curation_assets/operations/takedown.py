@@ -1,6 +1,6 @@
-"""curate takedown: a sample leaves every byte that we wrote, and a certificate says what was changed.
+"""curate takedown: a sample leaves every byte that we wrote, and a certificate lists what was changed.
 
-The denylist (stores/denylist.py) keeps it from coming back: it is asked at registration, at download and when subsets
+The denylist (stores/denylist.py) keeps it from coming back: it is read at registration, at download and when subsets
 are written. `begin` purges what holds the sample: its bytes leave tars and tables at once, before anything is computed.
 The flow then makes the affected shards again, and nothing else; `finish` looks for what is left and writes the
 certificate. Cuts, ranges, statistics and students that were fitted on the sample stay frozen and are named.
@@ -76,7 +76,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     """Purge everything that holds a sample of the denylist; None where the pool holds none.
 
     `with_sources`: also the pool's own tars, which are its owner's. The samples' ids join the denylist, so that they
-    are known once their URLs are gone.
+    are known once their URLs are removed.
     """
     home, store, pool = ctx.settings.home, ctx.store, ctx.pool
     if not store.partitions("raw/registered_shards"):
@@ -84,35 +84,35 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     samples = affected_samples(ctx, Denylist.load(home))
     if samples.is_empty():
         return None
-    found = Takedown(pool.name, samples)
+    takedown = Takedown(pool.name, samples)
     add_to_denylist(home, [("uid", sample_id) for sample_id in samples["sample_id"].unique()])
     touched = touched_tables(tables)
-    found.tables = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
-    found.digests_before = digests(home, _artefacts(ctx, tables, touched, found.shards))
-    for shard in found.shards:
-        _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), with_sources=with_sources, takedown=found)
+    takedown.tables = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
+    takedown.digests_before = digests(home, _artefacts(ctx, tables, touched, takedown.shards))
+    for shard in takedown.shards:
+        _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), with_sources=with_sources, takedown=takedown)
     if pool.kind == "world":
         _purge_world(ctx, samples["sample_id"].unique().to_list())
     elif pool.kind == "url_table":
-        found.remaining_sources.append(pool.source)
+        takedown.remaining_sources.append(pool.source)
     for split in (store.root / "source").glob("split-*"):
         remove_path(split)  # made again, without them
     for name in touched:
         if tables[name].grain == "shard":
-            for shard in found.shards:
+            for shard in takedown.shards:
                 store.remove(name, shard)
         else:
             store.remove(name)
     for path in list(store.root.rglob("*.tmp-*")):
         remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
-        for part in [folder / "pool", *(folder / shard for shard in found.shards)]:
+        for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
     _purge_canary(ctx, samples)
     texts = Needles.of(samples).texts
-    for path in other_files(ctx, found.shards):
+    for path in other_files(ctx, takedown.shards):
         scrub(path, texts)
-    return found
+    return takedown
 
 
 def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
@@ -127,14 +127,14 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     kept_out += [home / pool.options.canary for pool in declared if pool.options.canary]
     kept_out += [Path(export.folder) for export in recorded_exports(home)]
     kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
-    kept_out += [one for one in (root / DOWNLOADS_FOLDER).glob("*") if one.name not in shards]
+    kept_out += [folder for folder in (root / DOWNLOADS_FOLDER).glob("*") if folder.name not in shards]
     outside = {path.resolve() for path in kept_out}
-    found = []
+    files = []
     for path in _files(home):
-        place = path.resolve()
-        if outside.isdisjoint((place, *place.parents)) and path.name != EXPORTS_FILE:
-            found.append(path)
-    return found
+        target = path.resolve()
+        if outside.isdisjoint((target, *target.parents)) and path.name != EXPORTS_FILE:
+            files.append(path)
+    return files
 
 
 def _source_folder(source: Path) -> Path:
@@ -150,15 +150,15 @@ def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
     if not path.is_file():
         return
     ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
-    gone = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
+    is_removed = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
     for name in _HASHES:
-        gone |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
+        is_removed |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
     rows = pl.read_parquet(path, hive_partitioning=False)
-    if rows.filter(gone).is_empty():
+    if rows.filter(is_removed).is_empty():
         return
     before = Canary.read(path).sha256
     with replacing(path) as temporary:
-        rows.filter(~gone).write_parquet(temporary, compression="zstd")
+        rows.filter(~is_removed).write_parquet(temporary, compression="zstd")
     if ctx.store.manifest("signals/canary") is not None:
         keep_builds(ctx.store, before, Canary.read(path))
 
@@ -167,7 +167,7 @@ def touched_tables(tables: Mapping[str, Table]) -> list[str]:
     """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits.
 
     DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
-    builds that are gone.
+    builds that no longer exist.
     """
     resting = {"raw/registered_shards"}
     for name, table in tables.items():  # inputs first
@@ -198,7 +198,7 @@ def _purge_shard(
             takedown.remaining_sources.append(str(tar))
         marker = takedown_marker(pool, shard, settings)
         before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
-        write_text_atomically(marker, "".join(f"{one}\n" for one in sorted({*before, *ids})))
+        write_text_atomically(marker, "".join(f"{sample_id}\n" for sample_id in sorted({*before, *ids})))
         return
     if not pool.must_download:
         return
@@ -215,29 +215,32 @@ def _purge_shard(
 
 
 def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
-    """In a delivered tar, what is left of a sample is KEY.json with its id: rows keep their places."""
+    """In a delivered tar, what is left of a sample is KEY.json with its id: rows keep their order."""
     listed = webdataset.sample_keys(tar)
     keys = {listed[row["source_row"]]: row["sample_id"] for row in samples.iter_rows(named=True)}
     tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
     rewrite_tar(tar, drop=lambda member: webdataset.key_of(member) in keys, add=tombs)
     for table in webdataset.siblings(tar):
-        told = pl.read_parquet(table, hive_partitioning=False)
-        if "key" in told.columns:
-            is_gone = pl.col("key").cast(pl.String).is_in(list(keys))
-            emptied = [name for name in told.columns if name not in ("key", "status", "uid")]
+        members = pl.read_parquet(table, hive_partitioning=False)
+        if "key" in members.columns:
+            is_removed = pl.col("key").cast(pl.String).is_in(list(keys))
+            emptied = [name for name in members.columns if name not in ("key", "status", "uid")]
             ids = pl.col("key").cast(pl.String).replace_strict(keys, default=None)
             with replacing(table) as temporary:
-                told.with_columns(
-                    *(pl.when(is_gone).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
-                    pl.when(is_gone).then(ids).otherwise(pl.col("uid") if "uid" in told.columns else None).alias("uid"),
+                members.with_columns(
+                    *(pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
+                    pl.when(is_removed)
+                    .then(ids)
+                    .otherwise(pl.col("uid") if "uid" in members.columns else None)
+                    .alias("uid"),
                 ).write_parquet(temporary)
 
 
 def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
     """A planted pool's source is a file of ours: its rows stay, with their ids only."""
     path = ctx.store.root / WORLD_SOURCE
-    is_gone = pl.col("uid").is_in(list(ids))
-    emptied = (pl.when(is_gone).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
+    is_removed = pl.col("uid").is_in(list(ids))
+    emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
     frame = pl.read_parquet(path).with_columns(emptied)
     with replacing(path) as temporary:
         frame.write_parquet(temporary, compression="zstd")
@@ -258,7 +261,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
     canary = home / (ctx.options.canary or "")
     searched += [canary] if canary.is_file() else []
-    left = [(_shown(home, path), what) for path in searched for what in needles.found_in(path)]
+    left = [(_shown(home, path), what) for path in searched for what in needles.matches_in(path)]
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
         for path in sorted({*takedown.digests_before, *after})
@@ -268,8 +271,8 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "written_at": utc_now(),
         "denylist_version": Denylist.load(home).version,
         "samples": takedown.samples.select("sample_id", "shard", "source_row").to_dicts(),
-        "artefacts": [one for one in artefacts if one["sha256_before"] != one["sha256_after"]],
-        "unchanged": sum(one["sha256_before"] == one["sha256_after"] for one in artefacts),
+        "artefacts": [artefact for artefact in artefacts if artefact["sha256_before"] != artefact["sha256_after"]],
+        "unchanged": sum(artefact["sha256_before"] == artefact["sha256_after"] for artefact in artefacts),
         "files_searched": len(searched),
         "left": [{"path": path, "what": what} for path, what in left],
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
@@ -305,10 +308,10 @@ def _artefacts(
         else:
             folders.append(store.asset_path(name))
             folders += store.asset_path(name).parent.glob(f".{store.asset_path(name).name}.version-*")
-    found = {path.resolve() for folder in folders for path in _files(folder)}
+    files_of_pool = {path.resolve() for folder in folders for path in _files(folder)}
     if ctx.settings.catalog.is_file():
-        found.add(ctx.settings.catalog.resolve())
-    return sorted(found)
+        files_of_pool.add(ctx.settings.catalog.resolve())
+    return sorted(files_of_pool)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -328,9 +331,9 @@ class Needles:
     def of(cls, samples: pl.DataFrame) -> "Needles":
         """Captions, URLs and image hashes of samples."""
         texts = {text for name in ("url", "caption") for text in samples[name] if text and text.strip()}
-        return cls(frozenset(texts), frozenset(one for name in _HASHES for one in samples[name] if one))
+        return cls(frozenset(texts), frozenset(digest for name in _HASHES for digest in samples[name] if digest))
 
-    def found_in(self, path: Path) -> set[str]:
+    def matches_in(self, path: Path) -> set[str]:
         """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and
         everything else by bytes.
         """
@@ -346,31 +349,31 @@ class Needles:
 
     def _in_parquet(self, path: Path) -> set[str]:
         frame = pl.read_parquet(path, hive_partitioning=False)
-        found: set[str] = set()
+        matches: set[str] = set()
         for name, kind in frame.schema.items():
             column = frame[name]
             while isinstance(kind, pl.List):
                 column, kind = column.explode(), kind.inner  # type: ignore[assignment]
             if isinstance(kind, pl.Struct):
                 column, kind = column.struct.json_encode(), pl.String()
-                found |= self._in_bytes("\n".join(column.drop_nulls().to_list()).encode())
+                matches |= self._in_bytes("\n".join(column.drop_nulls().to_list()).encode())
             elif kind == pl.String:
-                found |= {text for text in column.drop_nulls().unique() if text in self.texts}
+                matches |= {text for text in column.drop_nulls().unique() if text in self.texts}
             elif kind == pl.Binary:
-                found |= {"image" for blob in column.drop_nulls() if hashlib.sha256(blob).hexdigest() in self.sha256}
-        return found
+                matches |= {"image" for blob in column.drop_nulls() if hashlib.sha256(blob).hexdigest() in self.sha256}
+        return matches
 
     def _in_tar(self, path: Path) -> set[str]:
-        found: set[str] = set()
+        matches: set[str] = set()
         with tarfile.open(path) as tar:
             for member in tar:
                 file = tar.extractfile(member)
                 data = b"" if file is None else file.read()
                 if hashlib.sha256(data).hexdigest() in self.sha256:
-                    found.add("image")
+                    matches.add("image")
                 if member.name.endswith((".txt", ".json")):
-                    found |= {text for text in self.texts if text.encode() == data} | self._in_bytes(data)
-        return found
+                    matches |= {text for text in self.texts if text.encode() == data} | self._in_bytes(data)
+        return matches
 
     def _in_bytes(self, data: bytes) -> set[str]:
         return {

@@ -26,7 +26,7 @@ class ExportRecord:
     manifest_sha256: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As its line says."""
+        """The content of its line."""
         return asdict(self)
 
 
@@ -43,12 +43,12 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     records = [ExportRecord(**json.loads(line)) for line in lines]
     for note in _notes(home):
-        same = [place for place, record in enumerate(records) if record.folder == note.folder]
+        same = [index for index, record in enumerate(records) if record.folder == note.folder]
         if not same:
             records.append(note)
-        for place in same:
-            if records[place].format is None:
-                records[place] = replace(note, subset=records[place].subset, written_at=records[place].written_at)
+        for index in same:
+            if records[index].format is None:
+                records[index] = replace(note, subset=records[index].subset, written_at=records[index].written_at)
     chosen = [record for record in records if pool is None or record.pool == pool]
     return sorted(chosen, key=lambda record: record.written_at)
 

@@ -22,8 +22,8 @@ Semantics = Literal["exact", "compat"]
 class Prefilter:
     """A first cut: only the best `fraction` of the pool by `rank_by`, or values from `threshold` on, go further.
 
-    A filter that says 1 or 0 is a threshold of 1. Subsets are intersected (DataComp, SIEVE §4.3) by prefilters with
-    thresholds, or a fraction first and thresholds after it. Raises ValueError unless exactly one of both is given.
+    A filter whose values are 1 or 0 is a threshold of 1. Subsets are intersected (DataComp, SIEVE §4.3) by prefilters
+    with thresholds, or a fraction first and thresholds after it. Raises ValueError unless exactly one of both is given.
     """
 
     rank_by: str = setting(description="stage.table whose value (or quality) ranks.")
@@ -39,7 +39,7 @@ class Prefilter:
 
 @dataclass(frozen=True)
 class Step:
-    """One cut of a policy in the order in which they are made: exactly one of the three says how much passes."""
+    """One cut of a policy in the order in which they are made: exactly one of the three sets how much passes."""
 
     rank_by: str
     fraction: float | None
@@ -69,7 +69,7 @@ class Policy:
     description: str = setting(default="", description="For people; changes no verdict.")
 
     def __post_init__(self) -> None:
-        given = [one for one in (self.fraction, self.threshold, self.count) if one is not None]
+        given = [amount for amount in (self.fraction, self.threshold, self.count) if amount is not None]
         if len(given) != 1:
             raise ValueError(f"needs fraction, threshold or count, one of them; got {given or 'none'}")
         if self.semantics == "compat" and (self.prefilters or self.fraction is None or self.fraction >= 1):
@@ -99,7 +99,7 @@ class Policy:
     @property
     def steps(self) -> tuple[Step, ...]:
         """The prefilters in order, then the cut itself."""
-        first = (Step(one.rank_by, one.fraction, one.threshold) for one in self.prefilters)
+        first = (Step(prefilter.rank_by, prefilter.fraction, prefilter.threshold) for prefilter in self.prefilters)
         return (*first, Step(self.rank_by, self.fraction, self.threshold, self.count))
 
     def with_fraction(self, fraction: float) -> "Policy":
@@ -108,8 +108,8 @@ class Policy:
         A prefilter that would keep less than `fraction` keeps just as much, and so decides nothing.
         """
         prefilters = tuple(
-            one if one.fraction is None else replace(one, fraction=max(one.fraction, fraction))
-            for one in self.prefilters
+            prefilter if prefilter.fraction is None else replace(prefilter, fraction=max(prefilter.fraction, fraction))
+            for prefilter in self.prefilters
         )
         return replace(self, fraction=fraction, threshold=None, count=None, prefilters=prefilters)
 
@@ -129,5 +129,5 @@ def load_policy(path: Path) -> Policy:
 
 
 def policy_content(policy: Policy) -> dict[str, Any]:
-    """What the policy's YAML file says: only what differs from the defaults. The inverse of `load_policy`."""
+    """The content of the policy's YAML file: only what differs from the defaults. The inverse of `load_policy`."""
     return content_of(policy)

@@ -337,9 +337,9 @@ class PoolRows:
             lazy = self.store.scan(asset, self.shards)
         names = lazy.collect_schema().names()
         read = {*ROW_KEY, "value", "quality", "reason", *extra}
-        wanted = [name for name in names if name in read or name.endswith("_score")]
+        columns = [name for name in names if name in read or name.endswith("_score")]
         coded = {"shard": pl.Enum(self.shard.words), "reason": pl.Categorical()}  # numbers instead of texts
-        return lazy.select(pl.col(name).cast(coded[name]) if name in coded else name for name in wanted)
+        return lazy.select(pl.col(name).cast(coded[name]) if name in coded else name for name in columns)
 
     def _aligned(self, asset: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Row for row with raw/samples as stored; rows that the table lacks are null."""

@@ -30,7 +30,7 @@ def webserver(finished_pool: FinishedPool) -> Iterator[str]:
         "CURATION_HOME": str(finished_pool.settings.home),
         "DAGSTER_HOME": str(finished_pool.settings.dagster_home),
     }
-    command = [Path(sys.executable).parent / "dagster-webserver", "-w", REPOSITORY / "infra" / "workspace.yaml"]
+    command = [Path(sys.executable).parent / "dagster-webserver", "-w", REPOSITORY / "workspace.yaml"]
     server = subprocess.Popen([*command, "-h", "127.0.0.1", "-p", str(port)], env=environment, cwd=REPOSITORY)
     url = f"http://127.0.0.1:{port}"
     try:

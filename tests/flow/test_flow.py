@@ -17,7 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
 from curation_assets.flow.table import Table
-from curation_assets.operations.removed_shards import gone_shards, remove_shards
+from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.stores.pools.declaration import add_world_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 
@@ -209,10 +209,10 @@ def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path)
     run_pool(settings, "photos", tables=tables)
     ctx = PoolContext.open(settings, "photos")
     before = ctx.store.scan("filtered/random").collect()
-    assert gone_shards(ctx) == []
+    assert missing_shards(ctx) == []
     (tmp_path / "tars" / "000001.tar").unlink()
     run_pool(settings, "photos", tables=tables)
-    assert gone_shards(ctx) == ["photos-000001"]
+    assert missing_shards(ctx) == ["photos-000001"]
     assert ctx.store.scan("filtered/random").collect().equals(before)
 
     # It is judged by a new cut as the others are, and is in nobody's way when a shard comes.

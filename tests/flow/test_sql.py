@@ -348,7 +348,7 @@ def test_header_tests_find_the_rows_that_break_them() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("-- Grain: one row per sample.\n", "", "first comment must say the grain"),
+        ("-- Grain: one row per sample.\n", "", "first comment must state the grain"),
         ("-- test: unique sample_id", "-- test: uniqe sample_id", "no test 'uniqe'"),
         ("-- test: unique sample_id", "-- test: unique nothing", "which is no output column"),
         ("range quality 0 1", "range quality 0", "takes 3 to 3 words"),

@@ -1,4 +1,4 @@
-"""Frozen cuts: shards that come late or go change no other verdict until a recut, which reports every flip."""
+"""Frozen cuts: shards that come late or go change no other verdict until a refit, which reports every flip."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
-from curation_assets.operations.refit import begin_recut, finish_recut, flips, frozen_behind, frozen_notes, unfinished
+from curation_assets.operations.refit import begin_refit, finish_refit, flips, frozen_notes, frozen_upstream, unfinished
 from curation_assets.selection.cut import cut_frame, cut_of_frame
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
@@ -44,7 +44,7 @@ def late_tar(home: Path, name: str, numbers: range, *, repeat_of: int | None = N
     write_tar(home / "tars" / name, rows)
 
 
-def test_a_late_shard_changes_no_other_verdict_until_recut(tmp_path: Path) -> None:
+def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> None:
     found = webdataset_pool(tmp_path, first=1)
     ctx = bring_up_to_date(found)
     before, versions = verdicts(ctx), {shard: content(ctx, shard) for shard in ctx.shards()}
@@ -70,10 +70,10 @@ def test_a_late_shard_changes_no_other_verdict_until_recut(tmp_path: Path) -> No
 
     assert len(frozen_notes(ctx)) == len(cuts)
     tables = tables_of(ctx)
-    begun = begin_recut(ctx, tables)
+    begun = begin_refit(ctx, tables)
     assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]
     summarise(ctx)
-    report = finish_recut(ctx, begun)
+    report = finish_refit(ctx, begun)
     assert unfinished(ctx) is None
     assert frozen_notes(ctx) == []
     flipped = pl.read_parquet(begun.folder / "flips.parquet")
@@ -117,15 +117,15 @@ def test_other_code_behind_a_cut_fits_it_anew(tmp_path: Path) -> None:
     assert cut_of(ctx, "icc").threshold == first.threshold / 2
 
 
-def test_recut_asks_for_known_policies_and_only_unfreezes_what_they_rest_on(tmp_path: Path) -> None:
+def test_a_refit_needs_known_policies_and_only_unfreezes_what_they_rest_on(tmp_path: Path) -> None:
     ctx = PoolContext.open(webdataset_pool(tmp_path), "photos")
     tables = tables_of(ctx)
     with pytest.raises(ValueError, match="no policies"):
-        begin_recut(ctx, tables, ["nothing"])
+        begin_refit(ctx, tables, ["nothing"])
     with pytest.raises(FileNotFoundError, match="no verdicts yet"):
-        begin_recut(ctx, tables, ["icc"])
-    assert frozen_behind(tables, ["filtered/icc"], with_fits=True) == ["filtered/icc_cut"]
-    assert frozen_behind(tables, ["filtered/sieve_clip"], with_fits=False) == [
+        begin_refit(ctx, tables, ["icc"])
+    assert frozen_upstream(tables, ["filtered/icc"], with_fits=True) == ["filtered/icc_cut"]
+    assert frozen_upstream(tables, ["filtered/sieve_clip"], with_fits=False) == [
         "filtered/sieve_clip_cut", "fused/clip_score_range", "fused/sieve_range",
     ]  # fmt: skip
 

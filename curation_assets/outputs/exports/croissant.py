@@ -163,15 +163,15 @@ def _file_objects(export: Export) -> list[dict[str, Any]]:
     return [
         {
             "@type": "cr:FileObject",
-            "@id": one["path"],
-            "name": one["path"],
-            "contentUrl": one["path"],
-            "contentSize": f"{one['bytes']} B",
+            "@id": file["path"],
+            "name": file["path"],
+            "contentUrl": file["path"],
+            "contentSize": f"{file['bytes']} B",
             "encodingFormat": _ENCODINGS[suffix],
-            "sha256": one["sha256"],
+            "sha256": file["sha256"],
         }
-        for one in export.files()
-        if (suffix := "." + one["path"].rpartition(".")[2]) in (".parquet", ".tar")
+        for file in export.files()
+        if (suffix := "." + file["path"].rpartition(".")[2]) in (".parquet", ".tar")
     ]
 
 
@@ -189,10 +189,10 @@ def _provenance(export: Export) -> dict[str, Any]:
     models = [
         {
             "@type": ["prov:Entity", "prov:Plan"],
-            "@id": f"urn:sha256:{model['weights_sha256']}" if model["weights_sha256"] else f"urn:model:{place}",
+            "@id": f"urn:sha256:{model['weights_sha256']}" if model["weights_sha256"] else f"urn:model:{index}",
             "prov:label": f"{model['address']} revision {model['revision']}, used by {model['table']}",
         }
-        for place, model in enumerate(facts["models"])
+        for index, model in enumerate(facts["models"])
     ]
     chosen = facts["chosen_by"]
     activity: dict[str, Any] = {
@@ -212,12 +212,12 @@ def _provenance(export: Export) -> dict[str, Any]:
 
 def _without_repeats(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One model may serve several tables: one entity per @id, the labels joined."""
-    found: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     for entity in entities:
-        known = found.setdefault(entity["@id"], dict(entity))
+        known = by_id.setdefault(entity["@id"], dict(entity))
         if entity["prov:label"] not in known["prov:label"]:
             known["prov:label"] += f"; {entity['prov:label']}"
-    return list(found.values())
+    return list(by_id.values())
 
 
 def rai_fields(export: Export) -> dict[str, str]:

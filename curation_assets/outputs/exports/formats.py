@@ -39,14 +39,14 @@ class ExportFormat:
         """
         given = {name: value for name, value in options.items() if value is not None}
         for name in given.keys() - set(self.options):
-            others = [one.name for one in FORMATS.values() if name in one.options]
+            others = [other.name for other in FORMATS.values() if name in other.options]
             raise ValueError(f"format {self.name!r} has no option {name!r}; formats that have it: {', '.join(others)}")
         return self._write(subset, out, **given)
 
 
 FORMATS = {
-    one.name: one
-    for one in (
+    entry.name: entry
+    for entry in (
         ExportFormat("npy", "DataComp's ids", "lists:export_npy"),
         ExportFormat("keys", "allow-list of tar and key", "lists:export_keys"),
         ExportFormat("webdataset", "new tars", "webdataset:export_webdataset"),

@@ -50,10 +50,10 @@ def export_huggingface(
 def _shards(rows: pl.DataFrame, max_bytes: int) -> list[pl.DataFrame]:
     """Consecutive rows whose images take at most `max_bytes`, one row at least."""
     groups, start, taken = [], 0, 0
-    for place, size in enumerate(rows["image_bytes"].fill_null(1).to_list()):
-        if taken + size > max_bytes and place > start:
-            groups.append(rows[start:place])
-            start, taken = place, 0
+    for index, size in enumerate(rows["image_bytes"].fill_null(1).to_list()):
+        if taken + size > max_bytes and index > start:
+            groups.append(rows[start:index])
+            start, taken = index, 0
         taken += size
     return [*groups, rows[start:]]
 

@@ -61,13 +61,13 @@ class AllowList:
     @classmethod
     def read(cls, path: Path | str) -> "AllowList":
         """The list of `export_keys`. Raises ValueError for a line that is not `tar<TAB>key`."""
-        found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        entries: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
             tar, tab, key = line.partition("\t")
             if not (tar and tab and key):
                 raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
-            found[tar][key] += 1
-        return cls(found)
+            entries[tar][key] += 1
+        return cls(entries)
 
     def tar_of(self, url: str) -> str | None:
         """The listed tar that `url` is: the one whose path shares the longest end with it; None where none does.
@@ -96,9 +96,9 @@ class AllowList:
                 yield dict(sample)
 
 
-def _shared_end(one: list[str], other: list[str]) -> int:
+def _shared_end(left_parts: list[str], right_parts: list[str]) -> int:
     length = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
+    for left, right in zip(reversed(left_parts), reversed(right_parts), strict=False):
         if left != right:
             break
         length += 1

@@ -56,7 +56,7 @@ class Export:
 
     @property
     def missing(self) -> pl.DataFrame:
-        """Samples asked for and not written (MISSING_SCHEMA), sorted."""
+        """Samples requested and not written (MISSING_SCHEMA), sorted."""
         lost = pl.DataFrame(self.lost, schema=MISSING_SCHEMA, orient="row")
         return pl.concat([self.subset.missing, lost]).sort("sample_id")
 
@@ -105,7 +105,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         manifest = _manifest(export, written, missing, len(ids))
         write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
         if out.is_dir():
-            remove_path(out)  # empty: os.replace wants it gone on some systems
+            remove_path(out)  # empty: os.replace needs it removed on some systems
     record = ExportRecord(
         pool=subset.ctx.pool.name,
         folder=str(out),
@@ -120,13 +120,13 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
 
 
 def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
-    asked = export.subset.rows.height + export.subset.missing.height
-    assert asked == written.height + missing.height, (asked, written.height, missing.height)
+    requested = export.subset.rows.height + export.subset.missing.height
+    assert requested == written.height + missing.height, (requested, written.height, missing.height)
     return {
         "format": export.format,
         "created_at": export.created_at,
         "software": f"curation_assets {__version__}",
         "subset": {**export.facts, "missing": missing_counts(missing)},
-        "counts": {"asked": asked, "written": written.height, "missing": missing.height, "entries": entries},
+        "counts": {"asked": requested, "written": written.height, "missing": missing.height, "entries": entries},
         "files": export.files(),
     }

@@ -1,4 +1,4 @@
-"""What to export: the samples of a subset with their places, and why those that cannot be exported cannot."""
+"""What to export: the samples of a subset with their positions, and why those that cannot be exported cannot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ TOP_DOMAINS = 10
 
 @dataclass(frozen=True)
 class Subset:
-    """A subset of a pool. asked = rows + missing, in samples and in entries alike."""
+    """A subset of a pool. requested = rows + missing, in samples and in entries alike."""
 
     ctx: PoolContext
     name: str
@@ -50,12 +50,12 @@ class Subset:
 
     @property
     def entries(self) -> int:
-        """Samples, each as often as its multiplicity says."""
+        """Samples, each repeated by its multiplicity."""
         return int(self.rows["multiplicity"].sum())
 
     @property
     def sample_ids(self) -> list[str]:
-        """Sorted ids, each as often as its multiplicity says: what DataComp's `.npy` lists."""
+        """Sorted ids, each repeated by its multiplicity: what DataComp's `.npy` lists."""
         repeated = self.rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())
         return repeated["sample_id"].sort().to_list()
 
@@ -69,36 +69,36 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     path = Path(name).expanduser()
     if path.suffix in (".npy", ".parquet"):
         ids = read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)
-        asked = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
-        asked = asked.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
-        return _located(ctx, path.stem, asked, path, None)
+        requested = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
+        requested = requested.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+        return _located(ctx, path.stem, requested, path, None)
     path = ledger_path(ctx.store, name)
     ledger = read_ledger(path)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept))
     signals = [column for column in kept.columns if column not in LEDGER_SCHEMA]
-    asked = kept.select(
+    requested = kept.select(
         uid_texts(kept["uid_high"], kept["uid_low"]), pl.lit(1, pl.Int64).alias("multiplicity"), "rank", *signals
     )
-    return _located(ctx, name, asked, path, ledger)
+    return _located(ctx, name, requested, path, ledger)
 
 
-def _located(ctx: PoolContext, name: str, asked: pl.DataFrame, source: Path, ledger: Ledger | None) -> Subset:
+def _located(ctx: PoolContext, name: str, requested: pl.DataFrame, source: Path, ledger: Ledger | None) -> Subset:
     """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it.
 
     What is on the denylist is missing, too, whether it has been purged yet or not.
     """
-    if not asked.height:
+    if not requested.height:
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-    wanted = ctx.store.scan("raw/samples").join(asked.lazy().select("sample_id"), on="sample_id", how="semi")
-    told = wanted.sort("shard", "source_row").collect()
-    denied = told.filter(Denylist.load(ctx.settings.home).denied(told))["sample_id"].unique()
+    matching = ctx.store.scan("raw/samples").join(requested.lazy().select("sample_id"), on="sample_id", how="semi")
+    samples = matching.sort("shard", "source_row").collect()
+    denied = samples.filter(Denylist.load(ctx.settings.home).denied(samples))["sample_id"].unique()
     is_denied = pl.col("sample_id").is_in(denied.implode())
-    kept = told.filter(pl.col("status") == "kept", ~is_denied)
+    kept = samples.filter(pl.col("status") == "kept", ~is_denied)
     kept = kept.unique("sample_id", keep="first", maintain_order=True)
-    rows = kept.select(SAMPLE_COLUMNS).join(asked, on="sample_id", how="inner", maintain_order="left")
-    lost = asked.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
-    said = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
-    why = told.unique("sample_id", keep="first").select("sample_id", said.alias("why"))
+    rows = kept.select(SAMPLE_COLUMNS).join(requested, on="sample_id", how="inner", maintain_order="left")
+    lost = requested.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
+    state = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
+    why = samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))
     missing = lost.join(why, on="sample_id", how="left").select(
         "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
     )
@@ -109,7 +109,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
     """(To train on, to validate with): exactly `validation` samples are for the second. Rao et al.: 15,000 of 2.015 M.
 
     Samples of one image stay on one side. Images come in an order that follows from their hash and `seed` alone, and go
-    to validation while their samples fit. What is missing is told with the part to train on. Raises ValueError unless
+    to validation while their samples fit. What is missing is listed with the part to train on. Raises ValueError unless
     both parts get a sample, and where images of many samples leave no way to the count.
     """
     n = subset.rows.height
@@ -119,7 +119,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
         )
     image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
     images = subset.rows.select(image).group_by("image").len().sort("image")
-    images = images.with_columns(place=random_ranking(images["image"].to_list(), seed)).sort("place", "image")
+    images = images.with_columns(rank=random_ranking(images["image"].to_list(), seed)).sort("rank", "image")
     chosen, left = [], validation
     for name, count in images.select("image", "len").iter_rows():
         if count <= left:
@@ -145,7 +145,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
 
 
 def subset_facts(subset: Subset) -> dict[str, Any]:
-    """All that manifests, cards and Croissant say about a subset, as plain values for JSON."""
+    """All that manifests, cards and Croissant state about a subset, as plain values for JSON."""
     facts: dict[str, Any] = {
         "name": subset.name,
         "pool": subset.ctx.pool.name,
@@ -203,7 +203,7 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
 
 
 def _made_by(subset: Subset, ledger: Ledger) -> dict[str, Any]:
-    """Code versions and models of everything behind the verdicts, from the ledger's version tables."""
+    """Code versions and models of every table upstream of the verdicts, from the ledger's version tables."""
     versions = pl.read_parquet(subset.source.parent / "versions" / "versions.parquet")
     mine = versions.filter(pl.col("version_id").is_in(ledger.frame["version_id"].unique().to_list()))
     code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
@@ -238,7 +238,11 @@ def _spread(values: pl.Series) -> dict[str, Any]:
     if not len(valued):
         return {"count": 0}
     quantiles = dict(zip((f"p{round(q * 100)}" for q in QUANTILES), np.quantile(valued, QUANTILES), strict=True))
-    return {"count": len(valued), "mean": float(valued.mean()), **{key: float(one) for key, one in quantiles.items()}}
+    return {
+        "count": len(valued),
+        "mean": float(valued.mean()),
+        **{key: float(value) for key, value in quantiles.items()},
+    }
 
 
 def _domains(rows: pl.DataFrame) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def export_webdataset(
     Keys are `<sample_id>-0` … `<sample_id>-(m-1)` for a sample of multiplicity m, as DataComp's resharder names them:
     the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
     img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
-    Samples whose image is gone or no longer the one that was scored are listed in missing.tsv. Raises ValueError
+    Samples whose image is missing or no longer the one that was scored are listed in missing.tsv. Raises ValueError
     as `exporting`.
     """
     for name, value in (("max_samples", max_samples), ("max_bytes", max_bytes)):
@@ -79,7 +79,7 @@ def export_webdataset(
 def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[dict[str, Any]]:
     extension = row["member"].rpartition(".")[2].lower().replace("jpeg", "jpg")
     caption = row["caption"] or ""
-    told = {
+    fields = {
         "uid": row["sample_id"],
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
@@ -95,7 +95,7 @@ def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[d
             "__key__": key,
             extension: image,
             "txt": caption.encode(),
-            "json": json.dumps({"key": key, **told}, ensure_ascii=False).encode(),
+            "json": json.dumps({"key": key, **fields}, ensure_ascii=False).encode(),
         }
 
 

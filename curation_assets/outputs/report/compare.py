@@ -66,7 +66,7 @@ def compare_data(
     """
     kept = rows.is_kept
     facts = rows.facts(["url", "caption"]).filter(kept)
-    references = sorted({one for policy in policies for one in (policy.rank_by, *policy.references)} - {RANDOM})
+    references = sorted({name for policy in policies for name in (policy.rank_by, *policy.references)} - {RANDOM})
     seeds = sorted({policy.seed for policy in policies if policy.rank_by == RANDOM or _uses_random(policy)})
     values = {reference: rows.signal(reference).values[kept] for reference in references}
     values |= {f"{RANDOM}:{seed}": rows.signal(RANDOM, seed).values[kept] for seed in seeds}
@@ -74,12 +74,12 @@ def compare_data(
         "pool": pool,
         "n": int(kept.sum()),
         "raw": {"dropped": int((rows.status == DROPPED).sum()), "failed": int((rows.status == FAILED).sum())},
-        "policies": [_policy(one, (cuts or {}).get(one.name)) for one in policies],
-        "values": {name: _packed(one) for name, one in values.items()},
+        "policies": [_policy(policy, (cuts or {}).get(policy.name)) for policy in policies],
+        "values": {name: _packed(numbers) for name, numbers in values.items()},
         "recipes": {
             name: {
                 "weights": recipe_weights(rows, name),
-                "scores": {score: _packed(one[kept]) for score, one in rows.signal(name).scores.items()},
+                "scores": {score: _packed(numbers[kept]) for score, numbers in rows.signal(name).scores.items()},
             }
             for name in references
             if rows.signal(name).scores
@@ -91,12 +91,12 @@ def compare_data(
 
 
 def _uses_random(policy: Policy) -> bool:
-    return any(one.rank_by == RANDOM for one in policy.prefilters)
+    return any(prefilter.rank_by == RANDOM for prefilter in policy.prefilters)
 
 
 def _policy(policy: Policy, cut: PolicyCut | None = None) -> dict[str, Any]:
     cuts = None if cut is None else cut.to_dict()["cuts"]
-    return {**asdict(policy), "prefilters": [asdict(one) for one in policy.prefilters], "cuts": cuts}
+    return {**asdict(policy), "prefilters": [asdict(prefilter) for prefilter in policy.prefilters], "cuts": cuts}
 
 
 def _packed(values: np.ndarray) -> str:

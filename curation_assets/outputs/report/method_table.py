@@ -24,7 +24,7 @@ def availability(method: Method, profile: Profile) -> str | None:
     if unfilled:
         return "needs " + ", ".join(unfilled)
     debian = [profile.roles[role] for role in method.roles if profile.roles[role].startswith("debian:")]
-    return "with Debian's " + ", ".join(one.partition(":")[2] for one in debian) if debian else None
+    return "with Debian's " + ", ".join(package.partition(":")[2] for package in debian) if debian else None
 
 
 def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str, str]]:

@@ -40,7 +40,7 @@ def options_page() -> str:
     head = (
         "# Options\n\n"
         f"Made from the code by `{COMMAND}`; do not edit.\n\n"
-        "A name that is not here is an error that says the nearest. An option without a default is null or empty.\n"
+        "A name that is not here is an error that names the nearest. An option without a default is null or empty.\n"
     )
     return head + "".join(f"\n## {heading}\n\n{where}.\n\n{_table(cls)}" for heading, where, cls in TABLES)
 

@@ -66,7 +66,7 @@ def picture_of(table: str, frame: pl.DataFrame) -> str | None:
     return None
 
 
-#: Columns of text that say nothing about what a sample holds.
+#: Columns of text that do not describe what a sample holds.
 SHOWN_TEXTS = frozenset(
     ("sample_id", "shard", "status", "reason", "verdict", "decided_by", "policy", "policy_version", "other", "metric",
      "method", "teacher", "kind", "target", "rank_by", "language", "member", "step", "grouping",
@@ -105,8 +105,8 @@ def states_bar(frame: pl.DataFrame) -> str:
     figure, axes = plt.subplots(figsize=(5.6, 0.5 + 0.26 * counted.height))
     labels = [f"{status} {reason}".strip() for status, reason, _ in counted.iter_rows()]
     axes.barh(labels, counted["len"], color=[STATE_COLOURS.get(status, MUTED) for status in counted["status"]])
-    for place, count in enumerate(counted["len"]):
-        axes.text(count, place, f" {count:,}", va="center", fontsize=8)
+    for index, count in enumerate(counted["len"]):
+        axes.text(count, index, f" {count:,}", va="center", fontsize=8)
     axes.set_xlabel("rows")
     axes.grid(axis="y", visible=False)
     return data_uri(figure)
@@ -175,12 +175,12 @@ def agreement_figure(table: pl.DataFrame) -> Figure:
     low, high = (rows[name].fill_null(rows["spearman"]).to_numpy() for name in ("spearman_low", "spearman_high"))
     middle = rows["spearman"].to_numpy()
     around = np.abs([middle - low, high - middle])  # (2, K)
-    places = np.arange(rows.height)[::-1]  # first row on top
+    positions = np.arange(rows.height)[::-1]  # first row on top
     figure, axes = plt.subplots(figsize=(5.6, 0.8 + 0.24 * rows.height))
     for colour, benchmark in zip(SERIES, rows["benchmark"].unique(maintain_order=True), strict=False):
         here = (rows["benchmark"] == benchmark).to_numpy()
-        axes.errorbar(middle[here], places[here], xerr=around[:, here], fmt="o", ms=4, color=colour, label=benchmark)
-    axes.set_yticks(places, labels)
+        axes.errorbar(middle[here], positions[here], xerr=around[:, here], fmt="o", ms=4, color=colour, label=benchmark)
+    axes.set_yticks(positions, labels)
     axes.set_xlabel("Spearman correlation with human ratings, 95 % interval")
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.legend(frameon=False, fontsize=7)
@@ -216,8 +216,8 @@ def metric_bars(table: pl.DataFrame, metric: str) -> Figure:
     means = rows.group_by("policy").agg(pl.col("value").mean()).sort("value")
     figure, axes = plt.subplots(figsize=(4.0, 0.6 + 0.3 * means.height))
     axes.barh(means["policy"], means["value"], color=BLUE, alpha=0.75)
-    places = {policy: place for place, policy in enumerate(means["policy"])}
-    axes.scatter(rows["value"], [places[policy] for policy in rows["policy"]], color=INK, s=10, zorder=3)
+    index_of = {policy: index for index, policy in enumerate(means["policy"])}
+    axes.scatter(rows["value"], [index_of[policy] for policy in rows["policy"]], color=INK, s=10, zorder=3)
     axes.set_xlabel(metric)
     axes.grid(axis="y", visible=False)
     return figure

@@ -139,7 +139,7 @@ def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
     """A few captions with what each teacher made of them, from the most to the least concrete target."""
     targets = ctx.store.scan("distilled/targets").select("sample_id", "caption", "value").collect()
     targets = targets.drop_nulls("value").sort("value", "sample_id", descending=[True, False])
-    chosen = targets[[int(place) for place in np.linspace(0, targets.height - 1, 8)]] if targets.height else targets
+    chosen = targets[[int(index) for index in np.linspace(0, targets.height - 1, 8)]] if targets.height else targets
     for teacher in teacher_names(ctx):
         made = ctx.store.scan(f"teachers/{teacher}").select(
             "sample_id",
@@ -191,12 +191,12 @@ def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
     if ctx.options.duplicates is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
         return None
-    found = ctx.store.read(NEAR_DUPLICATES)
-    dropped = found.filter(pl.col("quality") == 0)
+    duplicates = ctx.store.read(NEAR_DUPLICATES)
+    dropped = duplicates.filter(pl.col("quality") == 0)
     counted = dropped["kind"].value_counts().sort("count", descending=True)
     groups = dropped["representative"].value_counts().sort("count", "representative", descending=[True, False])
     return {
-        "compared": found["quality"].drop_nulls().len(),
+        "compared": duplicates["quality"].drop_nulls().len(),
         "kinds": list(counted.iter_rows()),
         "groups": list(groups.head(GALLERY_SIZE).iter_rows()),
     }
@@ -239,8 +239,8 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
         note = "" if row.get("value") is None else f"{row['value']:.3f}"
         try:
             picture = thumbnail(load_image(row)) if row.get("member") else None
-        except FileNotFoundError:  # the owner's tar; `curate run` names shards whose source is gone
-            picture, note = None, f"{note} (its tar is gone)".strip()
+        except FileNotFoundError:  # the owner's tar; `curate run` names shards that the source no longer has
+            picture, note = None, f"{note} (its tar is missing)".strip()
         cards.append(Card(picture, row["caption"] or "", note))
     return cards
 
@@ -291,10 +291,10 @@ def _downstream_section(ctx: PoolContext, trained: Mapping[str, Sequence[str]]) 
 
 def _lineages(ctx: PoolContext) -> list[tuple[str, Markup]]:
     """Per policy, the graph of what its subset was made from."""
-    places = {stage: place for place, stage in enumerate(STAGES)}
+    position_of = {stage: position for position, stage in enumerate(STAGES)}
     known: dict[tuple[str, str | None], Manifest] = {}
     return [
-        (policy.name, Markup(lineage_svg(lineage_of(ctx.store, f"filtered/{policy.name}", known=known), places)))
+        (policy.name, Markup(lineage_svg(lineage_of(ctx.store, f"filtered/{policy.name}", known=known), position_of)))
         for policy in policies_of(ctx)
     ]
 

@@ -2,7 +2,7 @@
 
 Part of the stage distilled. Options of a pool: `caption_benchmark` and `word_benchmark` (files of the user's; nothing
 is ever fitted on them), `agreement_methods` (further methods that read captions, such as concreteness_lexicon,
-clip_stroop, ave_clip), `agreement_similarities` (besides a teacher's own; text_similarity asks a model about every
+clip_stroop, ave_clip), `agreement_similarities` (besides a teacher's own; text_similarity runs a model on every
 beam), `agreement_resamples` (bootstrap draws).
 """
 
@@ -28,7 +28,7 @@ from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stages.distilled.students import ask_students
+from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import standardised_labels
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.pools.options import Similarity
@@ -68,15 +68,15 @@ def agreement_table(ctx: PoolContext) -> Iterator[Table]:
 
 def _extra_methods(ctx: PoolContext) -> list[Method]:
     """Methods of the option `agreement_methods`. Raises ValueError for one that reads more than captions."""
-    found = []
+    methods = []
     for name in ctx.options.agreement_methods:
         method = get_method(name)
         if not set(method.columns) <= {"caption", "sample_id"}:
             raise ValueError(
                 f"option agreement_methods takes methods that read captions alone; {name} reads {method.columns}"
             )
-        found.append(with_parameters(method, **ctx.profile.methods.get(name, {})))
-    return found
+        methods.append(with_parameters(method, **ctx.profile.methods.get(name, {})))
+    return methods
 
 
 def _roles(ctx: PoolContext) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         rated[WORDS] = _words(Path(words))
     rows = []
     for benchmark, table in rated.items():
-        for scorer in _scorers(ctx, _asked(ctx, table)):
+        for scorer in _scorers(ctx, _with_model_scores(ctx, table)):
             rows.append({"benchmark": benchmark, **_row(ctx, table, **scorer), "saw_ratings": False})
     # three numbers (a, b, c) were fitted on the rated captions, so what is built on them has seen these ratings
     saw = (pl.col("benchmark") == RATED) & pl.col("scorer").is_in(["fused", "icc"])
@@ -123,14 +123,14 @@ def _words(path: Path) -> pl.DataFrame:
     return words
 
 
-def _asked(ctx: PoolContext, table: pl.DataFrame) -> pl.DataFrame:
-    """`table` with what the models say of its captions, in as many parts as there are workers."""
+def _with_model_scores(ctx: PoolContext, table: pl.DataFrame) -> pl.DataFrame:
+    """`table` with the models' scores of its captions, in as many parts as there are workers."""
     size = -(-table.height // min(ctx.settings.workers, table.height))
     calls = [(ctx.settings, ctx.pool.name, table.slice(start, size)) for start in range(0, table.height, size)]
-    return pl.concat(list(call_in_workers(ctx.settings, ask_models, calls)))
+    return pl.concat(list(call_in_workers(ctx.settings, score_with_models, calls)))
 
 
-def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.DataFrame:
+def score_with_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.DataFrame:
     """`table` with the columns icc, one per extra method, and per teacher and similarity the best of its beams.
 
     Also student_vba and student_sba where the pool fuses on students.
@@ -141,7 +141,7 @@ def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.Da
     student = ctx.engines(["student"])["student"]
     columns = [pl.Series("icc", student.score_captions(texts), dtype=pl.Float64)]
     if ctx.options.fuse_on == "student":
-        columns += [column.alias(f"student_{column.name}") for column in ask_students(ctx, table["caption"])]
+        columns += [column.alias(f"student_{column.name}") for column in score_with_students(ctx, table["caption"])]
     ids = pl.Series("sample_id", [sample_id_of("", text) for text in texts])
     samples = table.select("caption").with_columns(ids)
     for method in _extra_methods(ctx):
@@ -165,8 +165,8 @@ def ask_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.Da
 
 def _similarities(ctx: PoolContext, teacher: str) -> list[str]:
     """The teacher's own similarity and those of the option."""
-    wanted = (own_similarity(teacher), *ctx.options.agreement_similarities)
-    return [name for name in get_args(Similarity) if name in wanted]
+    requested = (own_similarity(teacher), *ctx.options.agreement_similarities)
+    return [name for name in get_args(Similarity) if name in requested]
 
 
 def own_similarity(teacher: str) -> str:
@@ -175,38 +175,39 @@ def own_similarity(teacher: str) -> str:
 
 
 def _best_of_beams(beams: list[list[str] | None], texts: list[str], similarity: Any) -> pl.Series:
-    flat = [(beam, text) for found, text in zip(beams, texts, strict=True) for beam in found or []]
+    flat = [(beam, text) for beams_of_image, text in zip(beams, texts, strict=True) for beam in beams_of_image or []]
     values = iter(similarity([beam for beam, _ in flat], [text for _, text in flat]) if flat else [])
     return pl.Series(
-        [max((float(next(values)) for _ in found or []), default=None) for found in beams], dtype=pl.Float64
+        [max((float(next(values)) for _ in beams_of_image or []), default=None) for beams_of_image in beams],
+        dtype=pl.Float64,
     )
 
 
-def _scorers(ctx: PoolContext, asked: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Every scorer of a table with its numbers: scorer, similarity, standardised, values."""
 
     def of(scorer: str, values: Any, similarity: str | None = None, standardised: bool = False) -> dict[str, Any]:
         return {"scorer": scorer, "similarity": similarity, "standardised": standardised, "values": values}
 
-    has_teachers = set(teacher_names(ctx)) <= set(asked.columns)
+    has_teachers = set(teacher_names(ctx)) <= set(scored.columns)
     if has_teachers:
         for teacher in teacher_names(ctx):
             for name in _similarities(ctx, teacher):
-                yield of(teacher, asked[f"{teacher}_{name}"], name)
-        scaled = standardised_labels(ctx, asked)
+                yield of(teacher, scored[f"{teacher}_{name}"], name)
+        scaled = standardised_labels(ctx, scored)
         for teacher in teacher_names(ctx):
             yield of(teacher, scaled[teacher], own_similarity(teacher), standardised=True)
     weights = FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
-    if f"student_{teacher_names(ctx)[0]}" in asked.columns:
+    if f"student_{teacher_names(ctx)[0]}" in scored.columns:
         for teacher in teacher_names(ctx):
-            yield of(f"student of {teacher}", asked[f"student_{teacher}"])
-        yield of("fused", fuse(_floats(asked.select(f"student_{teacher}" for teacher in teacher_names(ctx))), weights))
+            yield of(f"student of {teacher}", scored[f"student_{teacher}"])
+        yield of("fused", fuse(_floats(scored.select(f"student_{teacher}" for teacher in teacher_names(ctx))), weights))
     elif has_teachers:
         yield of("fused", fuse(_floats(scaled.select(teacher_names(ctx))), weights))
-    yield of("icc", asked["icc"])
+    yield of("icc", scored["icc"])
     for method in _extra_methods(ctx):
-        yield of(method.name, asked[method.name])
-    yield of("caption length", caption_length(asked["caption"].to_list()))
+        yield of(method.name, scored[method.name])
+    yield of("caption length", caption_length(scored["caption"].to_list()))
 
 
 def _floats(frame: pl.DataFrame) -> np.ndarray:
@@ -221,14 +222,14 @@ def _row(
     ratings = _floats(table.select("rating"))[:, 0]
     resamples = ctx.options.agreement_resamples
     try:
-        found = agreement(numbers, ratings, np.random.default_rng(0) if resamples else None, resamples=resamples)
-    except ValueError as error:  # a scorer that says one thing of all captions agrees with nothing: said, not hidden
+        correlations = agreement(numbers, ratings, np.random.default_rng(0) if resamples else None, resamples=resamples)
+    except ValueError as error:  # a constant score correlates with nothing: the row carries the reason
         empty = {f"{name}{end}": None for name in CORRELATIONS for end in ("", "_low", "_high")}
         return {**row, **empty, "n": int(np.isfinite(numbers).sum()), "length_slope": None, "length_spearman": None,
                 "reason": str(error)}  # fmt: skip
     for name in CORRELATIONS:
-        low, high = found.intervals.get(name, (None, None))
-        row |= {name: getattr(found, name), f"{name}_low": low, f"{name}_high": high}
+        low, high = correlations.intervals.get(name, (None, None))
+        row |= {name: getattr(correlations, name), f"{name}_low": low, f"{name}_high": high}
     length = length_dependence(numbers, caption_length(table["caption"].to_list()))
-    return {**row, "n": found.n, "length_slope": length.slope_per_word, "length_spearman": length.spearman,
+    return {**row, "n": correlations.n, "length_slope": length.slope_per_word, "length_spearman": length.spearman,
             "reason": None}  # fmt: skip

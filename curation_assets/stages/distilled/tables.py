@@ -17,7 +17,7 @@ from curation_assets.flow.declared import labelled_table, read_weights, teacher_
 from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.stages.distilled.human_agreement import agreement_table
-from curation_assets.stages.distilled.students import ask_students
+from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
 
@@ -69,7 +69,7 @@ def _scores_table(ctx: PoolContext) -> str:
 
 
 def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
-    """Appendix A.2's first step: one student per teacher, and what they say."""
+    """Appendix A.2's first step: one student per teacher, and their scores."""
     students = tuple(f"distilled/student_{teacher}" for teacher in teacher_names(ctx))
     for teacher, name in zip(teacher_names(ctx), students, strict=True):
         yield _student_table(
@@ -88,7 +88,7 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
         compute=_student_scores,
         roles=roles,
         continues="teachers/distillation_sample",
-        description="One row per distillation sample: what each teacher's student says of its caption (not clipped).",
+        description="One row per distillation sample: its caption's score by each teacher's student (not clipped).",
         kinds=("torch", "polars"),
     )
     yield Table(
@@ -99,7 +99,7 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
         compute=_labelled_student_scores,
         roles=roles,
         config=lambda ctx, shard: labels_config(ctx),
-        description="One row per rated caption: what each teacher's student says of it.",
+        description="One row per rated caption: its score by each teacher's student.",
         kinds=("torch", "polars"),
     )
 
@@ -159,12 +159,12 @@ def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 def _student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     sample = ctx.store.read("standardised/teacher_scores", shard).select("sample_id", "caption")
-    return sample.with_columns(ask_students(ctx, sample["caption"]))
+    return sample.with_columns(score_with_students(ctx, sample["caption"]))
 
 
 def _labelled_student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     labels = read_labels(ctx).select("caption", "rating")
-    return labels.with_columns(ask_students(ctx, labels["caption"]))
+    return labels.with_columns(score_with_students(ctx, labels["caption"]))
 
 
 def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, name: str) -> None:

@@ -116,15 +116,15 @@ _last_features: tuple[Any, PoolFeatures] | None = None
 def pool_features(ctx: PoolContext) -> PoolFeatures:
     """Features of the pool's kept samples, 16 KiB each; remembered from one trainer to the next."""
     global _last_features
-    wanted = sorted({sample_id for policy in policies_of(ctx) for sample_id in kept_ids(ctx, policy.name)})
-    key = (ctx.store.root, tuple(wanted), ctx.options.evaluation_scenes)
+    kept = sorted({sample_id for policy in policies_of(ctx) for sample_id in kept_ids(ctx, policy.name)})
+    key = (ctx.store.root, tuple(kept), ctx.options.evaluation_scenes)
     if _last_features is None or _last_features[0] != key:
         shards = ctx.store.partitions("raw/samples")
-        calls = [(ctx.settings, ctx.pool.name, shard, wanted) for shard in shards]
+        calls = [(ctx.settings, ctx.pool.name, shard, kept) for shard in shards]
         by_id: dict[str, tuple[np.ndarray, str]] = {}
         with ctx.progress.task("vision features, shards", len(shards)) as advance:
-            for found in call_in_workers(ctx.settings, shard_features, calls):
-                by_id |= found
+            for of_shard in call_in_workers(ctx.settings, shard_features, calls):
+                by_id |= of_shard
                 advance(1)
         (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(ctx.options.evaluation_scenes,)])
         _last_features = (key, PoolFeatures(by_id, evaluation))
@@ -132,14 +132,14 @@ def pool_features(ctx: PoolContext) -> PoolFeatures:
 
 
 def shard_features(
-    settings: Settings, pool_name: str, shard: str, wanted: Sequence[str]
+    settings: Settings, pool_name: str, shard: str, sample_ids: Sequence[str]
 ) -> dict[str, tuple[np.ndarray, str]]:
-    """sample_id → ((T, D) features, caption) of the wanted kept samples of one shard."""
+    """sample_id → ((T, D) features, caption) of those of `sample_ids` that one shard has and keeps."""
     from curation_assets.training.downstream import vision_features
 
     ctx = PoolContext.open(settings, pool_name)
     rows = ctx.store.read("raw/samples", shard).filter(
-        (pl.col("status") == "kept") & pl.col("sample_id").is_in(list(wanted))
+        (pl.col("status") == "kept") & pl.col("sample_id").is_in(list(sample_ids))
     )
     if rows.is_empty():
         return {}

@@ -82,7 +82,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         )
     if ctx.options.duplicates is not None:
         optional += (NEAR_DUPLICATES,)
-    ranked = {one.replace(".", "/") for policy in policies_of(ctx) for one in policy.references} - set(signals)
+    ranked = {reference.replace(".", "/") for policy in policies_of(ctx) for reference in policy.references} - set(
+        signals
+    )
     ranked -= set(optional)
     report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
     report_inputs += optional
@@ -120,25 +122,25 @@ def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = F
     if not with_gaps:
         return valued.join(read_truth(ctx), on="sample_id")
     kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
-    asked = kept.filter(pl.col("sample_id").is_in(values["sample_id"].implode()))
-    return asked.join(valued, on="sample_id", how="left").join(read_truth(ctx), on="sample_id")
+    valued_rows = kept.filter(pl.col("sample_id").is_in(values["sample_id"].implode()))
+    return valued_rows.join(valued, on="sample_id", how="left").join(read_truth(ctx), on="sample_id")
 
 
 def _valued_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     """Shown name → (table, column) of everything that gives samples a number."""
-    found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
-    return found | {"sieve_clip": ("fused/sieve_clip", "quality")}
+    columns = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
+    return columns | {"sieve_clip": ("fused/sieve_clip", "quality")}
 
 
 def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     """Shown name → (table, column): signals, then the recipes over them, then the teachers where they run."""
-    found = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
+    columns = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
     for recipe in recipes().values():
         if not missing_signals(ctx, recipe.references):
-            found[shown_name(recipe)] = (f"fused/{recipe.name}", "quality")
+            columns[shown_name(recipe)] = (f"fused/{recipe.name}", "quality")
     if ctx.distils:
-        found |= {name: ("standardised/teacher_scores", name) for name in teacher_names(ctx)}
-    return found
+        columns |= {name: ("standardised/teacher_scores", name) for name in teacher_names(ctx)}
+    return columns
 
 
 def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -164,9 +166,9 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         frame = with_truth(ctx, table, column).filter(pl.col("concreteness").is_not_null())
         if name == "icc":  # the student is judged on captions that it was not distilled from
             frame = frame.filter(~pl.col("sample_id").is_in(list(seen)))
-        found = concreteness_report(frame["value"].to_numpy(), frame["concreteness"].to_numpy()).agreement
-        metrics = {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall}
-        add(name, "planted concreteness", metrics, found.n)
+        correlations = concreteness_report(frame["value"].to_numpy(), frame["concreteness"].to_numpy()).agreement
+        metrics = {"pearson": correlations.pearson, "spearman": correlations.spearman, "kendall": correlations.kendall}
+        add(name, "planted concreteness", metrics, correlations.n)
     for name, (table, column) in _valued_tables(ctx).items():
         frame = with_truth(ctx, table, column).filter(pl.col("is_aligned").is_not_null())
         frame = frame.filter((pl.col("kind") == "clean") | ~pl.col("is_aligned"))

@@ -58,14 +58,14 @@ def _funnel(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     left = left.select("shard", "source_row", "stage")
     rows: list[dict[str, Any]] = []
     for stage, name in CC_STAGES.items():
-        told = pl.concat(
+        rules = pl.concat(
             ctx.store.read(f"signals/{name}", key).with_columns(pl.lit(key).alias("shard"))
             for key in ctx.store.partitions(f"signals/{name}")
         )
-        if "rule" not in told.columns:
-            told = told.with_columns(pl.lit("no_overlap").alias("rule"))
+        if "rule" not in rules.columns:
+            rules = rules.with_columns(pl.lit("no_overlap").alias("rule"))
         dropped = left.filter(pl.col("stage") == stage).join(
-            told.select("shard", "source_row", "rule"), on=["shard", "source_row"], how="left"
+            rules.select("shard", "source_row", "rule"), on=["shard", "source_row"], how="left"
         )
         counts = dict(sorted(dropped.group_by("rule").len().iter_rows(), key=lambda pair: (-pair[1], str(pair[0]))))
         rows += _stage_rows(stage, left.height, counts)

@@ -75,7 +75,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: {"profile": ctx.profile.name},
         description=(
             "Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the versions "
-            "behind them. `curate why` reads it; replaying it gives the subset's `.npy`."
+            "of all tables upstream. `curate why` reads it; replaying it gives the subset's `.npy`."
         ),
         kinds=("parquet",),
     )
@@ -99,7 +99,7 @@ def _cut_table(policy: Policy) -> Table:
         is_frozen=True,
         description=(
             f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
-            "shard that comes late or goes changes no other verdict until `curate run --refit-cuts`."
+            "shard that is added or removed later changes no other verdict until `curate run --refit-cuts`."
         ),
     )
 
@@ -176,13 +176,13 @@ def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    wanted = ["sample_id", "source_row", "url", "image_sha256", "original_sha256", "tar", "member"]
+    columns = ["sample_id", "source_row", "url", "image_sha256", "original_sha256", "tar", "member"]
     for policy in policies_of(ctx):
         ids: list[str] = []
         keys_by_tar: dict[str, list[str]] = defaultdict(list)
         for shard in ctx.store.partitions("raw/samples"):
             verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict"])
-            rows = ctx.store.read("raw/samples", shard, columns=wanted)
+            rows = ctx.store.read("raw/samples", shard, columns=columns)
             kept = rows.join(verdicts.filter(pl.col("verdict") == "kept"), on="source_row", how="semi")
             kept = kept.filter(~denylist.denied(kept))
             ids += kept["sample_id"].to_list()

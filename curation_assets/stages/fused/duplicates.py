@@ -23,7 +23,7 @@ SEMANTIC = 1.0  # added to semantic distances, so that a perceptual twin goes be
 
 
 def duplicates(ctx: PoolContext) -> Iterator[Table]:
-    """The table, in pools whose option `duplicates` asks for it."""
+    """The table, in pools whose option `duplicates` is set."""
     settings = ctx.options.duplicates
     if settings is None:
         return
@@ -45,16 +45,16 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
-    place = ["shard", "source_row"]
-    wanted = ["sample_id", *place, "image_sha256", "width", "height", "status", "reason"]
-    rows = ctx.store.scan("raw/samples").select(wanted).collect()
+    row_key = ["shard", "source_row"]
+    columns = ["sample_id", *row_key, "image_sha256", "width", "height", "status", "reason"]
+    rows = ctx.store.scan("raw/samples").select(columns).collect()
     for name in settings.columns:
-        made = ctx.store.scan(f"signals/{name}").select(*place, name, pl.col("reason").alias(f"{name}_reason"))
-        rows = rows.join(made.collect(), on=place, how="left", maintain_order="left")
+        made = ctx.store.scan(f"signals/{name}").select(*row_key, name, pl.col("reason").alias(f"{name}_reason"))
+        rows = rows.join(made.collect(), on=row_key, how="left", maintain_order="left")
     if settings.prefer is not None:
-        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*place, pl.col("value").alias("prefer"))
-        rows = rows.join(preferred.collect(), on=place, how="left", maintain_order="left")
-    rows = rows.sort(*place)
+        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*row_key, pl.col("value").alias("prefer"))
+        rows = rows.join(preferred.collect(), on=row_key, how="left", maintain_order="left")
+    rows = rows.sort(*row_key)
     return find_duplicates(rows, settings)
 
 
@@ -90,18 +90,18 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
         )
     )
     order = first["row"].to_numpy().astype(np.int64)  # (M,) best first
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
     has_hash = settings.perceptual_bits is not None
     key = _hashes(of) if has_hash else Texts.of(of["image_sha256"]).codes
     # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
     _, item_of = np.unique(key, return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
-    best = _best_member(item_of, place)  # (I,) row of each item
+    best = _best_member(item_of, rank)  # (I,) row of each item
     pairs, distances = _pairs(of[best], settings)
-    chosen, apart = representatives(np.argsort(place[best], kind="stable"), pairs, distances)
+    chosen, apart = representatives(np.argsort(rank[best], kind="stable"), pairs, distances)
     leader = best[chosen[item_of]] if len(best) else np.zeros(0, np.int64)  # (M,) row that stands for each
     kind, distance = _kinds(of, leader, apart[item_of] if len(best) else np.zeros(0), settings)
-    found = pl.DataFrame(
+    duplicates = pl.DataFrame(
         {
             "row": compared,
             "quality": (leader == np.arange(len(leader))).astype(np.float64),
@@ -115,16 +115,16 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
         rows.select("sample_id", "shard", "source_row")
         .with_columns(reasons.alias("reason"))
         .with_row_index("row")
-        .join(found, on="row", how="left", maintain_order="left")
+        .join(duplicates, on="row", how="left", maintain_order="left")
         .select("sample_id", "shard", "source_row", "quality", "representative", "kind", "distance", "reason")
     )
 
 
-def _best_member(item_of: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """(M,) items and places in the order → (I,) member of each item that comes first."""
+def _best_member(item_of: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """(M,) items and ranks in the order → (I,) member of each item that comes first."""
     if not len(item_of):
         return np.zeros(0, np.int64)
-    by_item = np.lexsort((place, item_of))
+    by_item = np.lexsort((rank, item_of))
     starts = np.flatnonzero(np.diff(item_of[by_item], prepend=-1))
     return by_item[starts]
 

@@ -26,8 +26,8 @@ class SqlTestFailedError(ValueError):
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table per SQL model of the stage whose signals the pool runs, their ranges, and the duplicates."""
     _check_option(ctx)
-    there = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
-    references = {reference for model in there for reference in model.references}
+    available = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
+    references = {reference for model in available for reference in model.references}
     for reference in sorted(references - set(recipes())):
         if reference.startswith("fused.") and reference.endswith(RANGE):
             yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
@@ -38,7 +38,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
-    """The parameters of a recipe: its defaults, or what the pool's option `recipes` says.
+    """The parameters of a recipe: its defaults, or those of the pool's option `recipes`.
 
     Raises SqlModelError for a parameter that the recipe lacks or that is no number.
     """
@@ -63,7 +63,9 @@ def _range_table(signal: str) -> Table:
         version="1",
         compute=compute,
         is_frozen=True,
-        description=f"One row: smallest and largest value of {signal} in the pool, frozen until `curate run --refit-cuts`.",
+        description=(
+            f"One row: smallest and largest value of {signal} in the pool, as of the last `curate run --refit-cuts`."
+        ),
     )
 
 

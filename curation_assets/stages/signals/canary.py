@@ -26,7 +26,7 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name="signals/canary",
         grain="pool",
-        inputs=tuple(sorted({one for method in methods for one in _students(ctx, method)})),
+        inputs=tuple(sorted({student for method in methods for student in _students(ctx, method)})),
         version="1",
         compute=_scores,
         roles=tuple(sorted({role for method in methods for role in _roles(method)})),
@@ -68,7 +68,7 @@ def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
     drifted = ctx.store.read("signals/drift").filter(~pl.col("is_within"))
     return [
         f"{row['method']}: {row['statistic']} is {row['value']:.4g}, outside [{row['low']:.4g}, {row['high']:.4g}] "
-        f"(build {row['build']} against {row['reference_build']}); if that is wanted: "
+        f"(build {row['build']} against {row['reference_build']}); if that is intended: "
         f"curate drift accept {ctx.pool.name} {row['method']}"
         for row in drifted.iter_rows(named=True)
     ]

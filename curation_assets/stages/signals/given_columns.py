@@ -49,16 +49,16 @@ def read_given(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
     """
     further = DERIVED_COLUMNS[column].further
     names = [column, *further]
-    found = _rows_of(path, column, samples)
-    found = found.drop(name for name in further if found.schema.get(name) == pl.String)
-    found = found.select("sample_id", *(name for name in names if name in found.columns)).unique(maintain_order=True)
-    twice = found.filter(pl.col("sample_id").is_duplicated())
+    values = _rows_of(path, column, samples)
+    values = values.drop(name for name in further if values.schema.get(name) == pl.String)
+    values = values.select("sample_id", *(name for name in names if name in values.columns)).unique(maintain_order=True)
+    twice = values.filter(pl.col("sample_id").is_duplicated())
     if twice.height:
         raise ValueError(f"{path} has different {column} for sample {twice['sample_id'][0]}; keep one row of each")
-    found = found.with_columns(
-        pl.lit(None, dtype).alias(name) for name, dtype in further.items() if name not in found.columns
+    values = values.with_columns(
+        pl.lit(None, dtype).alias(name) for name, dtype in further.items() if name not in values.columns
     )
-    joined = samples.join(found, on="sample_id", how="left", maintain_order="left")
+    joined = samples.join(values, on="sample_id", how="left", maintain_order="left")
     is_kept = pl.col("status") == "kept"
     upstream = pl.concat_str(
         pl.lit("upstream_"), pl.col("status"), pl.lit(":"), pl.col("reason").fill_null(pl.lit("no_reason"))
@@ -73,17 +73,18 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
     """Rows of the file about these samples, the column in its type."""
     ids = samples["sample_id"].implode()
     if path.suffix == ".parquet":
-        there = pl.scan_parquet(path).collect_schema().names()
-        own = next((name for name in ID_COLUMNS if name in there), None)
-        if own is not None and column in there:  # only the rows asked for come into memory
-            wanted = pl.scan_parquet(path).filter(pl.col(own).is_in(ids))
-            return _typed(path, column, wanted.rename({own: "sample_id"}).collect())
+        columns = pl.scan_parquet(path).collect_schema().names()
+        own = next((name for name in ID_COLUMNS if name in columns), None)
+        if own is not None and column in columns:  # only the requested rows come into memory
+            matching = pl.scan_parquet(path).filter(pl.col(own).is_in(ids))
+            return _typed(path, column, matching.rename({own: "sample_id"}).collect())
     table = read_table(path)
     has_id = bool(set(ID_COLUMNS) & set(table.columns))
-    told = {"caption"} if samples["url"].drop_nulls().is_empty() else {"url", "caption"}
-    if column not in table.columns or not (has_id or told <= set(table.columns)):
+    identifying = {"caption"} if samples["url"].drop_nulls().is_empty() else {"url", "caption"}
+    if column not in table.columns or not (has_id or identifying <= set(table.columns)):
         raise ValueError(
-            f"{path}: expected {column} and sample_id (or uid, or {' and '.join(sorted(told))}), got {table.columns}"
+            f"{path}: expected {column} and sample_id (or uid, or {' and '.join(sorted(identifying))}), "
+            f"got {table.columns}"
         )
     if "caption" not in table.columns:
         table = table.with_columns(pl.lit(None, pl.String).alias("caption"))
@@ -91,8 +92,8 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed(path: Path, column: str, rows: pl.DataFrame) -> pl.DataFrame:
-    wanted: Any = DERIVED_COLUMNS[column].dtype
+    dtype: Any = DERIVED_COLUMNS[column].dtype
     try:
-        return rows.with_columns(pl.col(column).cast(wanted))
+        return rows.with_columns(pl.col(column).cast(dtype))
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path}: {column} must be {wanted}, got {rows.schema[column]}") from error
+        raise ValueError(f"{path}: {column} must be {dtype}, got {rows.schema[column]}") from error

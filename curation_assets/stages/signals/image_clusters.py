@@ -18,15 +18,15 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 
 TABLE = "signals/image_clusters"
-IMAGES_PER_CLUSTER = 128  # of the pool, where it does not say how many clusters: 12.8 M images, 100,000 clusters
+IMAGES_PER_CLUSTER = 128  # of the pool, where its options set no number of clusters: 12.8 M images, 100,000 clusters
 MAX_FITTED = 1_000_000  # images; a larger pool is sampled by hash of the sample_id
 PLANTED_REFERENCES, PLANTED_SEED = 400, 977  # of a world pool: clean scenes of a stream of their own
 
 
 def image_clusters(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools that run a method which reads it."""
-    asked = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
-    if TABLE in asked:
+    needed = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
+    if TABLE in needed:
         yield Table(
             name=TABLE,
             grain="pool",
@@ -60,7 +60,7 @@ def _clusters(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     fitted = embeddings[passing] if passing.any() else embeddings
     if len(fitted) > MAX_FITTED:
         ids = kept.filter(pl.Series(passing if passing.any() else np.ones(len(passing), bool)))["sample_id"].to_list()
-        drawn = np.argsort([unit_interval_of(one, "image_clusters") for one in ids])[:MAX_FITTED]
+        drawn = np.argsort([unit_interval_of(sample_id, "image_clusters") for sample_id in ids])[:MAX_FITTED]
         fitted = fitted[np.sort(drawn)]
     count = ctx.options.image_clusters or max(1, round(len(fitted) / IMAGES_PER_CLUSTER))
     centroids = fit_centroids(fitted, count)
@@ -91,12 +91,12 @@ def _reference_path(ctx: PoolContext) -> Path | None:
 def _reference_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(one for one in path.iterdir() if one.suffix.lower() in (*IMAGE_SUFFIXES, ".tar"))
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in (*IMAGE_SUFFIXES, ".tar"))
 
 
 def _reference_fingerprint(ctx: PoolContext) -> Any:
     path = _reference_path(ctx)
-    return None if path is None else [[one.name, file_sha256(one)] for one in _reference_files(path)]
+    return None if path is None else [[file.name, file_sha256(file)] for file in _reference_files(path)]
 
 
 def _reference_embeddings(ctx: PoolContext, encoder: Any) -> np.ndarray:
@@ -114,17 +114,17 @@ def _reference_embeddings(ctx: PoolContext, encoder: Any) -> np.ndarray:
         if images:
             parts.append(encoder.embed_images(images))
     if not parts:
-        raise ValueError(f"{path}: found no image that can be decoded, so there is no reference")
+        raise ValueError(f"{path}: has no image that can be decoded, so there is no reference")
     return np.concatenate(parts)
 
 
 def _images_of(file: Path) -> Iterator[Image.Image]:
     if file.suffix != ".tar":
-        found = [file.read_bytes()]
+        images = [file.read_bytes()]
     else:
         index = tar_index(file)
-        found = [index.read(name) for name in index.members if Path(name).suffix.lower() in IMAGE_SUFFIXES]
-    for data in found:
+        images = [index.read(name) for name in index.members if Path(name).suffix.lower() in IMAGE_SUFFIXES]
+    for data in images:
         try:
             yield decode_image(data)
         except ImageRejected:

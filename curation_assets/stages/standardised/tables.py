@@ -159,15 +159,15 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         before = length_dependence(values, lengths)
         after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
         warning = length_warning(before, ctx.options.standardise_by, ctx.options.length_unit)
-        for when, found in (("before", before), ("after", after)):
+        for when, dependence in (("before", before), ("after", after)):
             rows.append(
                 {
                     "teacher": teacher,
                     "when": when,
                     "length_unit": ctx.options.length_unit,
-                    "slope_per_unit": found.slope_per_word,
-                    "spearman": found.spearman,
-                    "n": found.n,
+                    "slope_per_unit": dependence.slope_per_word,
+                    "spearman": dependence.spearman,
+                    "n": dependence.n,
                     "warning": warning if when == "before" else None,
                 }
             )
@@ -180,9 +180,11 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
 
     def add(signal: str, standardisation: str, values: np.ndarray) -> tuple[float, ...]:
-        found = _agreement_or_none(values, ratings)
-        rows.append({"signal": signal, "standardisation": standardisation, **found})
-        return tuple(float("nan") if found[name] is None else found[name] for name in ("pearson", "spearman"))
+        correlations = _agreement_or_none(values, ratings)
+        rows.append({"signal": signal, "standardisation": standardisation, **correlations})
+        return tuple(
+            float("nan") if correlations[name] is None else correlations[name] for name in ("pearson", "spearman")
+        )
 
     _, length_spearman = add("caption length", "none", lengths.astype(np.float64))
     for teacher in teacher_names(ctx):
@@ -201,7 +203,7 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
             held_out = held_out_fusion(
                 np.stack(columns, axis=1), ratings, np.random.default_rng(0), **fusion_options(ctx)
             )
-        except ValueError:  # too few ratings for five folds: the row says so with nulls
+        except ValueError:  # too few ratings for five folds: the row's values are null
             held_out = np.full(len(ratings), np.nan)
         fused[grouping], _ = add("fused, held out", grouping, held_out)
     warning = length_evidence(
@@ -215,10 +217,10 @@ def _agreement_or_none(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any
     """Three correlations; null where none exists (a constant side, too few pairs)."""
     n = int((np.isfinite(values) & np.isfinite(ratings)).sum())
     try:
-        found = agreement(values, ratings)
+        correlations = agreement(values, ratings)
     except ValueError:
         return {"pearson": None, "spearman": None, "kendall": None, "n": n}
-    return {"pearson": found.pearson, "spearman": found.spearman, "kendall": found.kendall, "n": n}
+    return {"pearson": correlations.pearson, "spearman": correlations.spearman, "kendall": correlations.kendall, "n": n}
 
 
 def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

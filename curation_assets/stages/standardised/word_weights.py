@@ -1,4 +1,4 @@
-"""standardised/word_weights: what the pool's and the downstream captions say of each word, for `relatedness`."""
+"""standardised/word_weights: each word's weight from the pool's and the downstream captions, for `relatedness`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from curation_assets.stores.file_hash import file_sha256
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table, where the pool's option `related_to` names a file of downstream captions.
 
-    Raises ValueError where nothing says what to relate to.
+    Raises ValueError where neither downstream captions nor word weights are given.
     """
     if "word_weights_file" in ctx.profile.methods.get("relatedness", {}):
         return

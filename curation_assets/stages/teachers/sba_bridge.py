@@ -89,7 +89,7 @@ def _train(ctx: PoolContext, folder: Path) -> None:
     captions = training_captions(ctx)
     recipe = BridgeRecipe(**_recipe(training))
     language_model, text_encoder = frozen_models(ctx.profile)
-    # the state of a killed training, told apart from that of other captions and settings
+    # the state of a killed training, kept separate from that of other captions and settings
     digest = hashlib.sha256("\0".join([repr(recipe), language_model, text_encoder, *captions]).encode())
     unfinished = ctx.store.unfinished_path(SBA_BRIDGE) / digest.hexdigest()[:32]
     with ctx.progress.task("train SBA's bridge", steps_of(captions, recipe)) as advance:

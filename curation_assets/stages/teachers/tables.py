@@ -92,7 +92,7 @@ def _rated_table(
 
 
 def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
-    """Tables of models that the pool trains and these methods ask."""
+    """Tables of models that the pool trains and these methods use."""
     return (SBA_BRIDGE,) if ctx.trains_sba and any("semantic_decoder" in method.roles for method in methods) else ()
 
 
@@ -145,7 +145,7 @@ def _score(
 
 
 def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    """The fraction is in (0, 1]. The pool's declaration says how many rows it has."""
+    """The fraction is in (0, 1]. The pool's declaration has the number of its rows."""
     rows = ctx.pool.expected_rows(ctx.settings)
     return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, ctx.options.distillation_size / max(1, rows))]})
 
@@ -224,7 +224,7 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
 def read_rated(path: Path) -> pl.DataFrame:
     """Columns caption, rating of a file (tsv, csv, parquet, jsonl) with a column caption, and rating or concreteness.
 
-    A row without a rating keeps its place (null). Raises ValueError where a column is missing, a caption is blank or a
+    A row without a rating stays (null). Raises ValueError where a column is missing, a caption is blank or a
     rating is no number; what `ratings.read_table` raises for the file.
     """
     frame = read_table(path)
