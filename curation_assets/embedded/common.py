@@ -18,6 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from curation_assets.embedded.architectures import BOS, CONTEXT, EOS, PAD
+from curation_assets.training.schedule import warm_up_then_cosine
 from curation_assets.world.pool import draw_scene_of_kind
 from curation_assets.world.scene import SceneSpec, draw_spec, model_view, patch_labels, render_scene, swap_object
 
@@ -137,13 +138,8 @@ def by_length(rows: list[list[int]], batch: int) -> list[list[list[int]]]:
 def one_cycle(optimiser: torch.optim.Optimizer, steps: int, warm_up: float = 0.05) -> torch.optim.lr_scheduler.LambdaLR:
     """Linear warm-up, then a cosine down to 2 % of the learning rate."""
 
-    def factor(step: int) -> float:
-        rise = max(1, round(steps * warm_up))
-        if step < rise:
-            return (step + 1) / rise
-        return 0.02 + 0.98 * 0.5 * (1 + float(np.cos(np.pi * min(1.0, (step - rise) / max(1, steps - rise)))))
-
-    return torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+    rise = max(1, round(steps * warm_up))
+    return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: warm_up_then_cosine(step, steps, rise, floor=0.02))
 
 
 def progress(steps: int, name: str) -> Iterator[tuple[int, tqdm]]:

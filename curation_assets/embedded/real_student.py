@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from curation_assets.core.settings import Profile, load_profile
 from curation_assets.embedded import manifest
 from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.engines import load_engine, resolve_address
+from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
@@ -231,8 +232,8 @@ def distil(layer: np.ndarray, targets: np.ndarray, weights: np.ndarray, seed: in
     y, w = torch.tensor((targets - level) / sd, dtype=torch.float32), torch.tensor(weights, dtype=torch.float32)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        hidden, out = torch.nn.Linear(layer.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, 1)
-        net = torch.nn.Sequential(hidden, torch.nn.ReLU(), out)
+        net = build_mlp((layer.shape[1], HIDDEN, 1))
+        hidden, out = cast(torch.nn.Linear, net[0]), cast(torch.nn.Linear, net[-1])
         steps = EPOCHS * (len(x) // BATCH)
         optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)

@@ -14,30 +14,20 @@ from torch import nn
 from curation_assets.core.roles import ModelIdentity, PairEncoder
 from curation_assets.engines import EngineRequest, pair_encoder
 from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.mlp import build_mlp
 
 HIDDEN = (1024, 128, 64, 16)  # Compress & Align, supplement: five linear layers in all
 DROPOUT = (0.2, 0.2, 0.1)  # after the first three
-ACTIVATIONS: dict[str, type[nn.Module] | None] = {"none": None, "relu": nn.ReLU}
 
 
-def build_mlp(width: int, activation: str = "none") -> nn.Sequential:
+def reward_mlp(width: int, activation: str = "none") -> nn.Sequential:
     """width → 1024 → 128 → 64 → 16 → 1. 'none' is faithful: the architecture that the paper cites has no activation.
 
     Weights begin as the library draws them. ImageReward's tiny ones (sd 1/769 in each of five layers) are not copied:
     on a frozen encoder the first gradients would lie far below AdamW's epsilon.
     Raises ValueError for an unknown activation.
     """
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    chosen = ACTIVATIONS[activation]
-    layers: list[nn.Module] = []
-    for number, (before, after) in enumerate(zip((width, *HIDDEN), (*HIDDEN, 1), strict=True)):
-        layers.append(nn.Linear(before, after))
-        if number < len(HIDDEN) and chosen is not None:
-            layers.append(chosen())
-        if number < len(DROPOUT):
-            layers.append(nn.Dropout(DROPOUT[number]))
-    return nn.Sequential(*layers)
+    return build_mlp((width, *HIDDEN, 1), activation, DROPOUT)
 
 
 class RewardEngine:
@@ -52,7 +42,7 @@ class RewardEngine:
         self.identity = identity
         self.encoder = encoder
         self.mean, self.scale = state.pop("mean"), state.pop("scale")
-        mlp = build_mlp(int(config["width"]), str(config["activation"]))
+        mlp = reward_mlp(int(config["width"]), str(config["activation"]))
         mlp.load_state_dict(state)
         self.mlp = mlp.eval().to(device)
         self.batch_size = batch_size

@@ -18,6 +18,7 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.training.schedule import warm_up_then_cosine
 
 IGNORED = -100  # label of a position without loss
 PREFIX_LENGTH = 1  # one placeholder carries the caption's meaning
@@ -89,9 +90,7 @@ def frozen_models(profile: Profile) -> tuple[str, str]:
 def learning_rate_at(step: int, steps: int, recipe: BridgeRecipe) -> float:
     """Linear warm-up, then a cosine to 0. `step` counts from 0."""
     warm_up = round(recipe.warm_up_share * steps)
-    if step < warm_up:
-        return recipe.learning_rate * (step + 1) / warm_up
-    return recipe.learning_rate * 0.5 * (1 + np.cos(np.pi * (step - warm_up) / max(1, steps - warm_up)))
+    return recipe.learning_rate * warm_up_then_cosine(step, steps, warm_up)
 
 
 def train_bridge(

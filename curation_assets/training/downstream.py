@@ -26,6 +26,7 @@ from transformers import (
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, quiet_loading, unique_texts
+from curation_assets.training.schedule import warm_up_then_cosine
 
 WIDTH = 128
 LAYERS = 2
@@ -351,10 +352,8 @@ def _fit(
     warm_up = max(1, round(0.05 * steps))
     losses = []
     for step, batch in enumerate(batches):
-        share = (step - warm_up) / max(1, steps - warm_up)
-        rate = (step + 1) / warm_up if step < warm_up else 0.5 * (1 + np.cos(np.pi * share))
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * rate
+            group["lr"] = learning_rate * warm_up_then_cosine(step, steps, warm_up)
         loss = loss_of(batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from curation_assets.core.roles import ImageTextEncoder, PairEncoder, RewardModel
-from curation_assets.engines.reward_model import build_mlp
+from curation_assets.engines.reward_model import reward_mlp
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.rankings import Preference, bradley_terry_loss, preference_accuracy, ranked_pairs
 from curation_assets.stores.atomic import replacing, write_text_atomically
@@ -102,7 +102,7 @@ def train_reward_model(
         mean = torch.from_numpy(training.features.mean(axis=0))
         scale = torch.from_numpy(training.features.std(axis=0)).clamp_min(1e-6)
         features = (torch.from_numpy(training.features) - mean) / scale
-        mlp = build_mlp(features.shape[1], recipe.activation)
+        mlp = reward_mlp(features.shape[1], recipe.activation)
         optimiser = torch.optim.AdamW(mlp.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         mlp.train()
         for _ in range(recipe.updates):

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ import torch
 from curation_assets.core.roles import SentenceEncoder
 from curation_assets.engines.addresses import WEIGHTS_ROOT, local_folder, resolve_address
 from curation_assets.engines.batches import autocast, quiet_loading
+from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.student import MeanPooledRegressor, tokenize
 
 HELD_OUT_SHARE = 0.1
@@ -105,8 +106,8 @@ def train_mlp(
 
     embedded = torch.from_numpy(np.array(sentence_encoder.embed_sentences(list(captions)), dtype=np.float32))  # (N, D)
     with _seeded(captions, settings) as (rng, held_out, training):
-        hidden, last = torch.nn.Linear(embedded.shape[1], MLP_WIDTH), torch.nn.Linear(MLP_WIDTH, 1)
-        model = torch.nn.Sequential(hidden, torch.nn.ReLU(), torch.nn.Dropout(MLP_DROPOUT), last).to(settings.device)
+        model = build_mlp((embedded.shape[1], MLP_WIDTH, 1), "relu", (MLP_DROPOUT,)).to(settings.device)
+        hidden, last = cast(torch.nn.Linear, model[0]), cast(torch.nn.Linear, model[-1])
 
         def predict(rows: np.ndarray) -> torch.Tensor:
             return model(embedded[rows].to(settings.device))[:, 0]
