@@ -1,12 +1,15 @@
 """Shared fixtures: one tiny pool, run once through real Dagster, read by many tests."""
 
+import json
 import os
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 from absl import logging as absl_logging
+from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -57,10 +60,22 @@ def declare_tiny_pool(home: Path, *, size: int = 120, seed: int = 5) -> Settings
 
 
 @pytest.fixture(scope="session")
-def finished_pool(tmp_path_factory: pytest.TempPathFactory) -> FinishedPool:
-    """The tiny pool, fully materialised. Read it; do not change it."""
+def finished_pool(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> FinishedPool:
+    """The tiny pool, fully materialised. Read it; do not change it.
+
+    It is made once for all test processes (both cores are busy meanwhile); each reads a copy of its own.
+    """
     from curation_assets.defs.launch import run_pool
 
-    settings = declare_tiny_pool(tmp_path_factory.mktemp("home"))
-    reports = run_pool(settings, "tiny")
+    base = tmp_path_factory.getbasetemp()
+    made = (base if worker_id == "master" else base.parent) / "finished_pool"
+    written = made / "reports.json"
+    with FileLock(f"{made}.lock"):
+        if not written.is_file():
+            reports = run_pool(declare_tiny_pool(made / "home"), "tiny")
+            written.write_text(json.dumps([asdict(report) for report in reports]))
+    home = tmp_path_factory.mktemp("finished") / "home"
+    shutil.copytree(made / "home", home, symlinks=True)
+    reports = [TableReport(**report) for report in json.loads(written.read_text())]
+    settings = load_settings(home, "embedded")
     return FinishedPool(settings, PoolContext.open(settings, "tiny"), reports)

@@ -12,7 +12,6 @@ from curation_assets.audit.ledger import LEDGER, LEDGER_SCHEMA, ledger_facts, si
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
-from curation_assets.selection.rows import uid_texts
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
@@ -205,8 +204,3 @@ def sentence(verdict: dict[str, Any]) -> str:
 def as_json(records: list[dict[str, Any]]) -> str:
     """The answer for other programs."""
     return json.dumps(records, indent=1, ensure_ascii=False, default=str)
-
-
-def sample_ids_of(frame: pl.DataFrame) -> list[str]:
-    """sample_ids of rows of a ledger."""
-    return uid_texts(frame["uid_high"], frame["uid_low"]).to_list()

@@ -323,4 +323,4 @@ def test_the_command_leaves_profane_and_personal_captions_out(tmp_path: Path) ->
     assert drawn["caption"].to_list() != [*RULED, *UNRULED], "a rater must not see the rule's captions first"
     too_many = curate("annotate", "benchmark", tmp_path / "captions.txt", "--out", out)
     assert too_many.exit_code == 1
-    assert "ask for fewer" in " ".join(too_many.output.split())
+    assert "request fewer" in " ".join(too_many.output.split())
