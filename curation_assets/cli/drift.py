@@ -38,9 +38,9 @@ def show_drift(pool: PoolArgument, home: HomeOption = None) -> None:
     rows = []
     for row in drift.iter_rows(named=True):
         word = Text("within", "green") if row["is_within"] else Text("outside", "red")
-        numbers = (f"{row[name]:.4g}" for name in ("value", "low", "high"))
+        numbers = (*(f"{row[name]:.4g}" for name in ("value", "low", "high")), str(row["samples"]))
         rows.append((row["method"], row["statistic"], *numbers, word, row["build"], row["reference_build"]))
-    headings = ("method", "statistic", "value", "low", "high", "", "build", "reference")
+    headings = ("method", "statistic", "value", "low", "high", "n", "", "build", "reference")
     show_table(headings, rows, left=("method", "statistic", "", "build", "reference"))
     if not drift["is_within"].all():
         raise typer.Exit(1)

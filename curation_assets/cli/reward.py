@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from curation_assets.cli.common import JsonOption, ProfileOption, notice, settings_from, show, show_json, show_table
+from curation_assets.cli.common import (
+    FEW,
+    JsonOption,
+    ProfileOption,
+    notice,
+    settings_from,
+    show,
+    show_json,
+    show_table,
+)
+from curation_assets.numeric.agreement import wilson_interval
 from curation_assets.stores.rankings import RankedImage, read_rankings, split_by_image
 
 HeldOut = Annotated[float, typer.Option(help="Share of the images kept out of training, by a hash of their names.")]
@@ -101,8 +111,8 @@ def _show(preferences: dict[str, dict[str, Any]]) -> None:
     rows = [
         (
             name,
-            f"{preference['pair_accuracy']:.3f}",
-            f"{preference['top1']:.3f}",
+            _share(preference["pair_accuracy"], preference["images"]),
+            _share(preference["top1"], preference["images"]),
             str(preference["images"]),
             f"{preference['pairs']:,}",
         )
@@ -110,4 +120,14 @@ def _show(preferences: dict[str, dict[str, Any]]) -> None:
     ]
     first = next(iter(preferences.values()))
     rows.append(("chance", "0.500", f"{first['chance_top1']:.3f}", str(first["images"]), f"{first['pairs']:,}"))
+    if first["images"] < FEW:
+        notice(f"Intervals are of {first['images']} images (Wilson, 95 %): too few to tell models apart")
     show_table(("", "pairs ordered alike", "best caption on top", "images", "pairs"), rows)
+
+
+def _share(share: float, images: int) -> str:
+    """A share, with the interval that so few images allow (pairs of one image are not independent)."""
+    if images >= FEW:
+        return f"{share:.3f}"
+    low, high = wilson_interval(share, images)
+    return f"{share:.3f} ({low:.2f} to {high:.2f})"

@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from curation_assets.cli.common import (
+    FEW,
     HomeOption,
     JsonOption,
     ProfileOption,
@@ -314,9 +315,14 @@ def _show_quality(quality: pl.DataFrame) -> None:
     wide = quality.pivot(on="metric", index=["target", "method", "n"], values="value", maintain_order=True)
     rows = []
     for row in wide.iter_rows(named=True):
-        cells = ("" if row.get(metric) is None else f"{row[metric]:.3f}" for metric in metrics)
+        shown = {metric: row[metric] for metric in metrics if row.get(metric) is not None}
+        cells = (
+            "" if metric not in shown else f"{shown[metric]:.3f}" if row["n"] >= FEW else "–" for metric in metrics
+        )
         rows.append((row["target"], row["method"], *cells, str(row["n"])))
     show_table(("target", "method", *metrics, "n"), rows, left=2, title="Against the planted truth")
+    if any(row["n"] < FEW for row in wide.iter_rows(named=True)):
+        notice(f"–: fewer than {FEW} values are too few for a statistic")
 
 
 def ui(

@@ -121,6 +121,15 @@ def agreement_difference(
     )
 
 
+def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval of a share of n independent trials (95 % by default), in [0, 1]. Wilson 1927."""
+    if n < 1:
+        raise ValueError(f"an interval of a share needs at least 1 trial, got {n}")
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+
+
 def bootstrap_interval(
     statistic: Callable[[np.ndarray], float],
     n: int,

@@ -1,12 +1,10 @@
 """Labelling: a draw that covers the plane, a session that can be killed, raters compared, labels that a pool reads."""
 
-import http.client
 import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +16,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.annotation.drawing import draw_for_rating
 from curation_assets.annotation.ratings_log import RatingsLog, merge_ratings, rating_matrix, read_ratings
 from curation_assets.annotation.session import LabellingSession
-from curation_assets.annotation.web import LabellingServer, LocalPageServer
+from curation_assets.annotation.web import LabellingServer
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
@@ -27,6 +25,7 @@ from curation_assets.numeric.rater_agreement import krippendorff_alpha, weighted
 from curation_assets.stages.teachers.tables import read_labels
 from curation_assets.stores.pools.declaration import add_pool
 from tests.conftest import FinishedPool
+from tests.support.http_calls import call
 
 CAPTIONS = ["a red kite", "justice, for all", 'the "best" deal', "two dogs on a beach", "hope"]
 
@@ -233,16 +232,6 @@ def server(tmp_path: Path) -> Iterator[LabellingServer]:
         yield running
         running.shutdown()
         thread.join()
-
-
-def call(server: LocalPageServer, method: str, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    sent = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
-    connection.request(method, path, None if content is None else json.dumps(content), sent)
-    answer = connection.getresponse()
-    body = answer.read().decode()
-    connection.close()
-    return answer.status, json.loads(body) if answer.headers.get_content_type() == "application/json" else body
 
 
 def test_rating_on_the_page(server: LabellingServer) -> None:

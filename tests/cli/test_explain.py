@@ -12,8 +12,6 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.numeric.occlusion import occlusion, without_each_word
-from curation_assets.training.students import train_student
-from tests.training.test_students import CAPTIONS, TARGETS
 
 
 def test_every_word_goes_once_with_the_blanks_before_it() -> None:
@@ -38,16 +36,6 @@ def test_nothing_to_take_out_is_refused() -> None:
         occlusion("kite", lambda texts: np.zeros(len(texts)))
     with pytest.raises(ValueError, match="expected 3 finite scores"):
         occlusion("red kite", lambda texts: np.full(len(texts), np.nan))
-
-
-@pytest.fixture(scope="module")
-def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("student")
-    encoder = load_engine(
-        "sentence_encoder", Profile(name="test", roles={"sentence_encoder": "embedded:minilm"}, device="cpu")
-    )
-    train_student(CAPTIONS, TARGETS, folder, sentence_encoder=encoder)  # type: ignore[arg-type]
-    return folder
 
 
 def curate(*arguments: object) -> Result:

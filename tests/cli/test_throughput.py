@@ -8,11 +8,10 @@ import pytest
 from benchmarks.throughput import icc_throughput, main
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
-from tests.cli.test_explain import student  # noqa: F401
 
 
 def test_the_script_times_the_shipped_models_against_a_student(
-    student: Path,  # noqa: F811
+    student: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -54,7 +54,7 @@ from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.sba_bridge import training_captions
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
-from tests.engines.test_engines import VISION, WIDTH, make_tokenizer, save_blip2, special
+from tests.support.tiny_models import VISION, WIDTH, make_tokenizer, save_blip2, special
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from curation_assets.engines import identify_engine, needs
 from curation_assets.engines.addresses import resolve_address
 from curation_assets.engines.identities import companion_addresses
 from curation_assets.engines.needs import FOLDER_SCHEMES, needs_of
-from tests.engines.test_engines import profile_of
+from tests.support.tiny_models import profile_of
 
 
 def test_a_role_is_a_contract_an_engine_and_where_needed_its_needs() -> None:

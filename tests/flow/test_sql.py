@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -27,6 +26,7 @@ from curation_assets.flow.sql import (
 )
 from curation_assets.numeric.fusion import weighted_fusion
 from curation_assets.stores.pools.declaration import add_world_pool
+from tests.support.sql_tables import connection_of, samples, signal
 
 MODELS = load_models()
 SAMPLES = {"shard": "VARCHAR", "source_row": "BIGINT", "sample_id": "VARCHAR", "status": "VARCHAR", "reason": "VARCHAR"}
@@ -57,23 +57,6 @@ def model_of(text: str = TEXT, stage: str = "fused", name: str = "m") -> SqlMode
     return parse_model(text, stage=stage, name=name)
 
 
-def connection_of(tables: dict[str, pl.DataFrame]) -> duckdb.DuckDBPyConnection:
-    """The tables, and the range of every signal among them."""
-    connection = duckdb.connect()
-    ranges = {
-        f"fused.{key.removeprefix('signals.')}_range": frame.select(
-            low=pl.col("value").cast(pl.Float64).min(), high=pl.col("value").cast(pl.Float64).max()
-        )
-        for key, frame in tables.items()
-        if key.startswith("signals.")
-    }
-    for key, frame in (ranges | tables).items():
-        connection.execute(f"create schema if not exists {key.split('.')[0]}")
-        connection.register("frame", frame)
-        connection.execute(f"create table {key} as select * from frame")
-    return connection
-
-
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.key)
 def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
     schema = output_schema(model, SCHEMAS)
@@ -88,25 +71,6 @@ def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
         frame = run_model(model, connection)
     assert frame.height == 0
     assert all(result.passed for result in check_tests(model, frame))
-
-
-def signal(values: list[float | None], reasons: list[str | None] | None = None) -> pl.DataFrame:
-    n = len(values)
-    return pl.DataFrame(
-        {
-            "shard": ["scenes-000000"] * n,
-            "source_row": list(range(n)),
-            "sample_id": [f"{i:032x}" for i in range(n)],
-            "value": values,
-            "reason": reasons or [None] * n,
-        },
-        schema_overrides={"value": pl.Float64, "reason": pl.String},
-    )
-
-
-def samples(status: list[str], reasons: list[str | None]) -> pl.DataFrame:
-    n = len(status)
-    return signal([0.0] * n, reasons).drop("value").with_columns(pl.Series("status", status))
 
 
 def test_sieve_clip_worked_example() -> None:

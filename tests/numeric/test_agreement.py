@@ -11,6 +11,7 @@ from curation_assets.numeric.agreement import (
     agreement,
     agreement_difference,
     correlations,
+    wilson_interval,
 )
 from curation_assets.numeric.separation import roc_auc
 
@@ -114,3 +115,11 @@ def test_resamples_by_matrices_are_resamples_draw_by_draw() -> None:
     fast, slow = _correlations_of_draws(x, y, rows), _draw_by_draw(x, y, rows)
     assert np.isnan(fast[0]).all()
     np.testing.assert_allclose(fast, slow, atol=1e-12)
+
+
+def test_wilson_interval_is_the_one_of_scipy_and_stays_in_the_unit_range() -> None:
+    from scipy.stats import binomtest
+
+    for kept, n in ((0, 7), (3, 7), (7, 7), (45, 100)):
+        expected = binomtest(kept, n).proportion_ci(method="wilson")
+        assert wilson_interval(kept / n, n) == pytest.approx((expected.low, expected.high), abs=1e-6)

@@ -23,7 +23,7 @@ from curation_assets.numeric.conceptual_captions.transformation import Meaning, 
 from curation_assets.numeric.dependency import Token
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.world.pool import plant_pool, render
-from tests.flow.test_sql import connection_of, samples, signal
+from tests.support.sql_tables import connection_of, samples, signal
 from tests.support.tiny_wordnet import write_wordnet
 
 MEANINGS = {

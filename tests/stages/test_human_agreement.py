@@ -24,7 +24,8 @@ from curation_assets.outputs.report.pictures import picture_of, plane_figure
 from curation_assets.stages.standardised.tables import read_statistics
 from curation_assets.stages.teachers.tables import read_rated
 from tests.conftest import FinishedPool
-from tests.stages.test_distilled import CAPTIONS, CONCRETE, SHARD, make, plant, with_teacher_scores
+from tests.support.captions import CONCRETE
+from tests.support.teacher_scores import CAPTIONS, SHARD, make, plant, with_teacher_scores
 
 TEACHERS = ("vba", "sba")
 

@@ -39,7 +39,7 @@ from curation_assets.stores.rankings import RankedImage, read_rankings, split_by
 from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
 from curation_assets.world.rankings import Judged, draw_candidates, rank_by_criteria
 from curation_assets.world.scene import draw_spec, render_scene
-from tests.annotation.test_label import call
+from tests.support.http_calls import call
 from tests.support.paths import SHARED_DATA
 
 PROFILE = load_profile("embedded")

@@ -1,0 +1,315 @@
+"""Tiny checkpoints with random weights in the layouts of the real ones, loaded by the production code."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
+from PIL import Image
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertModel,
+    Blip2Config,
+    Blip2ForConditionalGeneration,
+    BlipConfig,
+    BlipForConditionalGeneration,
+    BlipImageProcessor,
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPModel,
+    CLIPTextModel,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+    VisionEncoderDecoderModel,
+)
+
+from curation_assets.core.settings import Profile
+
+TEXTS = [
+    "a red kite over the sea",
+    "two dogs",
+    "the wet beach in winter\nwith a second line",
+    "a small green house on the left of a very large and very old yellow tree",
+    "",
+]
+WIDTH = 32
+
+
+def make_images(count: int) -> list[Image.Image]:
+    """Distinct noise images of several sizes and modes."""
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (40 + 3 * i, 50, 3), dtype=np.uint8)) for i in range(count)]
+    return [*images[:-1], images[-1].convert("L")]
+
+
+def make_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with <bos> $A <eos>; EOS is the highest id, as open_clip's pooling wants."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<pad>", "<image>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.add_special_tokens(["<bos>", "<eos>"])
+    bos, eos = tokenizer.token_to_id("<bos>"), tokenizer.token_to_id("<eos>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", bos), ("<eos>", eos)]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", model_max_length=24
+    )
+    fast.save_pretrained(folder)
+    return fast
+
+
+def special(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+    """Token ids that every config wants."""
+    return {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+VISION = {
+    "hidden_size": WIDTH,
+    "intermediate_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
+def small_processor(kind: type = CLIPImageProcessor) -> Any:
+    """Resizes to 32 px."""
+    if kind is BlipImageProcessor:
+        return BlipImageProcessor(size={"height": 32, "width": 32})
+    return CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+
+
+def save_clip(folder: Path) -> None:
+    """transformers layout and the open_clip config beside it, as the shipped model."""
+    tokenizer = make_tokenizer(folder)
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": 4 * WIDTH,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "max_position_embeddings": 24,
+        "hidden_act": "gelu",
+        "projection_dim": 16,
+        **special(tokenizer),
+    }
+    vision = {
+        **VISION,
+        "intermediate_size": 4 * WIDTH,
+        "num_attention_heads": 1,
+        "hidden_act": "gelu",
+        "projection_dim": 16,
+    }
+    CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)).save_pretrained(folder)
+    small_processor().save_pretrained(folder)
+    config = {
+        "model_cfg": {
+            "embed_dim": 16,
+            "quick_gelu": False,
+            "vision_cfg": {
+                "image_size": 32,
+                "layers": 1,
+                "width": WIDTH,
+                "head_width": 32,
+                "patch_size": 8,
+                "mlp_ratio": 4.0,
+            },
+            "text_cfg": {
+                "context_length": 24,
+                "vocab_size": len(tokenizer),
+                "width": WIDTH,
+                "heads": 1,
+                "layers": 1,
+            },
+        },
+        "preprocess_cfg": {"size": 32, "interpolation": "bicubic", "resize_mode": "shortest"},
+    }
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+
+
+def save_captioner(folder: Path) -> None:
+    """VisionEncoderDecoder: CLIP tower and GPT-2."""
+    tokenizer = make_tokenizer(folder)
+    decoder = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=32,
+        n_embd=WIDTH,
+        n_layer=1,
+        n_head=2,
+        add_cross_attention=True,
+        is_decoder=True,
+        initializer_range=0.5,
+        **special(tokenizer),
+    )
+    model = VisionEncoderDecoderModel(
+        encoder=CLIPVisionModel(CLIPVisionConfig(**VISION)), decoder=GPT2LMHeadModel(decoder)
+    )
+    for config in (model.config, model.generation_config):
+        config.decoder_start_token_id = tokenizer.bos_token_id
+        config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    small_processor().save_pretrained(folder)
+
+
+def save_blip(folder: Path) -> None:
+    """BLIP with a one-layer text decoder."""
+    tokenizer = make_tokenizer(folder)
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": WIDTH,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "encoder_hidden_size": WIDTH,
+        "max_position_embeddings": 32,
+        "sep_token_id": tokenizer.eos_token_id,
+        "initializer_range": 0.3,
+        **special(tokenizer),
+    }
+    BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=VISION)).save_pretrained(folder)
+    small_processor(BlipImageProcessor).save_pretrained(folder)
+
+
+def save_blip2(folder: Path) -> None:
+    """BLIP-2 with a one-layer OPT and four query vectors."""
+    tokenizer = make_tokenizer(folder)
+    config = Blip2Config(
+        vision_config=VISION,
+        qformer_config={
+            "hidden_size": WIDTH,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": WIDTH,
+            "encoder_hidden_size": WIDTH,
+            "cross_attention_frequency": 1,
+            "vocab_size": 30,
+        },
+        text_config={
+            "model_type": "opt",
+            "vocab_size": len(tokenizer),
+            "hidden_size": WIDTH,
+            "word_embed_proj_dim": WIDTH,
+            "ffn_dim": WIDTH,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "max_position_embeddings": 64,
+            "init_std": 0.3,
+            **special(tokenizer),
+        },
+        num_query_tokens=4,
+        image_token_index=1,
+    )
+    Blip2ForConditionalGeneration(config).save_pretrained(folder)
+    small_processor(BlipImageProcessor).save_pretrained(folder)
+
+
+def save_text_to_image(folder: Path, real_vae: bool) -> None:
+    """diffusers layout; `real_vae`: with a VAE and a text encoder of its own, as a hub checkpoint."""
+    channels = 4 if real_vae else 12
+    UNet2DConditionModel(
+        sample_size=8,
+        in_channels=channels,
+        out_channels=channels,
+        block_out_channels=(32, 32),
+        layers_per_block=1,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=WIDTH,
+        attention_head_dim=2,
+        norm_num_groups=8,
+    ).save_pretrained(folder / "unet")
+    DDIMScheduler(prediction_type="v_prediction", timestep_spacing="trailing", clip_sample=False).save_pretrained(
+        folder / "scheduler"
+    )
+    if real_vae:
+        vae = AutoencoderKL(
+            block_out_channels=(8, 8, 8),
+            down_block_types=("DownEncoderBlock2D",) * 3,
+            up_block_types=("UpDecoderBlock2D",) * 3,
+            norm_num_groups=4,
+        )
+        vae.save_pretrained(folder / "vae")
+        save_clip(folder / "text_encoder")
+        clip = CLIPTextModel.from_pretrained(folder / "text_encoder")
+        shutil.rmtree(folder / "text_encoder")
+        clip.save_pretrained(folder / "text_encoder")
+        make_tokenizer(folder / "tokenizer")
+    else:
+        from curation_assets.engines.patch_codec import PatchCodec
+
+        PatchCodec().save_pretrained(folder / "vae")
+    (folder / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+
+
+def save_semantic_decoder(folder: Path) -> None:
+    """Llama and bridge."""
+    tokenizer = make_tokenizer(folder)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=WIDTH,
+            intermediate_size=WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=64,
+            initializer_range=0.5,
+            **special(tokenizer),
+        )
+    ).save_pretrained(folder)
+    bridge = torch.nn.Linear(16, 3 * WIDTH)
+    save_file(dict(bridge.state_dict()), folder / "bridge.safetensors")
+    (folder / "bridge.json").write_text(json.dumps({"prefix_length": 3, "input_dim": 16, "hidden_size": WIDTH}))
+
+
+def save_encoder(folder: Path, kind: str) -> None:
+    """A bare BERT or RoBERTa of two layers, with tokenizer."""
+    tokenizer = make_tokenizer(folder)
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 40,
+        "initializer_range": 0.3,
+        **special(tokenizer),
+    }
+    model = BertModel(BertConfig(**sizes)) if kind == "bert" else RobertaModel(RobertaConfig(**sizes))
+    model.save_pretrained(folder)
+
+
+def profile_of(role: str, folder: Path | str, batch_size: int = 3, **generation: Any) -> Profile:
+    """A profile of one role on the CPU."""
+    address = folder if isinstance(folder, str) else f"path:{folder}"
+    return Profile(
+        name="test",
+        roles={role: address},
+        generation={role: generation},
+        batch_size={role: batch_size},
+        device="cpu",
+    )
