@@ -63,10 +63,12 @@ class Method:
     `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
     "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample), "text_boxes",
     "image_embedding". `roles` name the models that it takes as keywords. The function is called as
-    `function(**columns, **roles)` and returns `Values`; a sample's value depends on that sample alone.
+    `function(**columns, **roles)` and returns `Values`; a sample's value depends on that sample alone. It never gets
+    null entries, nor blank captions where `blank_caption` is their reason: scoring gives those rows a reason instead.
 
     A method of stage teachers reads captions (and sample_id) alone and returns the details TEACHER_DETAILS.
-    Raises ValueError for unknown roles and kinds of noise, and for bounds that are no interval.
+    Raises ValueError for unknown roles and kinds of noise, for bounds that are no interval, and for a `blank_caption`
+    of a method that reads no captions.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Method:
     made_for: tuple[str, ...] = ()  # planted kinds of noise (KINDS) that it should separate from clean samples
     known_limits: Mapping[str, str] = field(default_factory=dict)  # kind of made_for → why it cannot do well on scenes
     no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
+    blank_caption: str | None = None  # reason that a blank caption gets instead of a call; None: the function values it
     default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
     teacher_order: int = 100  # position among the teachers' columns, ties by name; the fused score's terms follow it
@@ -99,6 +102,11 @@ class Method:
             raise ValueError(
                 f"method {self.name!r}: known_limits are of kinds in made_for, and no_planted_kind stands without "
                 f"made_for; got made_for={self.made_for}, known_limits of {sorted(self.known_limits)}"
+            )
+        if self.blank_caption is not None and "caption" not in self.columns:
+            raise ValueError(
+                f"method {self.name!r}: blank_caption={self.blank_caption!r} needs the column caption, "
+                f"got columns={self.columns}; leave it out"
             )
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")

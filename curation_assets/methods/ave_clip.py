@@ -22,26 +22,17 @@ def ave_clip(
 ) -> Values:
     """Mean CLIP cosine of a caption with `images` pictures drawn from it. Wu & Smith 2023; docs/formulas.md §1.9.
 
-    Seeds come from the sample_id, so a value depends on no neighbour. Detail: cosines, one per picture. Blank caption:
-    reason `empty_caption`. Raises ValueError for images < 1.
+    Seeds come from the sample_id, so a value depends on no neighbour. Detail: cosines, one per picture.
+    Raises ValueError for images < 1.
     """
     if images < 1:
         raise ValueError(f"images must be at least 1, got {images}")
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    value = np.full(len(caption), np.nan)
-    cosines: list[list[float] | None] = [None] * len(caption)
-    if nonblank:
-        repeated = [caption[i] for i in nonblank for _ in range(images)]
-        seeds = [seed_of(sample_id[i], f"ave_clip-{k}") for i in nonblank for k in range(images)]
-        drawn = image_text_encoder.embed_images(text_to_image.generate_images(repeated, seeds))  # (M * K, D)
-        texts = np.repeat(image_text_encoder.embed_texts([caption[i] for i in nonblank]), images, axis=0)  # (M * K, D)
-        picture_cosines = clip_cosine(drawn, texts).reshape(len(nonblank), images)
-        value[nonblank] = picture_cosines.mean(axis=1)
-        for i, row in zip(nonblank, picture_cosines.tolist(), strict=True):
-            cosines[i] = row
-    nonblank_set = set(nonblank)
-    reason = [None if i in nonblank_set else "empty_caption" for i in range(len(caption))]
-    return Values(value, reason, {"cosines": cosines})
+    repeated = [text for text in caption for _ in range(images)]
+    seeds = [seed_of(sample, f"ave_clip-{k}") for sample in sample_id for k in range(images)]
+    drawn = image_text_encoder.embed_images(text_to_image.generate_images(repeated, seeds))  # (N * K, D)
+    texts = np.repeat(image_text_encoder.embed_texts(caption), images, axis=0)  # (N * K, D)
+    cosines = clip_cosine(drawn, texts).reshape(len(caption), images)
+    return Values.of(cosines.mean(axis=1), cosines=cosines.tolist())
 
 
 class _ExamplePainter:
@@ -72,6 +63,7 @@ METHOD = Method(
     direction="higher",
     source="Wu & Smith 2023, aveCLIP; baseline of the ICC paper §5.1",
     version="1",
+    blank_caption="empty_caption",
     summary="Mean CLIP cosine of the caption with five pictures that a text-to-image model draws from it.",
     made_for=("abstract",),
     default=False,

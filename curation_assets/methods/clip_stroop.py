@@ -25,22 +25,15 @@ def clip_stroop(
     """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. docs/formulas.md §1.9.
 
     What can be seen moves such a prompt far from its empty form, so the cosine falls with concreteness and its
-    negative rises. The slot is removed literally: its neighbouring blanks stay. Blank caption: reason `empty_caption`.
+    negative rises. The slot is removed literally: its neighbouring blanks stay.
     Raises ValueError for no prompts, or a prompt without exactly one slot.
     """
     if not prompts or any(prompt.count(SLOT) != 1 for prompt in prompts):
         raise ValueError(f"every prompt needs exactly one slot {SLOT}, got {list(prompts)}")
-    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
-    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    value = np.full(len(caption), np.nan)
-    if nonblank:
-        emptied = image_text_encoder.embed_texts([prompt.replace(SLOT, "") for prompt in prompts])  # (P, D)
-        filled = image_text_encoder.embed_texts(
-            [p.replace(SLOT, text) for text in nonblank for p in prompts]
-        )  # (M * P, D)
-        filled = filled.reshape(len(nonblank), len(prompts), -1)
-        value[~is_blank] = -np.einsum("pd,mpd->mp", emptied, filled, dtype=np.float64).mean(axis=1)
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+    emptied = image_text_encoder.embed_texts([prompt.replace(SLOT, "") for prompt in prompts])  # (P, D)
+    filled = image_text_encoder.embed_texts([p.replace(SLOT, text) for text in caption for p in prompts])  # (N * P, D)
+    filled = filled.reshape(len(caption), len(prompts), -1)
+    return Values.of(-np.einsum("pd,npd->np", emptied, filled, dtype=np.float64).mean(axis=1))
 
 
 class _ExampleEncoder:
@@ -60,6 +53,7 @@ METHOD = Method(
     direction="higher",
     source="Alper et al. 2023 (Is BERT Blind?) §3, Stroop probing; baseline CLIP-SP of the ICC paper §5.1",
     version="1",
+    blank_caption="empty_caption",
     summary="Negative mean CLIP cosine of prompts about sight with the caption in their slot and with an empty slot.",
     made_for=("abstract",),
     default=False,

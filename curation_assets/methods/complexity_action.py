@@ -24,22 +24,19 @@ def complexity_action(
 
     value 'predicate': a policy that wants exactly n samples then decides among the passing ones by sample_id, which is
     a fixed uniform draw. value 'complexity': passing captions are worth their complexity, so richer ones come first.
-    A blank caption has no value (reason `empty_caption`). Details: complexity, action_count.
+    Details: complexity, action_count.
     Raises ValueError for an unknown mode or value.
     """
     if value not in ("predicate", "complexity"):
         raise ValueError(f"value must be 'predicate' or 'complexity', got {value!r}")
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    result = np.full(len(caption), np.nan)
-    complexity: list[int | None] = [None] * len(caption)
-    action_count: list[int | None] = [None] * len(caption)
-    for i, tokens in zip(nonblank, parser.parse_texts([caption[i] for i in nonblank]) if nonblank else [], strict=True):
-        counted = complexity_action_of(tokens, mode)
-        passes = counted.complexity >= min_complexity and counted.action_count >= min_actions
-        result[i] = (counted.complexity if value == "complexity" else 1) if passes else 0
-        complexity[i], action_count[i] = counted
-    reason: list[str | None] = ["empty_caption" if math.isnan(v) else None for v in result]
-    return Values(result, reason, {"complexity": complexity, "action_count": action_count})
+    counts = [complexity_action_of(tokens, mode) for tokens in parser.parse_texts(caption)]
+    passes = [counted.complexity >= min_complexity and counted.action_count >= min_actions for counted in counts]
+    worth = [counted.complexity if value == "complexity" else 1 for counted in counts]
+    return Values.of(
+        np.where(passes, worth, 0),
+        complexity=[counted.complexity for counted in counts],
+        action_count=[counted.action_count for counted in counts],
+    )
 
 
 class _ExampleParser:
@@ -76,6 +73,7 @@ METHOD = Method(
     direction="higher",
     source="Radenovic et al. 2023 (DiHT) §3.1, Complexity and Action; no official code, docs/formulas.md §6",
     version="1",
+    blank_caption="empty_caption",
     summary="1 where the caption's parse has a relation of an object and an action, at least one each, else 0.",
     made_for=("short",),
     known_limits={"short": "captions of scenes seldom have a verb, so few clean ones pass"},

@@ -21,35 +21,30 @@ def conceptual_captions(
     Boiler-plate is cropped first, then the rules of `numeric/conceptual_captions/` run in the order of its
     `stages.CHECKS`. `limits`: settings of `Limits` that differ from the defaults (null switches a rule off).
     Details: rule (the one that dropped it, null where none did), rule_value, rule_about (the words at fault), text
-    (after the crop). A blank caption has no value (reason `empty_caption`).
-    Raises ValueError for unknown or impossible limits.
+    (after the crop). Raises ValueError for unknown or impossible limits.
     """
     try:
         settings = Limits(**(limits or {}))
     except TypeError as error:
         known = ", ".join(Limits.__dataclass_fields__)
         raise ValueError(f"conceptual_captions: limits must be of {known}; {error}") from error
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    texts = [crop_boilerplate(caption[i]) for i in nonblank]
-    parsed = parser.parse_texts(texts) if nonblank else []
-    polarities = lexicon.polarities(texts) if nonblank else np.zeros(0)
-    profanities = lexicon.profanities(texts) if nonblank else []
-
-    value = np.full(len(caption), np.nan)
-    reason: list[str | None] = ["empty_caption"] * len(caption)
-    names = ("rule", "rule_value", "rule_about", "text")
-    details: dict[str, list[Any]] = {name: [None] * len(caption) for name in names}
-    for k, i in enumerate(nonblank):
-        words = [token for token in parsed[k] if token.pos not in NO_WORD_POS]
+    texts = [crop_boilerplate(text) for text in caption]
+    parsed = parser.parse_texts(texts)
+    polarities = lexicon.polarities(texts)
+    profanities = lexicon.profanities(texts)
+    drops = []
+    for i, text in enumerate(texts):
+        words = [token for token in parsed[i] if token.pos not in NO_WORD_POS]
         zipf = lexicon.zipf_frequencies([word.text for word in words]).tolist()
-        candidate = Candidate(texts[k], words, zipf, float(polarities[k]), profanities[k])
-        drop = check_boilerplate(caption[i], texts[k]) or first_drop(candidate, settings)
-        value[i], reason[i], details["text"][i] = float(drop is None), None, texts[k]
-        if drop is not None:
-            rule_details = (drop.rule, float(drop.value), drop.about)
-            for name, what in zip(names, rule_details, strict=False):
-                details[name][i] = what
-    return Values(value, reason, details)
+        candidate = Candidate(text, words, zipf, float(polarities[i]), profanities[i])
+        drops.append(check_boilerplate(caption[i], text) or first_drop(candidate, settings))
+    return Values.of(
+        np.array([float(drop is None) for drop in drops]),
+        rule=[None if drop is None else drop.rule for drop in drops],
+        rule_value=[None if drop is None else float(drop.value) for drop in drops],
+        rule_about=[None if drop is None else drop.about for drop in drops],
+        text=texts,
+    )
 
 
 class _ExampleParser:
@@ -83,6 +78,7 @@ METHOD = Method(
     direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, text-based filtering; thresholds of docs/formulas.md §7",
     version="1",
+    blank_caption="empty_caption",
     summary="1 where the caption passes the text rules of Conceptual Captions, else 0.",
     made_for=("boilerplate", "caps", "repetition", "foreign"),
     default=False,

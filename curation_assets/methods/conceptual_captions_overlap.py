@@ -11,13 +11,10 @@ from curation_assets.numeric.conceptual_captions.overlap import overlapping_word
 def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequence[Sequence[str]]) -> Values:
     """How many words of the caption name a label of the image; the paper keeps 1 or more. docs/formulas.md §7, stage 3.
 
-    A blank caption has no value (reason `empty_caption`). Details: words (those that overlap).
+    Details: words (those that overlap).
     """
     shared_words = [overlapping_words(text, labels) for text, labels in zip(caption, detected_objects, strict=True)]
-    is_blank = [not text.strip() for text in caption]
-    counts = [float("nan") if blank else float(len(words)) for blank, words in zip(is_blank, shared_words, strict=True)]
-    value = np.array(counts, dtype=np.float64)
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank], {"words": shared_words})
+    return Values.of(np.array([len(words) for words in shared_words]), words=shared_words)
 
 
 METHOD = Method(
@@ -30,6 +27,7 @@ METHOD = Method(
     direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; docs/formulas.md §7, stage 3",
     version="1",
+    blank_caption="empty_caption",
     summary="Number of the caption's words that name a detected object.",
     made_for=("mismatched", "abstract"),
     default=False,

@@ -28,17 +28,11 @@ def conceptual_captions_transform(
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
     "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or states where,
     when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
-    rule, rule_value, rule_about. A blank caption has no value (reason `empty_caption`).
+    rule, rule_value, rule_about.
     """
     known = {name.lower(): noun for name, noun in (entities or {}).items()}
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    parsed = parser.parse_texts([crop_boilerplate(caption[i]) for i in nonblank]) if nonblank else []
-    value = np.full(len(caption), np.nan)
-    details: dict[str, list[Any]] = {
-        name: [None] * len(caption) for name in ("text", "concepts", "rule", "rule_value", "rule_about")
-    }
-    for i, tokens in zip(nonblank, parsed, strict=True):
-        transformed = transform(
+    transformed = [
+        transform(
             tokens,
             lambda name: _meaning(name, known, wordnet),
             is_common=lambda word: _is_common(word, known, wordnet),
@@ -47,13 +41,17 @@ def conceptual_captions_transform(
             is_listed=lambda text: text.lower() in known,
             min_words=min_words,
         )
-        value[i] = float(transformed.drop is None)
-        details["text"][i], details["concepts"][i] = transformed.text, transformed.concepts
-        if transformed.drop is not None:
-            rule_details = (transformed.drop.rule, float(transformed.drop.value), transformed.drop.about)
-            for name, what in zip(("rule", "rule_value", "rule_about"), rule_details, strict=True):
-                details[name][i] = what
-    return Values(value, [None if text.strip() else "empty_caption" for text in caption], details)
+        for tokens in parser.parse_texts([crop_boilerplate(text) for text in caption])
+    ]
+    drops = [result.drop for result in transformed]
+    return Values.of(
+        np.array([float(drop is None) for drop in drops]),
+        text=[result.text for result in transformed],
+        concepts=[result.concepts for result in transformed],
+        rule=[None if drop is None else drop.rule for drop in drops],
+        rule_value=[None if drop is None else float(drop.value) for drop in drops],
+        rule_about=[None if drop is None else drop.about for drop in drops],
+    )
 
 
 def _meaning(name: str, entities: Mapping[str, str], wordnet: Wordnet) -> Meaning | None:
@@ -154,6 +152,7 @@ METHOD = Method(
     direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, text transformation with hypernymization; formulas.md §7.4",
     version="1",
+    blank_caption="empty_caption",
     summary="1 where the caption can be written without names, dates and places, else 0.",
     no_planted_kind="no planted caption holds names, dates or places with a name",
     default=False,

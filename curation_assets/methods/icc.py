@@ -12,17 +12,10 @@ from curation_assets.methods import Example, Method, Values
 def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Values:
     """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (docs/formulas.md §1.1).
 
-    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A blank caption has no value
-    (reason `empty_caption`): there is nothing to be concrete about.
+    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie.
     """
-    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
-    value = np.full(len(caption), np.nan)
-    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    if nonblank:
-        value[~is_blank] = student.score_captions(nonblank)
-    if clip01:
-        value = np.clip(value, 0.0, 1.0)
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+    value = student.score_captions(caption)  # (N,)
+    return Values.of(np.clip(value, 0.0, 1.0) if clip01 else value)
 
 
 class _ExampleStudent:
@@ -44,6 +37,7 @@ METHOD = Method(
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
     version="1",
+    blank_caption="empty_caption",
     summary="Concreteness of the caption: the student's regression of the fused teachers' scores.",
     made_for=("abstract", "partial", "boilerplate"),
     example=Example(

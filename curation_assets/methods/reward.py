@@ -12,14 +12,8 @@ from curation_assets.methods import Example, Method, Values
 def reward(image: Sequence[Image.Image], caption: Sequence[str], reward_model: RewardModel) -> Values:
     """The model's reward of each pair. Compress & Align §3; formulas.md §9. Values of two trained models do not
     compare.
-
-    A blank caption has no value (reason `empty_caption`).
     """
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    value = np.full(len(caption), np.nan)
-    if nonblank:
-        value[nonblank] = reward_model.reward_pairs([image[i] for i in nonblank], [caption[i] for i in nonblank])
-    return Values(value, [None if text.strip() else "empty_caption" for text in caption])
+    return Values.of(reward_model.reward_pairs(image, caption))
 
 
 class _ExampleRewardModel:
@@ -39,6 +33,7 @@ METHOD = Method(
     direction="higher",
     source="Compress & Align (supplement: architecture; docs/formulas.md §9)",
     version="1",
+    blank_caption="empty_caption",
     summary="Output of a reward model trained on people's rankings of captions for an image.",
     made_for=("mismatched", "partial", "abstract"),
     default=False,

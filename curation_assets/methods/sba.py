@@ -12,29 +12,24 @@ from curation_assets.numeric.similarity import corrected_edit_similarity, edit_s
 def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:
     """Highest edit similarity of a caption with its reconstructions. ICC §4.2, docs/formulas.md §1.4.
 
-    Blank caption: reason `empty_caption`; no reconstruction at all: `no_reconstruction`. Details: reconstructions and
-    their similarities (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
+    Reason where there is no reconstruction: `no_reconstruction`. Details: reconstructions and their similarities
+    (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
     `case_sensitive`: as in the paper's code. CLIP's tokenizer lowers its input, so no caption in capitals comes back;
     False compares lowered texts.
     """
-    is_blank = [not text.strip() for text in caption]
-    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    beams = iter(semantic_decoder.reconstruct_captions(nonblank) if nonblank else [])
-
     value = np.full(len(caption), np.nan)
-    reason: list[str | None] = [None] * len(caption)
+    reason: list[str | None] = ["no_reconstruction"] * len(caption)
     details: dict[str, list] = {name: [None] * len(caption) for name in TEACHER_DETAILS}
-    for i, (text, blank) in enumerate(zip(caption, is_blank, strict=True)):
-        reconstructions = [] if blank else list(next(beams))
+    beams = semantic_decoder.reconstruct_captions(caption)
+    for i, (text, reconstructions) in enumerate(zip(caption, beams, strict=True)):
         if not reconstructions:
-            reason[i] = "empty_caption" if blank else "no_reconstruction"
             continue
         compared = reconstructions if case_sensitive else [beam.lower() for beam in reconstructions]
         reference = text if case_sensitive else text.lower()
         similarities = edit_similarity(compared, [reference] * len(compared))  # (B,)
         best = int(similarities.argmax())
-        value[i] = similarities[best]
-        details["reconstructions"][i] = reconstructions
+        value[i], reason[i] = similarities[best], None
+        details["reconstructions"][i] = list(reconstructions)
         details["similarities"][i] = similarities.tolist()
         details["best_reconstruction"][i] = reconstructions[best]
         details["open_similarity"][i] = float(corrected_edit_similarity([compared[best]], [reference])[0])
@@ -58,6 +53,7 @@ METHOD = Method(
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.2, semantic-bottleneck autoencoder",
     version="1",
+    blank_caption="empty_caption",
     stage="teachers",
     teacher_order=2,
     summary="Highest edit similarity of the caption with its reconstructions from one CLIP text vector.",

@@ -14,22 +14,17 @@ def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> V
     """Mean cosine of a caption with its k nearest scenes (all, where the bank has fewer).
 
     A visual bottleneck without parameters, instead of VBA's text-to-image model and captioner: text → nearest
-    scenes → their captions → similarity. Blank caption: reason `empty_caption`. Details: nearest_scenes (the first
-    three) and nearest_cosine. Raises ValueError for k below 1.
+    scenes → their captions → similarity. Details: nearest_scenes (the first three) and nearest_cosine.
+    Raises ValueError for k below 1.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
-    value = np.full(len(caption), np.nan)
-    details: dict[str, list] = {"nearest_scenes": [None] * len(caption), "nearest_cosine": [None] * len(caption)}
-    nonblank = [i for i, blank in enumerate(is_blank) if not blank]
-    if nonblank:
-        scenes, cosines = scene_bank.nearest_scenes([caption[i] for i in nonblank], k)
-        value[nonblank] = cosines.mean(axis=1)
-        for i, names, row in zip(nonblank, scenes, cosines, strict=True):
-            details["nearest_scenes"][i] = names[:SCENES_SHOWN]
-            details["nearest_cosine"][i] = float(row[0])
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank], details)
+    scenes, cosines = scene_bank.nearest_scenes(caption, k)  # N lists of names, (N, k)
+    return Values.of(
+        cosines.mean(axis=1),
+        nearest_scenes=[names[:SCENES_SHOWN] for names in scenes],
+        nearest_cosine=[float(row[0]) for row in cosines],
+    )
 
 
 class _ExampleBank:
@@ -56,6 +51,7 @@ METHOD = Method(
     direction="higher",
     source="in place of VBA (ICC: Image Caption Concreteness, 2024, §4.1); non-parametric, our own",
     version="1",
+    blank_caption="empty_caption",
     summary="Mean cosine of the caption with the nearest captions of a bank of drawable scenes.",
     made_for=("abstract",),
     default=False,

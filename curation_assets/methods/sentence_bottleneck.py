@@ -12,16 +12,10 @@ def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBot
     """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
 
     The code holds the directions along which captions of pictures differ; what a caption holds beyond them is lost.
-    Blank caption: reason `empty_caption`.
     """
-    is_blank = np.array([not text.strip() for text in caption], dtype=bool)  # (N,)
-    value = np.full(len(caption), np.nan)
-    nonblank = [text for text, blank in zip(caption, is_blank, strict=True) if not blank]
-    if nonblank:
-        before, after = sentence_bottleneck.reconstruct_embeddings(nonblank)  # (N, D) each
-        norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-        value[~is_blank] = np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0)
-    return Values(value, ["empty_caption" if blank else None for blank in is_blank])
+    before, after = sentence_bottleneck.reconstruct_embeddings(caption)  # (N, D) each
+    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    return Values.of(np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0))
 
 
 class _ExampleBottleneck:
@@ -43,6 +37,7 @@ METHOD = Method(
     direction="higher",
     source="in place of SBA (ICC: Image Caption Concreteness, 2024, §4.2); a linear autoencoder, our own",
     version="1",
+    blank_caption="empty_caption",
     summary="Cosine of the caption's sentence embedding with its reconstruction from a narrow linear code.",
     made_for=("abstract",),
     default=False,

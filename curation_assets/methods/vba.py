@@ -24,9 +24,9 @@ def vba(
     """Draw the caption, caption the drawing with all beams kept, take the highest similarity. ICC §4.1, formulas.md
     §1.3.
 
-    The drawing's seed comes from the sample_id, so a value depends on no neighbour and no shard. Blank caption: reason
-    `empty_caption`; no caption of the drawing: `no_reconstruction`. Details: reconstructions and their similarities
-    (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).
+    The drawing's seed comes from the sample_id, so a value depends on no neighbour and no shard. Reason where the
+    drawing has no caption: `no_reconstruction`. Details: reconstructions and their similarities (beams, best first),
+    best_reconstruction, open_similarity (inside (0, 1), for the logit).
     `beams`: None takes the captioner's own setting `beams` (its profile's), else the paper's 5.
     Raises ValueError for beams < 1.
     """
@@ -34,26 +34,21 @@ def vba(
         beams = int(getattr(captioner, "settings", {}).get("beams", PAPER_BEAMS))
     if beams < 1:
         raise ValueError(f"beams must be at least 1, got {beams}")
-    nonblank = [i for i, text in enumerate(caption) if text.strip()]
-    captions = [caption[i] for i in nonblank]
-    reconstructed: list[list[str]] = []
-    if nonblank:
-        seeds = [seed_of(sample_id[i], "text_to_image") for i in nonblank]
-        reconstructed = captioner.beam_captions(text_to_image.generate_images(captions, seeds), beams)
+    seeds = [seed_of(sample, "text_to_image") for sample in sample_id]
+    reconstructed = captioner.beam_captions(text_to_image.generate_images(caption, seeds), beams)
     # One flat call: (sum of beams,) pairs
     candidates = [text for beam_texts in reconstructed for text in beam_texts]
-    references = [text for text, beam_texts in zip(captions, reconstructed, strict=True) for _ in beam_texts]
+    references = [text for text, beam_texts in zip(caption, reconstructed, strict=True) for _ in beam_texts]
     flat = text_similarity.similarity(candidates, references) if candidates else np.zeros(0)
 
     value = np.full(len(caption), np.nan)
-    reason: list[str | None] = ["empty_caption"] * len(caption)
+    reason: list[str | None] = ["no_reconstruction"] * len(caption)
     details: dict[str, list] = {name: [None] * len(caption) for name in TEACHER_DETAILS}
     start = 0
-    for i, beam_texts in zip(nonblank, reconstructed, strict=True):
+    for i, beam_texts in enumerate(reconstructed):
         similarities = np.asarray(flat[start : start + len(beam_texts)], dtype=np.float64)  # (B,)
         start += len(beam_texts)
         if not beam_texts:
-            reason[i] = "no_reconstruction"
             continue
         best = int(similarities.argmax())
         value[i], reason[i] = similarities[best], None
@@ -101,6 +96,7 @@ METHOD = Method(
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.1, visual-bottleneck autoencoder",
     version="1",
+    blank_caption="empty_caption",
     stage="teachers",
     teacher_order=1,
     summary="Highest text similarity of the caption with captions of a picture drawn from it.",

@@ -68,6 +68,7 @@ def evaluate(
     batch_size: int,
     progress: Progress | None,
     label: str,
+    blank_caption: str | None = None,
     saved: SavedRows | None = None,
     detail_types: Mapping[str, pl.DataType] | None = None,
 ) -> Values:
@@ -85,7 +86,7 @@ def evaluate(
     try:
         for start in range(0, n, batch_size):
             stop = min(start + batch_size, n)
-            batch = _read_batch(samples, start, stop, columns, run, load_image)
+            batch = _read_batch(samples, start, stop, columns, run, load_image, blank_caption)
             if batch:
                 _score_batch(batch, call, run, label)
                 unsaved += [i for i, _ in batch]
@@ -160,8 +161,9 @@ def _read_batch(
     columns: Sequence[str],
     run: _Run,
     load_image: LoadImage | None,
+    blank_caption: str | None,
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Askable rows of a slice with their column values, images loaded; the others get their reason."""
+    """Rows of a slice that can be scored with their column values, images loaded; the others get their reason."""
     batch = []
     for i, row in enumerate(samples.slice(start, stop - start).iter_rows(named=True), start=start):
         if run.reason[i] is not None or run.is_done[i]:
@@ -176,6 +178,9 @@ def _read_batch(
             except ImageRejected as error:
                 run.reason[i] = error.reason if error.reason == "no_image" else f"image_{error.reason}"
                 continue
+        if blank_caption is not None and not inputs["caption"].strip():
+            run.reason[i] = blank_caption
+            continue
         batch.append((i, inputs))
     return batch
 

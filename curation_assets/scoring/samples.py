@@ -38,9 +38,10 @@ def score_samples(
     `samples`: sample_id, the method's columns, and optionally status and reason (rows that are not kept become
     `upstream_<status>:<reason>`) and source_row (carried through). One row out per row in, in the same order.
     `roles`: engines by role name. `load_image`: row → RGB image, raising ImageRejected; None means that no sample has
-    an image (`no_image`). A column that a role can write (`DERIVING_ROLES`) and the method needs, and `samples`
-    lacks, is derived first. `progress` is called with how many more rows are done. `saved`: rows that an earlier,
-    killed call finished are taken from there and not scored again; this call adds its own on the way.
+    an image (`no_image`). A blank caption gets the method's `blank_caption`, where it has one, and no call. A column
+    that a role can write (`DERIVING_ROLES`) and the method needs, and `samples` lacks, is derived first. `progress` is
+    called with how many more rows are done. `saved`: rows that an earlier, killed call finished are taken from there
+    and not scored again; this call adds its own on the way.
 
     An engine's exception costs only the sample it belongs to (`engine_error:<type>`), found by halving the batch.
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
@@ -59,6 +60,7 @@ def score_samples(
         batch_size=batch_size,
         progress=progress,
         label=f"method {method.name!r}",
+        blank_caption=method.blank_caption,
         saved=saved,
         detail_types=detail_schema(method),
     )

@@ -141,17 +141,6 @@ def test_sieve_without_generated_captions_says_so() -> None:
     assert values.reason == ["no_generated_captions"]
 
 
-@pytest.mark.parametrize("name", ["icc", "sba", "vba"])
-def test_blank_captions_have_a_reason_and_cost_no_model(name: str) -> None:
-    method = get_method(name)
-    columns: dict[str, list[Any]] = {"caption": [" ", ""]}
-    if "sample_id" in method.columns:
-        columns["sample_id"] = ["0" * 32, "1" * 32]
-    values = method.function(**columns, **dict.fromkeys(method.roles))
-    assert values.reason == ["empty_caption"] * 2
-    assert np.isnan(values.value).all()
-
-
 def test_sba_keeps_every_beam_and_corrects_the_best() -> None:
     details = run(get_method("sba"), {"caption": ["a red kite"]}).details
     assert details["reconstructions"] == [["a kite", "a blue kite"]]
@@ -210,3 +199,5 @@ def test_bad_facts_are_refused() -> None:
         Method(**facts, roles=("oracle",), bounds=(0, 1))
     with pytest.raises(ValueError, match="low < high"):
         Method(**facts, roles=(), bounds=(1, 1))
+    with pytest.raises(ValueError, match=r"blank_caption='empty' needs the column caption, got columns=\('image',\)"):
+        Method(**{**facts, "columns": ("image",)}, roles=(), bounds=(0, 1), blank_caption="empty")

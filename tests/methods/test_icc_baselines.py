@@ -28,17 +28,6 @@ DATA = SHARED_DATA
 OPTIONAL = {"clip_stroop", "ave_clip", "concreteness_lexicon"}
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONAL))
-def test_blank_captions_have_a_reason_and_cost_no_model(name: str) -> None:
-    method = get_method(name)
-    columns: dict[str, list[Any]] = {"caption": [" ", ""]}
-    if "sample_id" in method.columns:
-        columns["sample_id"] = ["0" * 32, "1" * 32]
-    values = method.function(**columns, **dict.fromkeys(method.roles), **method.example.settings)
-    assert values.reason == ["empty_caption"] * 2
-    assert np.isnan(values.value).all()
-
-
 # --- CLIP-SP
 
 
@@ -95,12 +84,11 @@ def test_ave_clip_draws_each_caption_with_seeds_of_its_own() -> None:
         def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
             return np.tile([1.0, 0.0], (len(texts), 1))
 
-    columns = {"caption": ["a", "", "a"], "sample_id": ["0" * 32, "1" * 32, "2" * 32]}
+    columns = {"caption": ["a", "a"], "sample_id": ["0" * 32, "2" * 32]}
     method = with_parameters(get_method("ave_clip"), images=3)
     values = method.function(**columns, text_to_image=Painter(), image_text_encoder=Encoder())
     assert len(set(drawn)) == 6
-    assert values.reason == [None, "empty_caption", None]
-    for i, seeds in ((0, drawn[:3]), (2, drawn[3:])):
+    for i, seeds in enumerate((drawn[:3], drawn[3:])):
         cosines = [np.cos((seed % 256) / 256) for _, seed in seeds]
         np.testing.assert_allclose(values.details["cosines"][i], cosines, atol=1e-12)
         assert values.value[i] == pytest.approx(np.mean(cosines))
@@ -231,6 +219,5 @@ def test_icc_is_raw_unless_clipping_is_asked_for() -> None:
     method = get_method("icc")
     captions, student = method.example.columns["caption"], method.example.roles["student"]
     assert method.function(caption=captions, student=student).value.max() == pytest.approx(1.04)
-    clipped = with_parameters(method, clip01=True).function(caption=[*captions, " "], student=student)
-    assert clipped.value[:3].tolist() == [1.0, 0.26, 0.0]
-    assert clipped.reason == [None, None, None, "empty_caption"]
+    clipped = with_parameters(method, clip01=True).function(caption=captions, student=student)
+    assert clipped.value.tolist() == [1.0, 0.26, 0.0]
