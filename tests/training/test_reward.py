@@ -24,7 +24,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT
-from curation_assets.engines.reward_model import build_mlp
+from curation_assets.engines.reward_model import reward_mlp
 from curation_assets.methods import get_method
 from curation_assets.numeric.rankings import (
     RankAgreement,
@@ -183,13 +183,13 @@ def test_training_caches_features_learns_and_scores_alike(tmp_path: Path) -> Non
 
 
 def test_architecture_is_the_supplements() -> None:
-    layers = [type(layer).__name__ for layer in build_mlp(768)]
+    layers = [type(layer).__name__ for layer in reward_mlp(768)]
     assert layers == ["Linear", "Dropout", "Linear", "Dropout", "Linear", "Dropout", "Linear", "Linear"]
-    shapes = [(layer.in_features, layer.out_features) for layer in build_mlp(768) if hasattr(layer, "in_features")]
+    shapes = [(layer.in_features, layer.out_features) for layer in reward_mlp(768) if hasattr(layer, "in_features")]
     assert shapes == [(768, 1024), (1024, 128), (128, 64), (64, 16), (16, 1)]
-    assert [layer.p for layer in build_mlp(768) if hasattr(layer, "p")] == [0.2, 0.2, 0.1]
+    assert [layer.p for layer in reward_mlp(768) if hasattr(layer, "p")] == [0.2, 0.2, 0.1]
     with pytest.raises(ValueError, match="none, relu"):
-        build_mlp(768, "gelu")
+        reward_mlp(768, "gelu")
 
 
 @pytest.fixture(scope="module")
