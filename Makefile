@@ -57,7 +57,7 @@ format: install ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ui: install ## Open the Dagster UI on http://127.0.0.1:3000 (same graph, schedules, sensors)
+ui: install ## Open the Dagster UI on http://127.0.0.1:3000 (same graph, sensors)
 	$(BIN)/curate ui
 
 train-embedded: install ## Rebuild the shipped models from scratch (about an hour on two cores)
@@ -71,6 +71,8 @@ bench-downstream: install ## ICC-filtered against random, several seeds (tens of
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table
+	$(BIN)/curate methods --into docs/methods.md
+	$(BIN)/python docs/make_architecture.py
 
 screenshots: install ## Redraw the pictures of the README (needs chromium on the PATH)
 	$(BIN)/python docs/make_pictures.py

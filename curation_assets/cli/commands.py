@@ -25,7 +25,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     "Pools": (
         Entry("demo", "run:demo", "Run everything on the embedded pool of rendered scenes and write the report."),
         Entry("run", "run:run", "Bring every table of a pool up to date; what is up to date is not made again."),
-        Entry("ui", "run:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph, sensors and schedules."),
+        Entry("ui", "run:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
         Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
         Entry("pool list", "pool:list_all", "Show the declared pools."),
         Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),

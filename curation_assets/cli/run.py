@@ -329,7 +329,7 @@ def ui(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")] = 3000,
     home: HomeOption = None,
 ) -> None:
-    """Open the Dagster UI and daemon on 127.0.0.1: the same graph, sensors and schedules.
+    """Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors.
 
     Stop with Ctrl+C.
     """
