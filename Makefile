@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # uv from the PATH, else the one that `make install` puts into the virtual environment.
 UV := $(or $(shell command -v uv),$(BIN)/uv)
-# The model hub is never asked for by the embedded profile; telemetry and update checks stay off.
+# The embedded profile needs no model hub; telemetry and update checks stay off.
 export HF_HUB_OFFLINE ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 export DAGSTER_DISABLE_TELEMETRY := 1
@@ -33,7 +33,7 @@ install: $(VENV)/.installed ## Set up the virtual environment with the exact ver
 
 lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes $(UPGRADE) \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 demo: install ## Run the whole chain on the embedded pool and write the report
 	$(BIN)/curate demo

@@ -234,17 +234,17 @@ def why(home: Path) -> dict[str, Any]:
     settings = load_settings(home, "embedded")
     rng = np.random.default_rng(1)
     shards = sorted((home / "work" / POOL / "raw" / "samples").glob("shard=*/data.parquet"))
-    told: dict[str, Any] = {"lookups": 200}
+    measures: dict[str, Any] = {"lookups": 200}
     names = {"by_id": "sample_id", "by_url": "url", "by_sha256": "original_sha256"}
     picked = []
-    for at in rng.integers(0, len(shards), told["lookups"]):
+    for at in rng.integers(0, len(shards), measures["lookups"]):
         rows = pl.read_parquet(shards[at], columns=list(names.values())).drop_nulls()
         picked.append(rows.row(int(rng.integers(0, rows.height)), named=True))
     explain(settings, picked[0]["sample_id"])
     for name, column in names.items():
         seconds = [timed(partial(explain, settings, one[column]))[0] for one in picked]
-        told |= {f"{name}_p{q}_ms": round(1000 * float(np.quantile(seconds, q / 100)), 1) for q in (50, 95, 100)}
-    return told
+        measures |= {f"{name}_p{q}_ms": round(1000 * float(np.quantile(seconds, q / 100)), 1) for q in (50, 95, 100)}
+    return measures
 
 
 def diff(home: Path) -> dict[str, Any]:
@@ -383,13 +383,15 @@ STAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
 def run_stage(name: str, home: Path) -> None:
     """One stage in this process; JSON on the last line."""
     before = _machine_ticks()
-    told = STAGES[name](home)
+    measures = STAGES[name](home)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    told |= {"peak_gib": round(used.ru_maxrss / 2**20, 2), "cpu_seconds": round(used.ru_utime + used.ru_stime, 1)}
+    measures |= {"peak_gib": round(used.ru_maxrss / 2**20, 2), "cpu_seconds": round(used.ru_utime + used.ru_stime, 1)}
     if before is not None and (after := _machine_ticks()) is not None:
         busy, stolen = (now - then for now, then in zip(after, before, strict=True))
-        told["stolen_share"] = round(stolen / max(1, busy + stolen), 3)  # of the CPU time wanted: by the host's others
-    print(json.dumps(told))
+        measures["stolen_share"] = round(
+            stolen / max(1, busy + stolen), 3
+        )  # of CPU time: taken by other machines of the host
+    print(json.dumps(measures))
 
 
 def _machine_ticks() -> tuple[int, int] | None:
@@ -424,17 +426,17 @@ def main() -> None:
         return
     home = given.work or Path(tempfile.mkdtemp(prefix="audit_12m_"))
     facts = {"rows": given.rows, "shards": given.shards, "cores": os.cpu_count(), "python": platform.python_version()}
-    told = [("pool", name, value) for name, value in facts.items()]
+    measures = [("pool", name, value) for name, value in facts.items()]
     seconds, _ = timed(lambda: build(home, given.rows, given.shards))
-    told.append(("build", "seconds", seconds))
+    measures.append(("build", "seconds", seconds))
     for name in given.stages.split(","):
         load = round(os.getloadavg()[0], 1)
         command = [sys.executable, __file__, "--stage", name, "--work", str(home)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout.splitlines()[-1])
         print(name, found, flush=True)
-        told += [(name, measure, value) for measure, value in {**found, "load_when_started": load}.items()]
-        rows = [(*one[:2], str(one[2]), GOALS.get(one[:2])) for one in told]
+        measures += [(name, measure, value) for measure, value in {**found, "load_when_started": load}.items()]
+        rows = [(*one[:2], str(one[2]), GOALS.get(one[:2])) for one in measures]
         given.out.parent.mkdir(parents=True, exist_ok=True)
         pl.DataFrame(rows, schema=["stage", "measure", "value", "goal"], orient="row").write_csv(given.out)
     if given.work is None:

@@ -81,8 +81,8 @@ def scene_settings(settings: Settings) -> tuple[dict[str, dict[str, Any]], dict[
         ids.write_text("\n".join(f"n{offset:08d}" for offset in things_of(wordnet)))
         methods["datacomp_text"] = {"wordnet_ids": str(ids)}
     targets = settings.home / "target_captions.txt"
-    told = plant_evaluation_scenes(TARGET_SCENES, TARGET_SEED)
-    targets.write_text("\n".join(caption for _, captions in told for caption in captions))
+    planted = plant_evaluation_scenes(TARGET_SCENES, TARGET_SEED)
+    targets.write_text("\n".join(caption for _, captions in planted for caption in captions))
     return methods, {"related_to": str(targets)}, without
 
 

@@ -24,7 +24,7 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
     daemon_threads = True
 
     def __init__(self, port: int, rater: str | None = None) -> None:
-        """Bind 127.0.0.1:`port` (0: any free one). `rater`: who starts at once; None: the page asks for a name.
+        """Bind 127.0.0.1:`port` (0: any free one). `rater`: who starts at once; None: the page requests a name.
 
         Raises OSError where the port is taken, ValueError for a bad name.
         """
@@ -51,7 +51,7 @@ class LocalPageServer(ThreadingHTTPServer, ABC):
         """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
 
     def with_rater(self, page: str) -> str:
-        """A page with its RATER filled in; a name that is given already is not asked for."""
+        """A page with its RATER filled in; a name that is given is not requested again."""
         return page.replace("RATER", html.escape(self.rater))
 
     def picture(self, name: str) -> bytes | None:

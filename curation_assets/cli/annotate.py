@@ -18,7 +18,10 @@ from curation_assets.stores.atomic import replacing
 def rate(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions: txt, tsv, csv or parquet.")],
     rater: Annotated[
-        str | None, typer.Option(help="Who rates; several may share one ratings file. Default: rater; --web asks.")
+        str | None,
+        typer.Option(
+            help="Who rates; several may share one ratings file. Default: rater; with --web, typed on the page."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Ratings file; default FILE.ratings.tsv.")] = None,
     web: Annotated[bool, typer.Option("--web", help="Rate on a local page instead of the terminal.")] = False,
@@ -171,7 +174,8 @@ def candidates(
 def rank(
     source: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="Table with image and caption.")],
     rater: Annotated[
-        str | None, typer.Option(help="Who ranks; several may share one file. Default: rater; --web asks.")
+        str | None,
+        typer.Option(help="Who ranks; several may share one file. Default: rater; with --web, typed on the page."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Ranking file; default CANDIDATES.rankings.tsv.")] = None,
     web: Annotated[bool, typer.Option("--web", help="Rank on a local page, with the images, for any rater.")] = False,

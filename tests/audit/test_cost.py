@@ -115,6 +115,6 @@ def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_p
     shown = CliRunner().invoke(app, ["show", "cost", "photos", *home], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "Per kept sample" in shown.output
-    told = json.loads(CliRunner().invoke(app, ["show", "cost", "photos", "--json", *home]).stdout)
-    assert told["per_kept_sample"]["random"] == random
+    output = json.loads(CliRunner().invoke(app, ["show", "cost", "photos", "--json", *home]).stdout)
+    assert output["per_kept_sample"]["random"] == random
     assert CliRunner().invoke(app, ["show", "cost", "photos", "--tables", *home]).exit_code == 0

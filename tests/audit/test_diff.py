@@ -78,8 +78,8 @@ def test_overlap_equals_counting_by_hand(
     assert overlap.iou == (len(both) / len(either) if either else None)
     verdicts = [[row["verdict"] for row in judged.verdicts] for judged in slow]
     pairs = list(zip(*verdicts, strict=True))
-    told = {(row["left_verdict"], row["right_verdict"]): row["rows"] for row in found.transitions.to_dicts()}
-    assert told == {pair: pairs.count(pair) for pair in set(pairs)}
+    output = {(row["left_verdict"], row["right_verdict"]): row["rows"] for row in found.transitions.to_dicts()}
+    assert output == {pair: pairs.count(pair) for pair in set(pairs)}
     for dimension in ("domain", "caption length"):  # every judged row is in one group
         part = found.shifts.filter(pl.col("dimension") == dimension)
         assert part.select(pl.sum("pool", "left", "right")).row(0) == (found.judged, overlap.left, overlap.right)
@@ -121,17 +121,17 @@ def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> 
     found = compare(
         rows, fused, Policy("g", "signals.icc", fraction=0.25, prefilters=(Prefilter("signals.clip_score", 0.5),))
     )
-    told = {(row["policy"], row["without"]): row for row in found.leave_one_out.to_dicts()}
+    output = {(row["policy"], row["without"]): row for row in found.leave_one_out.to_dicts()}
     whole = judge(fused, rows).is_kept
     # min–max keeps the order, so without clip_score the recipe ranks as signals.sieve does.
     sieve = judge(Policy("s", "signals.sieve", fraction=0.25), rows).is_kept
-    assert told["f", "clip"]["iou"] == Overlap.of(whole, sieve).iou
-    assert told["f", "clip"]["kept"] == sieve.sum()
+    assert output["f", "clip"]["iou"] == Overlap.of(whole, sieve).iou
+    assert output["f", "clip"]["kept"] == sieve.sum()
     prefiltered = judge(found.right, rows).is_kept
     icc = judge(Policy("i", "signals.icc", fraction=0.25), rows).is_kept
     clip = judge(Policy("c", "signals.clip_score", fraction=0.25), rows).is_kept
-    assert told["g", "signals.clip_score"]["iou"] == Overlap.of(prefiltered, icc).iou
-    assert told["g", "signals.icc"]["iou"] == Overlap.of(prefiltered, clip).iou
+    assert output["g", "signals.clip_score"]["iou"] == Overlap.of(prefiltered, icc).iou
+    assert output["g", "signals.icc"]["iou"] == Overlap.of(prefiltered, clip).iou
 
 
 def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> None:
@@ -203,10 +203,10 @@ def test_shifts_equal_grouping_all_texts(
             for (group,), part in marked.group_by("group")
             if group is not None
         }
-        told = found.filter(pl.col("dimension") == dimension)
-        assert set(told.select("group", "pool", "left", "right").iter_rows()) == slow
+        output = found.filter(pl.col("dimension") == dimension)
+        assert set(output.select("group", "pool", "left", "right").iter_rows()) == slow
         assert (
-            told["change"] - (told["right"] / max(right.sum(), 1) - told["left"] / max(left.sum(), 1))
+            output["change"] - (output["right"] / max(right.sum(), 1) - output["left"] / max(left.sum(), 1))
         ).abs().sum() < 1e-9
 
 
@@ -226,11 +226,11 @@ def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> Non
     ledgers = current_ledgers(ctx.store, list(known.values()))
     assert set(ledgers) == set(known)
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "sieve_clip")):
-        told: list[int] = []
+        output: list[int] = []
         both = Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers)
         assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
-        assert both.whole(told.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
-        assert sum(told) == both.shards == 5
+        assert both.whole(output.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
+        assert sum(output) == both.shards == 5
     narrow = what_if(known["icc_after_clip"], fraction=0.1)
     half = Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers)
     assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
@@ -262,13 +262,13 @@ def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Pat
     assert early["origin"] == {"left": FROZEN, "right": FROZEN}
     summarise(ctx)  # the ledgers are written again, by the cuts of before
     assert cuts_in_force(ctx.store, pair) == before
-    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
-    assert told["origin"] == {"left": RECORDED, "right": RECORDED}
-    assert {name: told[name] for name in early if name != "origin"} == {
+    output = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    assert output["origin"] == {"left": RECORDED, "right": RECORDED}
+    assert {name: output[name] for name in early if name != "origin"} == {
         name: early[name] for name in early if name != "origin"
     }
     for side, name in (("left", "icc"), ("right", "clip")):
-        assert told["kept"][side] == len(np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy"))
+        assert output["kept"][side] == len(np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy"))
 
 
 @pytest.mark.parametrize(("fraction", "iou"), [(0.1, 0.0526), (0.2, 0.1111), (0.3, 0.1765)])
@@ -340,8 +340,8 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
     kept = ctx.store.scan("filtered/icc_half").collect().filter(pl.col("verdict") == "kept").height
     judged = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
     assert kept == round(judged / 2)
-    told = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)
-    assert told["kept"] == {"left": round(judged / 4), "right": kept, "both": round(judged / 4)}
+    output = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)
+    assert output["kept"] == {"left": round(judged / 4), "right": kept, "both": round(judged / 4)}
     again = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.4", "--save", "icc_half", *home])
     assert again.exit_code == 1
     assert "already" in again.output

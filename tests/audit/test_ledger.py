@@ -79,9 +79,9 @@ def test_a_row_holds_signals_scores_and_versions(ctx: PoolContext) -> None:
     frame = read_ledger(ledger_path(ctx.store, "sieve_clip")).frame
     fused = ctx.store.scan("fused/sieve_clip").collect()
     row = frame.filter(pl.col("verdict") == "kept").to_dicts()[0]
-    told = fused.filter((pl.col("shard") == row["shard"]) & (pl.col("source_row") == row["source_row"])).to_dicts()[0]
-    assert row["fused_sieve_clip"] == told["quality"]
-    assert row["fused_sieve_clip_sieve_score"] == pytest.approx(told["sieve_score"], abs=1e-6)
+    output = fused.filter((pl.col("shard") == row["shard"]) & (pl.col("source_row") == row["source_row"])).to_dicts()[0]
+    assert row["fused_sieve_clip"] == output["quality"]
+    assert row["fused_sieve_clip_sieve_score"] == pytest.approx(output["sieve_score"], abs=1e-6)
     assert row["margin"] == row["fused_sieve_clip"] - row["threshold"] >= 0
     signal = ctx.store.read("signals/clip_score", row["shard"]).filter(pl.col("source_row") == row["source_row"])
     assert row["signals_clip_score"] == signal["value"][0]
@@ -244,9 +244,9 @@ def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> Non
     assert lost.sum() == 1
     assert np.array_equal(found.values[~lost], whole.values[~lost], equal_nan=True)
     assert np.isnan(found.values[lost]).all()
-    told, before = found.reasons.series("reason").cast(pl.String), whole.reasons.series("reason").cast(pl.String)
-    assert told.filter(pl.Series(lost)).to_list() == ["no_row"]
-    assert told.filter(pl.Series(~lost)).to_list() == before.filter(pl.Series(~lost)).to_list()
+    output, before = found.reasons.series("reason").cast(pl.String), whole.reasons.series("reason").cast(pl.String)
+    assert output.filter(pl.Series(lost)).to_list() == ["no_row"]
+    assert output.filter(pl.Series(~lost)).to_list() == before.filter(pl.Series(~lost)).to_list()
     ctx.store.write("signals/icc", pl.concat([table, table[:1]]), shard, code_version="9")
     with pytest.raises(StoreError, match="two rows for one row of raw/samples"):
         PoolRows.read(ctx.store).signal("signals.icc")

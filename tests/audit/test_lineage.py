@@ -69,13 +69,13 @@ def test_manifests_lead_from_the_subset_to_its_shards_models_and_code(tmp_path: 
     ctx = bring_up_to_date(webdataset_pool(tmp_path))
     lineage = lineage_of(ctx.store, "filtered/sieve_clip")
     assert lineage_of(ctx.store, "raw/samples").nodes.height == 9  # a table of shards: all of them
-    told = {row["table"]: row for row in summary(lineage).to_dicts()}
-    assert list(told)[:2] == ["raw/registered_shards", "raw/downloads"]
-    assert list(told)[-1] == "filtered/sieve_clip"
-    assert told["signals/clip_score"]["shards"] == 3
-    assert told["signals/clip_score"]["models"] == "embedded:clip_score abababab"
-    assert told["filtered/sieve_clip"]["shards"] == 3
-    assert "signals/icc" not in told
+    output = {row["table"]: row for row in summary(lineage).to_dicts()}
+    assert list(output)[:2] == ["raw/registered_shards", "raw/downloads"]
+    assert list(output)[-1] == "filtered/sieve_clip"
+    assert output["signals/clip_score"]["shards"] == 3
+    assert output["signals/clip_score"]["models"] == "embedded:clip_score abababab"
+    assert output["filtered/sieve_clip"]["shards"] == 3
+    assert "signals/icc" not in output
     assert ("fused/sieve_clip", "filtered/sieve_clip") in lineage.links()
     assert lineage.edges["is_current"].all()
     # a signal made anew after the subset: the subset's input is no longer what is stored
@@ -223,7 +223,7 @@ def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path
     assert [title.splitlines()[0] for title in titles] == TABLES
     arrows = [one for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("marker-end")]
     assert len(arrows) == 9
-    told = json.loads(CliRunner().invoke(app, ["show", "lineage", "random", "--json", *home]).stdout)
-    assert len(told["edges"]) == 25
+    output = json.loads(CliRunner().invoke(app, ["show", "lineage", "random", "--json", *home]).stdout)
+    assert len(output["edges"]) == 25
     assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 6
     assert CliRunner().invoke(app, ["show", "lineage", "nothing", *home]).exit_code == 1

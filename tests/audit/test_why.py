@@ -36,13 +36,13 @@ def row_of(ctx: PoolContext, number: int) -> dict[str, object]:
 def test_three_names_of_one_sample_give_one_answer(ctx: PoolContext) -> None:
     row = row_of(ctx, 9)
     image = hashlib.sha256(jpeg(9)).hexdigest()
-    told = [explain(ctx.settings, str(name)) for name in (row["sample_id"], row["url"], image)]
-    assert told[0] == told[1] == told[2]
-    assert [one["policy"] for one in told[0][0]["policies"]] == [
+    output = [explain(ctx.settings, str(name)) for name in (row["sample_id"], row["url"], image)]
+    assert output[0] == output[1] == output[2]
+    assert [one["policy"] for one in output[0][0]["policies"]] == [
         "clip", "icc", "icc_after_clip", "random", "sieve", "sieve_clip",
     ]  # fmt: skip
     verdicts = ctx.store.scan("filtered/icc").collect().filter(pl.col("sample_id") == row["sample_id"]).to_dicts()[0]
-    icc = told[0][0]["policies"][1]
+    icc = output[0][0]["policies"][1]
     shared = ("verdict", "reason", "value", "threshold", "margin")
     assert {name: icc[name] for name in shared} == {name: verdicts[name] for name in shared}
     made = {one["table"]: one for one in icc["made_by"]}

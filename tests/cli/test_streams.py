@@ -85,9 +85,9 @@ def test_arguments_of_old_names_reach_the_new_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("old", sorted(commands.REMOVED))
 def test_a_removed_command_names_what_to_run(old: str) -> None:
-    gone = curate(*old.split())
-    assert gone.exit_code == 1
-    assert commands.REMOVED[old] in gone.stderr
+    removed = curate(*old.split())
+    assert removed.exit_code == 1
+    assert commands.REMOVED[old] in removed.stderr
     assert (Path(__file__).parents[2] / commands.REMOVED[old].split(",")[0].split()[1]).is_file()
 
 

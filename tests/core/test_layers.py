@@ -158,8 +158,8 @@ def test_unsafe_loads_are_seen() -> None:
 
 def test_the_command_starts_without_what_takes_a_second_to_load() -> None:
     slow = ("dagster", "pandas", "scipy.optimize", "scipy.stats", "sklearn", "torch", "transformers")
-    told = f"import sys, curation_assets.cli; print([name for name in {slow} if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    output = f"import sys, curation_assets.cli; print([name for name in {slow} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", output], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 

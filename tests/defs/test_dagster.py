@@ -117,8 +117,8 @@ def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypat
     monkeypatch.setattr(assets, "PICTURES_PER_RUN", 2)
     run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
     with dg.DagsterInstance.get() as instance:
-        told = instance.fetch_materializations(assets.asset_key("photos", "raw/samples"), limit=9).records
-    metadata = [one.asset_materialization.metadata for one in told if one.asset_materialization is not None]
+        output = instance.fetch_materializations(assets.asset_key("photos", "raw/samples"), limit=9).records
+    metadata = [one.asset_materialization.metadata for one in output if one.asset_materialization is not None]
     assert [one["dagster/row_count"].value for one in metadata] == [4, 4, 4]
     assert all("preview" in one for one in metadata)
     assert sum("picture" in one for one in metadata) == 2
@@ -162,16 +162,16 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
 
     call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
     monkeypatch.setattr(parallel, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
-    told = CliRunner().invoke(app, call)
-    assert told.exit_code == 1
-    assert isinstance(told.exception, SystemExit)
-    assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in told.stderr
-    assert "Traceback" not in told.stderr
+    output = CliRunner().invoke(app, call)
+    assert output.exit_code == 1
+    assert isinstance(output.exception, SystemExit)
+    assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in output.stderr
+    assert "Traceback" not in output.stderr
     monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
-    told = CliRunner().invoke(app, call)
-    assert told.exit_code == 70
-    assert "unexpected" in told.stderr
-    assert "a bug" in told.stderr
+    output = CliRunner().invoke(app, call)
+    assert output.exit_code == 70
+    assert "unexpected" in output.stderr
+    assert "a bug" in output.stderr
 
 
 def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(

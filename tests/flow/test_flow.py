@@ -227,9 +227,9 @@ def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path)
 
     with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000001\."):
         remove_shards(ctx, ["photos-000000", "photos-000001"])
-    told = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000001", "--home", str(settings.home)])
-    assert told.exit_code == 0, told.output
-    assert "4 tables of 1 shards removed" in told.stdout
+    output = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000001", "--home", str(settings.home)])
+    assert output.exit_code == 0, output.output
+    assert "4 tables of 1 shards removed" in output.stdout
     assert not list(settings.work("photos").rglob("*000001*"))
     reports = run_pool(settings, "photos", tables=tables)
     assert {report.table for report in reports if report.computed}.isdisjoint({*raw, *verdicts[1:]})

@@ -47,7 +47,7 @@ def hand_facts(ctx: PoolContext) -> list[TableFacts]:
         if name.startswith("signals/")
     }
     rest = {one.name: one for one in facts_of(ctx, {name: tables[name] for name in tables if name not in models})}
-    by_hand = {name: TableFacts(name, True, ("raw/samples",), "7", told, {}) for name, told in models.items()}
+    by_hand = {name: TableFacts(name, True, ("raw/samples",), "7", output, {}) for name, output in models.items()}
     return [(rest | by_hand)[name] for name in tables]
 
 
@@ -62,11 +62,11 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
     found = make_plan(facts_of(ctx, tables), Index.read(ctx.store.root / "index", ctx.shards()))
     assert found.costs.filter(pl.col("stale") > 0).is_empty(), found.costs.filter(pl.col("stale") > 0)
     assert found.costs.filter(pl.col("cpu_seconds").is_null()).is_empty()
-    told = json.loads(
+    output = json.loads(
         CliRunner().invoke(app, ["run", "tiny", "--dry-run", "--json", "--home", str(ctx.settings.home)]).stdout
     )
-    assert told["cpu_seconds"] == 0
-    assert {row["flips"] for row in told["flips"]} == {0}
+    assert output["cpu_seconds"] == 0
+    assert {row["flips"] for row in output["flips"]} == {0}
 
     changed = make_plan(facts_of(ctx, tables, ["signals/sieve"]), Index.read(ctx.store.root / "index", ctx.shards()))
     reasons = {name: {REASONS[code] for code in codes if code >= 0} for name, codes in changed.reasons.items()}
@@ -213,8 +213,8 @@ def test_a_plan_is_what_asking_every_partition_gives(
             except MissingInputError:
                 fresh = False
             stale[one.name, shard] = upstream or not fresh
-    told = {(one.name, shard): True for one in facts for shard, _ in found.partitions(one.name)}
-    assert told == {key: True for key, is_stale in stale.items() if is_stale}
+    output = {(one.name, shard): True for one in facts for shard, _ in found.partitions(one.name)}
+    assert output == {key: True for key, is_stale in stale.items() if is_stale}
 
 
 def test_costs_scale_with_rows_and_gpu_stands_apart(tmp_path: Path) -> None:
@@ -265,9 +265,9 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     home = ["--home", str(tmp_path), "--profile", str(profile)]
     run = CliRunner().invoke(app, ["run", "photos", "--dry-run", "--refresh", "--json", *home])
     assert run.exit_code == 0, run.output
-    told = json.loads(run.stdout)
-    assert list(told["models_not_fetched"]) == ["signals/clip_score"]
-    assert "/no/model" in told["models_not_fetched"]["signals/clip_score"]
+    output = json.loads(run.stdout)
+    assert list(output["models_not_fetched"]) == ["signals/clip_score"]
+    assert "/no/model" in output["models_not_fetched"]["signals/clip_score"]
     other = PoolContext.open(load_settings(tmp_path, str(profile)), "photos")
     (fact,) = (one for one in facts_of(other, tables_of(other)) if one.name == "signals/clip_score")
     raw = [one for one in hand_facts(ctx) if one.name.startswith("raw/")]
@@ -292,7 +292,7 @@ def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
         stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
         assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps", LEDGER}
     asked = ["run", "photos", "--dry-run", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
-    told = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
-    assert {row["table"]: row["code"] for row in told["tables"]}["filtered/clip"] == len(ctx.shards())
+    output = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
+    assert {row["table"]: row["code"] for row in output["tables"]}["filtered/clip"] == len(ctx.shards())
     assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1
     assert CliRunner().invoke(app, [*asked, "signals.nothing", "--policy", "clip"]).exit_code == 1

@@ -137,14 +137,14 @@ STATES = st.sampled_from(("kept", "dropped", "failed"))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> None:
     def frame(side: int, name: str) -> pl.DataFrame:
-        told = [
+        output = [
             {"sample_id": f"{i:032x}", "shard": "p-000000", "source_row": i, "verdict": row[side], "reason": None}
             for i, row in enumerate(rows)
             if row[2] in ("both", name)
         ]
         schema = dict.fromkeys(("sample_id", "shard", "source_row", "verdict", "reason"), pl.String)
         schema["source_row"] = pl.Int64
-        return pl.DataFrame(told, schema=schema)
+        return pl.DataFrame(output, schema=schema)
 
     found = flips(frame(0, "before"), frame(1, "after"))
     expected = {i for i, (one, other, where) in enumerate(rows) if where != "both" or one != other}

@@ -114,10 +114,10 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     assert {"000001.tar", "000001.parquet", "urls.parquet", "report.html", "data.parquet"} <= changed
     assert all(one["sha256_before"] != one["sha256_after"] for one in certificate["artefacts"])
 
-    told = explain(settings, canary["sample_id"])[0]
-    assert told["raw"] == {"status": "dropped", "reason": "takedown"}
-    assert told["caption"] is None
-    assert {one["verdict"] for one in told["policies"]} == {"dropped"}
+    output = explain(settings, canary["sample_id"])[0]
+    assert output["raw"] == {"status": "dropped", "reason": "takedown"}
+    assert output["caption"] is None
+    assert {one["verdict"] for one in output["policies"]} == {"dropped"}
     # Again, from the server: the download is gone, the table too.
     shutil.rmtree(ctx.store.root / "downloads" / "tiny-000001")
     ctx.store.remove("raw/downloads", "tiny-000001")
@@ -261,8 +261,10 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     saved = SavedRows(store.unfinished_path("teachers/vba", other_shard) / "abc").read()
     assert saved is not None, "another shard's work is not lost"
     with closing(sqlite3.connect(events)) as connection:
-        told = [json.loads(json.loads(row[0])["message"]) for row in connection.execute("select event from event_logs")]
-    assert told == [GONE, caption_of(17), 'it says "small" – ' + GONE]
+        output = [
+            json.loads(json.loads(row[0])["message"]) for row in connection.execute("select event from event_logs")
+        ]
+    assert output == [GONE, caption_of(17), 'it says "small" – ' + GONE]
     assert (tmp_path / "dagster" / "run.out").read_text() == f"fine\ncannot parse {GONE}\nfine\n"
     left = Canary.read(tmp_path / "canary.parquet")
     assert left.rows["sample_id"].to_list() == [one for one in ids if one != hit["sample_id"][0]]
@@ -291,20 +293,20 @@ def test_downloads_obey_the_list_and_a_purged_one_is_not_fetched_again(tmp_path:
     out, key = tmp_path / "out", "toy-000000"
     with WorldServer(samples, 1, has_trouble=False) as server:
         served = DownloadSettings(retries=0, connect_to=server.connect_to)
-        told = download_shard(urls, out, key, settings=served, denylist=Denylist.load(tmp_path))
-        assert told["reason"].to_list() == ["takedown", None, "takedown", None, None, None]
-        assert told["status"].to_list() == ["dropped", "kept", "dropped", "kept", "kept", "kept"]
+        output = download_shard(urls, out, key, settings=served, denylist=Denylist.load(tmp_path))
+        assert output["reason"].to_list() == ["takedown", None, "takedown", None, None, None]
+        assert output["status"].to_list() == ["dropped", "kept", "dropped", "kept", "kept", "kept"]
         assert server.requests.total() == 5, "what is listed by its URL is not even asked for"
         assert holders(out, encode(samples[2]), samples[2].caption.encode()) == []
         before = everything(out)
-        gone, after = told["sample_id"][4], urls.filter(pl.col("source_row") != 4)
+        gone, after = output["sample_id"][4], urls.filter(pl.col("source_row") != 4)
         take_down_downloads(out, key, [gone], before=urls, after=after, settings=served)
         assert holders(out, encode(samples[4]), world_url(4).encode()) == []
         again = download_shard(after, out, key, settings=served, denylist=Denylist.load(tmp_path))
         assert server.requests.total() == 5, "the others are not fetched again"
-    assert again.equals(told.filter(pl.col("source_row") != 4))
+    assert again.equals(output.filter(pl.col("source_row") != 4))
     members = {name: data for name, data in everything(out).items() if ".tar!" in name}
-    stem = told["member"][4].partition(".")[0]
+    stem = output["member"][4].partition(".")[0]
     assert members == {name: data for name, data in before.items() if ".tar!" in name and stem not in name}
 
 

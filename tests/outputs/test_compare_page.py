@@ -75,12 +75,12 @@ def assert_same(
     assert found["transitions"] == expected.transitions.to_dicts()
     assert found["judged"] == expected.judged
     shifts = [{"dimension": one["dimension"], **row} for one in found["shifts"] for row in one["rows"]]
-    told = expected.shifts.to_dicts()
+    output = expected.shifts.to_dicts()
     key = ("dimension", "group", "pool", "left", "right")
     assert sorted([tuple(row[name] for name in key) for row in shifts]) == sorted(
-        [tuple(row[name] for name in key) for row in told]
+        [tuple(row[name] for name in key) for row in output]
     )
-    changes = [{(row["dimension"], row["group"]): row["change"] for row in part} for part in (shifts, told)]
+    changes = [{(row["dimension"], row["group"]): row["change"] for row in part} for part in (shifts, output)]
     assert changes[0] == pytest.approx(changes[1])
     assert found["leave_one_out"] == expected.leave_one_out.to_dicts()
     names = ("policy", "sample_id", "other_verdict", "value", "margin")
@@ -185,15 +185,15 @@ def test_the_page_explains_a_sample_as_its_ledger_does(ctx: PoolContext) -> None
     rows, known = PoolRows.read(ctx.store), policies_of(ctx)
     data = page.compare_data(rows, known)
     script = f"""const {{ rowOf, unpack, whyOf }} = require({json.dumps(str(SCRIPT))});
-    const told = JSON.parse(require("fs").readFileSync(0, "utf8")), data = unpack(told);
+    const output = JSON.parse(require("fs").readFileSync(0, "utf8")), data = unpack(output);
     console.log(JSON.stringify([rowOf("no such words", data), rowOf(data.ids[3].toUpperCase(), data),
       data.ids.map((id) => [id, whyOf(rowOf(id, data), data.policies, data)])]));"""
     run = subprocess.run(["node", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=True)
-    absent, third, told = json.loads(run.stdout)
-    assert (absent, third, len(told)) == (-1, 3, data["n"])
+    absent, third, output = json.loads(run.stdout)
+    assert (absent, third, len(output)) == (-1, 3, data["n"])
     names = ("verdict", "decided_by", "value", "threshold", "margin", "rank")
     verdicts = set()
-    for sample_id, by_policy in told:
+    for sample_id, by_policy in output:
         kept_row = next(one for one in explain(ctx.settings, sample_id) if one["raw"]["status"] == "kept")
         recorded = {one["policy"]: one for one in kept_row["policies"]}
         for one in by_policy:
@@ -246,9 +246,9 @@ def test_a_browser_shows_the_numbers_of_the_state_in_its_address(ctx: PoolContex
 def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
     ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = page._inline(json.dumps(["a </script> <!-- "]), is_json=True)
-    assert "<" not in told
-    assert json.loads(told) == ["a </script> <!-- "]
+    output = page._inline(json.dumps(["a </script> <!-- "]), is_json=True)
+    assert "<" not in output
+    assert json.loads(output) == ["a </script> <!-- "]
     monkeypatch.setattr(page, "MAX_ROWS", 3)
     page.write_compare_page(ctx, tmp_path / "compare.html")
     text = (tmp_path / "compare.html").read_text()

@@ -98,10 +98,10 @@ def test_webdataset_has_stable_keys_multiplicities_and_the_scored_bytes(ctx: Poo
     ]
     stored = {row["sample_id"]: row for row in subset.rows.to_dicts()}
     for one in samples:
-        told = json.loads(one["json"])
+        output = json.loads(one["json"])
         assert "." not in one["__key__"]
-        assert one["txt"].decode() == told["caption"] == stored[told["uid"]]["caption"]
-        assert hashlib.sha256(one["jpg"]).hexdigest() == told["sha256"] == stored[told["uid"]]["image_sha256"]
+        assert one["txt"].decode() == output["caption"] == stored[output["uid"]]["caption"]
+        assert hashlib.sha256(one["jpg"]).hexdigest() == output["sha256"] == stored[output["uid"]]["image_sha256"]
     assert read_subset_npy(out / "sample_ids.npy") == sorted(i for i, n in counts.items() for _ in range(n))
     again = export_webdataset(subset, tmp_path / "again", max_samples=2)
     for tar in tars:
@@ -120,9 +120,9 @@ def test_an_exported_webdataset_is_a_pool_of_the_same_samples(ctx: PoolContext, 
         for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
             materialise_table(back, tables[table], shard, tables=tables)
     columns = ["sample_id", "url", "caption", "image_sha256", "status"]
-    told = back.store.scan("raw/samples").select(columns).sort("sample_id").collect()
+    output = back.store.scan("raw/samples").select(columns).sort("sample_id").collect()
     expected = subset.rows.with_columns(pl.lit("kept").alias("status")).select(columns).sort("sample_id")
-    assert told.equals(expected)
+    assert output.equals(expected)
 
 
 def test_allow_list_gives_training_the_same_samples_without_resharding(ctx: PoolContext, tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def test_the_schema_does_not_depend_on_the_rows() -> None:
 
 
 def test_progress_counts_every_row() -> None:
-    told: list[int] = []
-    score_samples(METHOD, table(["a"] * 7), {}, batch_size=3, progress=told.append)
-    assert told == [3, 3, 1]
+    output: list[int] = []
+    score_samples(METHOD, table(["a"] * 7), {}, batch_size=3, progress=output.append)
+    assert output == [3, 3, 1]
 
 
 def test_a_broken_engine_is_raised() -> None:
@@ -235,8 +235,8 @@ def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: P
     )
     (tmp_path / "p.yaml").write_text("roles: {sentence_encoder: embedded:minilm}\ndevice: cpu\n")
     command = ["score", "sieve", str(tmp_path / "given.csv"), "--out", str(tmp_path / "out.csv")]
-    told = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
-    assert told.exit_code == 0, told.output
+    output = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
+    assert output.exit_code == 0, output.output
     scored = pl.read_csv(tmp_path / "out.csv")
     expected = [0.7098, 0.1267, 0.0]  # cosines of MiniLM; nothing of 'stock photo' is left after masking
     assert scored["sieve"][:3].to_list() == pytest.approx(expected, abs=2e-3)

@@ -34,7 +34,7 @@ MEANINGS = {
 }
 
 
-def told(tokens: list[tuple[str, str, str, int]], **settings: Any) -> Any:
+def output(tokens: list[tuple[str, str, str, int]], **settings: Any) -> Any:
     parsed = [Token(text, pos, "", dep, head) for text, pos, dep, head in tokens]
     return transform(
         parsed,
@@ -70,14 +70,14 @@ def test_places_go_with_their_preposition_in_both_label_sets() -> None:
     universal = [("root", 0), ("case", 3), ("det", 3), ("nmod", 0), ("case", 6), ("compound", 6), ("nmod", 3)]
     spacy = [("ROOT", 0), ("prep", 0), ("det", 3), ("pobj", 1), ("prep", 3), ("compound", 6), ("pobj", 4)]
     for labels in (universal, spacy):
-        done = told([(*word, *label) for word, label in zip(words, labels, strict=True)])
+        done = output([(*word, *label) for word, label in zip(words, labels, strict=True)])
         assert done.text == "crowd at a concert"
         assert done.concepts == ["concert", "crowd"]
         assert done.drop is None
 
 
 def test_names_become_what_they_name_and_equal_ones_merge() -> None:
-    done = told(
+    done = output(
         [
             ("Former", "ADJ", "amod", 3), ("Miss", "PROPN", "compound", 3), ("Ada", "PROPN", "compound", 3),
             ("Stone", "PROPN", "nsubj", 3), ("on", "ADP", "case", 7), ("the", "DET", "det", 7),
@@ -86,7 +86,7 @@ def test_names_become_what_they_name_and_equal_ones_merge() -> None:
         ]
     )  # fmt: skip
     assert done.text == "actor on the red carpet"
-    merged = told(
+    merged = output(
         [
             ("Ada", "PROPN", "compound", 1), ("Stone", "PROPN", "root", 1), ("and", "CCONJ", "cc", 4),
             ("Bo", "PROPN", "compound", 4), ("Reed", "PROPN", "conj", 1), ("attend", "VERB", "acl", 1),
@@ -98,7 +98,7 @@ def test_names_become_what_they_name_and_equal_ones_merge() -> None:
 
 
 def test_modifiers_dates_and_numerals_go() -> None:
-    done = told(
+    done = output(
         [
             ("Italian", "ADJ", "amod", 1), ("cuisine", "NOUN", "root", 1), ("and", "CCONJ", "cc", 4),
             ("Zyx", "PROPN", "compound", 4),
@@ -107,7 +107,7 @@ def test_modifiers_dates_and_numerals_go() -> None:
         ]
     )  # fmt: skip
     assert done.text == "cuisine and wine on a table"
-    dated = told(
+    dated = output(
         [
             ("kites", "NOUN", "root", 0),
             ("fly", "VERB", "acl", 0),
@@ -121,12 +121,12 @@ def test_modifiers_dates_and_numerals_go() -> None:
 
 
 def test_unknown_names_drop_unless_they_tell_where_or_by_whom() -> None:
-    subject = told(
+    subject = output(
         [("Zyx", "PROPN", "nsubj", 1), ("waves", "VERB", "root", 1), ("a", "DET", "det", 3), ("hat", "NOUN", "obj", 1)]
     )
     assert subject.drop is not None
     assert subject.drop == ("unknown_name", 1, "Zyx")
-    by = told(
+    by = output(
         [
             ("a", "DET", "det", 1),
             ("hat", "NOUN", "root", 1),
@@ -136,7 +136,7 @@ def test_unknown_names_drop_unless_they_tell_where_or_by_whom() -> None:
         ]
     )
     assert by.text == "a hat waves"
-    title = told(
+    title = output(
         [
             ("Kite", "PROPN", "root", 0),
             ("above", "ADP", "case", 3),

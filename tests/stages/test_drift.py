@@ -200,7 +200,7 @@ def test_a_canary_that_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CanaryError, match="curate drift freeze"):
         Canary.read(tmp_path / "none.parquet")
     pool = load_pool(settings, "photos")
-    save_pool(settings, replace(pool, options=replace(pool.options, canary="gone.parquet")))
+    save_pool(settings, replace(pool, options=replace(pool.options, canary="missing.parquet")))
     gone = PoolContext.open(settings, "photos")
     tables = tables_of(gone)
     with pytest.raises(ValueError, match="curate drift freeze photos"):

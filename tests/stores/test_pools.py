@@ -162,7 +162,7 @@ def test_duplicates_are_seen_over_all_files_and_shards(tmp_path: Path, settings:
     assert rows["is_duplicate"].to_list() == [False, False, True, True, False]
     assert rows["sample_id"][1] == own
     registered = register_shard(pool, shards[1], settings)
-    downloads = download(pool, shards[1], registered, settings)  # both duplicates: nothing is asked for
+    downloads = download(pool, shards[1], registered, settings)  # both duplicates: nothing is requested
     samples = build_samples(pool, shards[1], registered, downloads, settings)
     assert samples["reason"].to_list() == ["duplicate_sample_id"] * 2
     with pytest.raises(ValueError, match="row by row"):

@@ -271,8 +271,8 @@ def test_the_tar_is_believed_and_not_the_table_beside_it(tmp_path: Path) -> None
     write_tar(folder / "000000.tar", {name: index.read(name) for name in index.members if name != lost})
     receipt = json.loads((folder / "receipt.json").read_text())
     (folder / "receipt.json").write_text(json.dumps({**receipt, "files": _file_hashes(folder)}))
-    told = download_shard(urls, out, key, settings=served)
-    assert told["reason"].to_list() == [None, "missing_in_tar", None]
+    output = download_shard(urls, out, key, settings=served)
+    assert output["reason"].to_list() == [None, "missing_in_tar", None]
 
 
 def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
             {"source_row": [2, 3, 4, 5], "url": bad, "caption": ["x"] * 4, "sample_id": ids},
             schema_overrides=urls.schema,
         ).select(urls.columns)
-        told = download_shard(
+        output = download_shard(
             pl.concat([extra, urls]), tmp_path / "out", "toy-000000",
             settings=DownloadSettings(retries=2, connect_to=server.connect_to),
         )  # fmt: skip
         assert server.requests.total() == 2
-    assert told["reason"].to_list() == [
+    assert output["reason"].to_list() == [
         "url_refused:scheme_not_allowed",
         "url_refused:private_address",
         "no_url",
@@ -313,9 +313,9 @@ def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
     monkeypatch.setattr(world_server, "encode", lambda sample: bodies[sample.index])
     with WorldServer(samples, 1, has_trouble=False) as server:
         small = DownloadSettings(image_size_px=50, connect_to=server.connect_to)
-        told = download_shard(urls, tmp_path / "out", "toy-000000", settings=small)
+        output = download_shard(urls, tmp_path / "out", "toy-000000", settings=small)
     index = TarIndex(tmp_path / "out" / "toy-000000" / "000000.tar")
-    stored = [index.read(name) for name in told["member"]]
+    stored = [index.read(name) for name in output["member"]]
     assert [decode_image(data).size for data in stored] == [(25, 50), (30, 20), (30, 40)]
     assert stored[1] == bodies[1]
 

@@ -452,9 +452,9 @@ def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=8))
 def test_columns_of_hex_digits_are_numbers(ids: list[bytes]) -> None:
-    told = hex_column(pa.chunked_array([pa.array([None, *(one.hex() for one in ids)], pa.string())]))
+    output = hex_column(pa.chunked_array([pa.array([None, *(one.hex() for one in ids)], pa.string())]))
     expected = [[int.from_bytes(one[:8], "big"), int.from_bytes(one[8:], "big")] for one in ids]
-    assert told.tolist() == expected
+    assert output.tolist() == expected
 
 
 @pytest.mark.parametrize("bad", [["0" * 15], ["g" * 16], ["A" * 16], ["0" * 16, "0" * 32]])

@@ -289,11 +289,11 @@ def test_ranking_on_the_page_goes_on_where_it_stopped(ranking_page: RankingServe
     for _ in range(2):
         state = call(ranking_page, "GET", "/state?rater=ann")[1]
         seen[state["image"]] = state["captions"]
-        told = {"rater": "ann", "image": state["image"], "order": " ".join("abc"[: len(state["captions"])])}
-        refused = call(ranking_page, "POST", "/rank", {**told, "order": "a a"})
+        output = {"rater": "ann", "image": state["image"], "order": " ".join("abc"[: len(state["captions"])])}
+        refused = call(ranking_page, "POST", "/rank", {**output, "order": "a a"})
         assert refused[0] == 400
-        after = call(ranking_page, "POST", "/rank", told)[1]
-        assert call(ranking_page, "POST", "/rank", told)[1] == after, "a second click ranks no other image"
+        after = call(ranking_page, "POST", "/rank", output)[1]
+        assert call(ranking_page, "POST", "/rank", output)[1] == after, "a second click ranks no other image"
     assert after == {"image": None, "captions": None, "done": 2, "total": 2}
     assert set(seen) == {"0.png", "1.png"}
     ranked = {
@@ -351,9 +351,9 @@ def test_agreement_of_raters_by_hand(tmp_path: Path) -> None:
     log = RankingLog(tmp_path / "r.tsv")
     for rater, ranks in (("ann", [1, 2, 3]), ("bob", [1, 3, 2])):
         log.append("0.png", ["a", "b", "c"], ranks, rater)
-    told = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv"), "--json"])
-    assert json.loads(told.stdout)["kendall_w"] == pytest.approx(0.75)
-    assert json.loads(told.stdout)["pairs"][0]["pairs"] == 3
+    output = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv"), "--json"])
+    assert json.loads(output.stdout)["kendall_w"] == pytest.approx(0.75)
+    assert json.loads(output.stdout)["pairs"][0]["pairs"] == 3
     shown = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv")])
     assert "Kendall's W: 0.750" in shown.output
 
