@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table
+from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.removed_shards import remove_shards
-from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool
+from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool
 from curation_assets.stores.pools.shards import discover_shards
 
 
@@ -32,9 +33,15 @@ def add(
         typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
     ] = None,
     home: HomeOption = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="Profile by name or path, for every run (default with images: photos)."),
+    ] = None,
 ) -> None:
     """Declare a pool; its kind and columns are recognised from what lies at PATH."""
     settings = settings_from(home)
+    if profile is not None:
+        profile = named_profile(profile)
     given = {"caption": caption_column, "url": url_column, "uid": id_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
     pool = add_pool(
@@ -45,13 +52,28 @@ def add(
         header=not no_header,
         encoding=encoding,
         allow_hosts=tuple(allow_host or ()),
+        profile=profile,
     )
     shards = discover_shards(pool, settings)
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
     if pool.kind == "url_table":
         shown = {"caption": "--caption-column", "url": "--url-column", "uid": "--id-column"}
         show("Columns: " + ", ".join(f"{ours} {pool.columns.get(ours) or '–'} ({shown[ours]})" for ours in shown))
+    _show_profile(pool)
     notice(f"Next: curate run {pool.name}")
+
+
+def _show_profile(pool: Pool) -> None:
+    name = pool.profile or DEFAULT_PROFILE
+    if pool.profile == PHOTO_PROFILE:
+        show(
+            f"Profile: {name}, small models for photographs (`curate methods --profile {name}` gives what each "
+            "value is worth). Another: --profile, or the line `profile:` of the declaration"
+        )
+    elif pool.image_domain == "photographs" and name == DEFAULT_PROFILE:
+        show(f"Profile: {name}, whose models know drawn scenes only; for photographs: profile {PHOTO_PROFILE}")
+    else:
+        show(f"Profile: {name}")
 
 
 def list_all(home: HomeOption = None) -> None:

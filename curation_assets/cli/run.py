@@ -33,7 +33,7 @@ from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table, TableReport
@@ -181,6 +181,7 @@ def _run_and_show(
     start = time.perf_counter()
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
+    settings = ctx.settings  # with the pool's own profile
     show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
     if tables:
         _check_tables(ctx, tables, shards)
@@ -304,10 +305,23 @@ def _show_policies(ctx: PoolContext) -> None:
         states = (f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed"))
         rows.append((policy.name, *states, f"{threshold[0]:.3f}" if len(threshold) else "–"))
     show_table(("policy", "kept", "dropped", "failed", "threshold"), rows, title="Policies")
+    _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
+
+
+def _show_worths(ctx: PoolContext) -> None:
+    """What the signals behind the policies are worth on the pool's images, and which policies were left out for it."""
+    references = sorted({reference for policy in policies_of(ctx) for reference in policy.references})
+    worths = worths_of(ctx, references)
+    if worths:
+        title = f"What the signals are worth on {ctx.pool.image_domain} (AUC of clean against noise, 95 % interval)"
+        show_table(("signal", "worth"), list(worths.items()), left=2, title=title)
+    for name, meaningless in left_out(ctx).items():
+        reasons = "; ".join(f"{worth.reference} is {worth}" for worth in meaningless)
+        notice(f"Policy {name} is left out: {reasons}. A pool's option policies, or another profile, brings it back")
 
 
 def _show_quality(quality: pl.DataFrame) -> None:

@@ -35,6 +35,7 @@ class PoolContext:
     ) -> "PoolContext":
         """Context of a declared pool. Raises what `load_pool` raises for an unknown name."""
         pool = load_pool(settings, pool_name)
+        settings = settings.for_pool(pool.profile)
         return cls(settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent())
 
     @functools.cached_property

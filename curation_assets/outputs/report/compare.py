@@ -15,7 +15,7 @@ from markupsafe import Markup
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import policies_of, worths_of
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.leave_one_out import recipe_weights
 from curation_assets.selection.policy import RANDOM, Policy
@@ -32,6 +32,7 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
     policies = policies_of(ctx)
     cuts = cuts_in_force(ctx.store, policies)
     data = compare_data(rows, policies, ctx.pool.name, cuts) if judged <= MAX_ROWS else None
+    worths = worths_of(ctx, sorted({reference for policy in policies for reference in policy.references}))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -43,6 +44,8 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         pool=ctx.pool.name,
         rows=judged,
         limit=MAX_ROWS,
+        worths=worths,
+        domain=ctx.pool.image_domain,
         data=None if data is None else _inline(json.dumps(data, ensure_ascii=False), is_json=True),
         script=_inline((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
     )

@@ -40,11 +40,26 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
             method.direction,
             ", ".join(method.columns),
             ", ".join(method.roles) or "none",
-            ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items()),
+            _in_words(lacks),
             method.source,
         )
         rows.append(dict(zip(HEADINGS, facts, strict=True)))
     return rows
+
+
+def _in_words(lacks: Mapping[str, str | None]) -> str:
+    """Which profiles run a method: 'all', 'all but NAME (needs …)', or 'NAME; others need …'."""
+    reasons = set(lacks.values())
+    if len(reasons) == 1:
+        only = reasons.pop()
+        return "all" if only is None else f"all ({only})"
+    runners = [name for name, what in lacks.items() if what is None]
+    others = {name: what for name, what in lacks.items() if what is not None}
+    if len(runners) >= len(others):
+        return "all but " + ", ".join(f"{name} ({what})" for name, what in others.items())
+    if len(set(others.values())) == 1:
+        return f"{', '.join(runners)}; others {next(iter(others.values())).replace('needs ', 'need ', 1)}"
+    return ", ".join([*runners, *(f"{name} ({what})" for name, what in others.items())])
 
 
 def _bounds(low: float, high: float) -> str:

@@ -2,20 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import POOL_NAME, Settings
+from curation_assets.core.settings import PHOTO_PROFILE, POOL_NAME, Settings
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
 from curation_assets.stores import url_tables, webdataset
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
-from curation_assets.stores.pools.options import PoolOptions
+from curation_assets.stores.pools.options import ImageDomain, PoolOptions
 from curation_assets.stores.text_tables import TextFormat
 
 PoolKind = Literal["world", "webdataset", "url_table"]
@@ -43,6 +43,9 @@ class Pool:
     roles: Mapping[str, str] = setting(
         default_factory=dict, description="Addresses of models that replace the profile's: role → address."
     )
+    profile: str | None = setting(
+        default=None, description="Profile by name or path; --profile and CURATION_PROFILE go before it."
+    )
     options: PoolOptions = setting(default_factory=PoolOptions, description="What the stages do.")
     download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")
 
@@ -61,6 +64,13 @@ class Pool:
     def has_images(self) -> bool:
         """False for captions only: image methods then give no_image."""
         return self.kind != "url_table" or self.columns.get("url") is not None
+
+    @property
+    def image_domain(self) -> ImageDomain | None:
+        """What the images show; None for captions only."""
+        if not self.has_images:
+            return None
+        return self.options.image_domain or ("scenes" if self.kind == "world" else "photographs")
 
     @property
     def planted(self) -> tuple[int, int]:
@@ -138,7 +148,8 @@ def add_pool(
     """Declare a pool from a folder of tars, or a parquet, csv or tsv file (or a folder of them).
 
     `columns`: {'caption': …, 'url': …, 'uid': …} where names differ from the usual; {'url': None} for captions only.
-    `declared`: further fields of Pool. Adding the same declaration again is fine.
+    `declared`: further fields of Pool. A pool with images gets the profile of photographs where none is named. Adding
+    the same declaration again is fine.
     Raises ValueError for a source that is neither, or a name that stands for another pool.
     """
     source = Path(path).expanduser().absolute()
@@ -156,6 +167,9 @@ def add_pool(
         except NotADirectoryError as error:
             raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
         pool = Pool(name, "url_table", str(source), columns=asdict(detected), **declared)
+    if pool.has_images and pool.profile is None:
+        # a pool that an earlier version declared keeps the embedded profile, and its tables
+        return _declare(settings, replace(pool, profile=PHOTO_PROFILE), also=pool)
     return _declare(settings, pool)
 
 
@@ -175,16 +189,17 @@ def add_world_pool(
     return pool
 
 
-def _declare(settings: Settings, pool: Pool) -> Pool:
+def _declare(settings: Settings, pool: Pool, *, also: Pool | None = None) -> Pool:
+    """Save the declaration; where the name stands for the same pool, or for `also`, return that one."""
     if pool.name in list_pools(settings):
         existing = load_pool(settings, pool.name)
-        if existing != pool:
-            raise ValueError(
-                f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
-                "choose another name, edit that file, or remove it"
-            )
-    else:
-        save_pool(settings, pool)
+        if existing in (pool, also):
+            return existing
+        raise ValueError(
+            f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
+            "choose another name, edit that file, or remove it"
+        )
+    save_pool(settings, pool)
     return pool
 
 

@@ -13,6 +13,7 @@ from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
 DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (docs/formulas.md §2.2: 4 → 33.7, 8 → 34.0)
 
+ImageDomain = Literal["photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
 Similarity = Literal["text_similarity", "edit_similarity"]
 StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
@@ -85,6 +86,10 @@ class PoolOptions:
     size: Whole | None = setting(default=None, ge=1, unit="samples", description="World pools only: how many scenes.")
     seed: Whole | None = setting(default=None, ge=0, description="World pools only: seed of the scenes.")
     # raw
+    image_domain: ImageDomain | None = setting(
+        default=None,
+        description="What the images show, and so which measured AUCs are shown; null: photographs (a world: scenes).",
+    )
     min_success_rate: Number = setting(
         default=0.1, ge=0, le=1, description="Share of a shard's usable rows that must not fail; 0: never stops."
     )
