@@ -249,6 +249,16 @@ class SafetyClassifier(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class AestheticHead(Engine, Protocol):
+    """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (docs/formulas.md
+    §14.3)."""
+
+    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N,) float64, nominally 1 to 10, not clipped. A value depends on its own image only."""
+        ...
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 

@@ -124,10 +124,14 @@ def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
 
 
 def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
-    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+    """A cut by threshold stays one: it is an intersection, and prefilters by fraction before it take the pool's."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
-    return replace(policy, prefilters=tuple(replace(prefilter, fraction=fraction) for prefilter in policy.prefilters))
+    prefilters = (
+        prefilter if prefilter.fraction is None else replace(prefilter, fraction=fraction)
+        for prefilter in policy.prefilters
+    )
+    return replace(policy, prefilters=tuple(prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:
