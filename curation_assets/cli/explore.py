@@ -65,7 +65,9 @@ def explore(
         if opens:
             webbrowser.open(url)
         try:
-            process.wait()
+            # not wait(): Polars installs a handler of SIGINT after which a blocked call goes on (SA_RESTART)
+            while process.poll() is None:
+                time.sleep(0.2)
         except KeyboardInterrupt:
             notice("viewer stopped")
             return
