@@ -18,11 +18,13 @@ import typer
 
 from curation_assets.cli.common import HomeOption, ProfileOption, notice, settings_from, show, warn
 from curation_assets.core.errors import ExpectedError
+from curation_assets.core.progress import reporter_for
+from curation_assets.flow.context import PoolContext
+from curation_assets.outputs.explore import DEFAULT_LIMIT, prepare
 
 HOST = "127.0.0.1"
 TRIED_PORTS = 20
 START_S = 180  # for the viewer to answer: it imports numba, which compiles at first
-DEFAULT_LIMIT = 20_000
 
 
 class ViewerError(ExpectedError):
@@ -43,10 +45,6 @@ def explore(
     The viewer is Embedding Atlas (`pip install 'curation_assets[explore]'`). Stop with Ctrl+C.
     """
     program = viewer_program()
-    from curation_assets.core.progress import reporter_for
-    from curation_assets.flow.context import PoolContext
-    from curation_assets.outputs.explore import prepare
-
     ctx = PoolContext.open(settings_from(home, profile), pool, progress=reporter_for())
     notice("Preparing the pool for the viewer: minutes for the first time of a large one")
     made = prepare(ctx, policy=policy, limit=limit)
