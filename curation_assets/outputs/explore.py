@@ -74,7 +74,7 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
         columns = {"verdict": f"{name}_verdict", "reason": f"{name}_reason"}
         frame = _joined(ctx, frame, f"filtered/{name}", columns)
     frame, placed_by = _placed(ctx, frame)
-    facts = {"rows": frame.height, "judged": judged, "placed_by": placed_by, "without_picture": reasons}
+    facts: dict[str, Any] = {"rows": frame.height, "judged": judged, "placed_by": placed_by, "without_picture": reasons}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         footer = json.dumps({"made_of": made_of, "facts": facts})
@@ -121,7 +121,8 @@ def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
     if not embeddings:
         versions += [vars(identity) for identity in ctx.identities(["sentence_encoder"])]
     for asset in ("raw/samples", *embeddings, *assets):
-        for shard in ctx.store.partitions(asset) or [None]:
+        shards: Sequence[str | None] = ctx.store.partitions(asset) or [None]
+        for shard in shards:
             manifest = ctx.store.manifest(asset, shard)
             versions.append([asset, shard, manifest and manifest.content_sha256])
     return hashlib.sha256(json.dumps(versions, default=str).encode()).hexdigest()
