@@ -141,7 +141,8 @@ function nearestDropped(judged, other, data, count) {
   for (let i = 0; i < data.n; i += 1) if (judged.verdict[i] === DROPPED && judged.step[i] === last) dropped.push(i);
   dropped.sort((a, b) => judged.rank[a] - judged.rank[b]);
   return dropped.slice(0, count).map((i) => ({
-    policy: policy.name, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
+    policy: policy.name, row: i, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
+    reason: `below_cut:${policy.rank_by}`,
     margin: Number.isNaN(judged.thresholds[last]) ? null : column[i] - judged.thresholds[last],
     other_verdict: STATES[other.verdict[i]],
   }));

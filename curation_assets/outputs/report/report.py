@@ -1,5 +1,6 @@
 """The HTML report of a pool: one self-contained page."""
 
+import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import pictures
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -253,14 +255,7 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
 
 def thumbnail(image: Image.Image) -> str:
     """Data URI of an image, longer side at most THUMBNAIL_PX pixels."""
-    import base64
-    import io
-
-    small = image.copy()
-    small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-    buffer = io.BytesIO()
-    small.convert("RGB").save(buffer, format="JPEG", quality=82)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg_thumbnail(image, THUMBNAIL_PX)).decode()
 
 
 def _overlap_picture(ctx: PoolContext) -> str | None:
