@@ -96,7 +96,11 @@ def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
     """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
-    return replace(policy, prefilters=tuple(replace(prefilter, fraction=fraction) for prefilter in policy.prefilters))
+    prefilters = (
+        prefilter if prefilter.fraction is None else replace(prefilter, fraction=fraction)
+        for prefilter in policy.prefilters
+    )
+    return replace(policy, prefilters=tuple(prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:
