@@ -90,7 +90,9 @@ def detect_images(
     if image is None:
         return None
     if image not in first.columns:
-        raise ValueError(f"{source} has no column {image!r} for image; it has {first.columns}: name one with --image-column")
+        raise ValueError(
+            f"{source} has no column {image!r} for image; it has {first.columns}: name one with --image-column"
+        )
     if not (_holds_bytes(first.schema[image]) or first.schema[image] in (pl.String, pl.Null)):
         raise ValueError(
             f"{source}: column {image!r} (image) must hold image bytes, struct{{bytes, path}} or file names, "
@@ -330,7 +332,9 @@ def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping
             ours.append(pl.col(column).list.first().cast(pl.String).alias(name))
         else:
             ours.append(pl.col(column).cast(pl.String).alias(name))
-    return table.select(*ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items()))
+    return table.select(
+        *ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items())
+    )
 
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
@@ -406,8 +410,10 @@ def _identified(rows: pl.DataFrame) -> pl.DataFrame:
         url, digest, caption, uid = row
         origin = url or (f"sha256:{digest}" if digest else f"row#{position}")
         ids.append(sample_id_of(origin, caption, uid))
-    identified = rows.drop("uid").with_row_index("source_row").with_columns(
-        pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
+    identified = (
+        rows.drop("uid")
+        .with_row_index("source_row")
+        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
     )
     first = ["sample_id", "source_row", "url", "caption", "is_duplicate", "source_reason"]
     marked = mark_duplicates(identified)
@@ -460,4 +466,3 @@ def _caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
         return path.read_bytes().decode("utf-8").rstrip("\r\n"), None
     except UnicodeDecodeError:
         return None, "txt_not_utf8"
-

@@ -104,7 +104,9 @@ class LocalImages:
                 assert self.column is not None, "rows of a Parquet file need the name of its image column"
                 ordered = sorted(records, key=lambda record: record["image_row"])
                 wanted = [record["image_row"] for record in ordered]
-                for record, (data, _) in zip(ordered, image_cells(self.folder / str(file), self.column, wanted), strict=True):
+                for record, (data, _) in zip(
+                    ordered, image_cells(self.folder / str(file), self.column, wanted), strict=True
+                ):
                     yield record, (data or b"")[: self.max_bytes + 1]
             else:
                 for record in records:

@@ -68,6 +68,11 @@ def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, ro
     return read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
 
 
+def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
+    """The first row of a table."""
+    return _read(path, text, rows=1)
+
+
 def detect_columns(
     source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
 ) -> ColumnMapping:
@@ -275,9 +280,7 @@ def _identified(
     identified = rows.with_row_index("source_row").with_columns(
         pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
     )
-    return mark_duplicates(identified).select(
-        "sample_id", "source_row", "url", "caption", "is_duplicate", *numbers
-    )
+    return mark_duplicates(identified).select("sample_id", "source_row", "url", "caption", "is_duplicate", *numbers)
 
 
 def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -303,7 +306,9 @@ def _write_split(
             part = without_denied(source, denylist) if denylist else source
             part.write_parquet(draft / f"{key}.parquet", compression="zstd")
             counts[key], hashes[key] = part.height, frame_sha256(part)
-        (draft / "split.json").write_text(json.dumps({"rows": counts, "content_sha256": hashes, **(more or {})}, indent=1))
+        (draft / "split.json").write_text(
+            json.dumps({"rows": counts, "content_sha256": hashes, **(more or {})}, indent=1)
+        )
         try:
             os.replace(draft, folder)
         except OSError:

@@ -66,14 +66,20 @@ def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
     reason = pl.when(~is_kept).then(upstream).when(pl.col("value").is_null()).then(pl.lit(NOT_GIVEN))
     details = [pl.lit(None, dtype).alias(name) for name, dtype in detail_schema(method).items()]
     return marked.select(
-        "sample_id", "source_row", pl.when(is_kept).then(pl.col("value")).alias("value"), reason.alias("reason"), *details
+        "sample_id",
+        "source_row",
+        pl.when(is_kept).then(pl.col("value")).alias("value"),
+        reason.alias("reason"),
+        *details,
     )
 
 
 def _check_unit(method: Method, values: pl.Series, where: str) -> None:
     """Raise ValueError where a value is out of the method's bounds."""
     low, high = method.bounds
-    outside = values.filter((values < low - BOUNDS_TOLERANCE) | (values > high + BOUNDS_TOLERANCE) | values.is_infinite())
+    outside = values.filter(
+        (values < low - BOUNDS_TOLERANCE) | (values > high + BOUNDS_TOLERANCE) | values.is_infinite()
+    )
     if len(outside):
         scaled = "; divide by 100" if low >= -1 and high == 1 and outside.abs().max() <= 100 else ""  # type: ignore[operator]
         raise ValueError(

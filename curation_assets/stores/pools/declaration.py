@@ -35,7 +35,8 @@ class Pool:
     source: str = setting(description="Path of the tars, tables or images; empty for a world, which is planted.")
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
     columns: Mapping[str, str | None] = setting(
-        default_factory=dict, description="What the source calls caption, url (null: captions only), uid and image.",
+        default_factory=dict,
+        description="What the source calls caption, url (null: captions only), uid and image.",
     )
     header: Switch = setting(default=True, description="csv and tsv: the first line names the columns.")
     encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
@@ -252,6 +253,4 @@ def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
     if pool.kind == "image_table":
         columns = image_tables.ImageColumns(named.get("image"), caption, url, uid)
         return image_tables.split_images(pool.name, source, work, columns, *others)
-    return url_tables.split_source(
-        pool.name, source, work, url_tables.ColumnMapping(str(caption), url, uid), *others
-    )
+    return url_tables.split_source(pool.name, source, work, url_tables.ColumnMapping(str(caption), url, uid), *others)

@@ -182,13 +182,13 @@ def build_samples(
     )
     sizes = [name for name in SIZES if name in pool.numbers]
     known = registered.select(
-        pl.when(pl.col("source_reason").is_null() & pl.col(name).is_between(1, 2**31 - 1)).then(pl.col(name)).alias(name)
+        pl.when(pl.col("source_reason").is_null() & pl.col(name).is_between(1, 2**31 - 1))
+        .then(pl.col(name))
+        .alias(name)
         for name in sizes
     )
     is_kept = samples["status"] == "kept"
-    return samples.with_columns(
-        known[name].cast(pl.Int32).set(~is_kept, None).alias(name) for name in sizes
-    )
+    return samples.with_columns(known[name].cast(pl.Int32).set(~is_kept, None).alias(name) for name in sizes)
 
 
 def hash_list_of(pool: Pool) -> HashList:
