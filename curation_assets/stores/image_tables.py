@@ -178,7 +178,8 @@ def _names_column(source: Path, table: Path, first: pl.DataFrame, text: TextForm
         values = _read(table, [column], text, LOOKED_AT)[column].drop_nulls().to_list()[:LOOKED_AT]
         if any(locate(folder, value)[0] is not None for value in values):
             return column
-        shown |= {column: values[0] for _ in values[:1]}
+        if values:
+            shown[column] = values[0]
     is_folder_of_images = source.is_dir() and has_image_files(source)
     if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in first.columns):
         return None
@@ -207,7 +208,8 @@ def _text_column(
         theirs = next((name for name in fitting if first.schema[name] in allowed), next(iter(fitting), None))
     if theirs is not None and theirs not in first.columns:
         raise ValueError(
-            f"{source} has no column {theirs!r} for {ours}; it has {first.columns}: name one with {COLUMN_OPTIONS[ours]}"
+            f"{source} has no column {theirs!r} for {ours}; it has {first.columns}: name one with "
+            f"{COLUMN_OPTIONS[ours]}"
         )
     if theirs is not None and first.schema[theirs] not in allowed:
         expected = "strings or lists of strings" if ours == "caption" else "strings"
@@ -239,7 +241,8 @@ def split_images(
 ) -> Split:
     """Cut a source into shards of `shard_size` rows, as `url_tables.split_source` does, and find each row's image.
 
-    Parts have further columns, IMAGE_SCHEMA. A row whose image cannot be read has none of them, and a source_reason. Every image is read once per version of the source, to be identified; none is held.
+    Parts have further columns, IMAGE_SCHEMA. A row whose image cannot be read has none of them, and a source_reason.
+    Every image is read once per version of the source, to be identified; none is held.
     """
     text, home = text or TextFormat(), work / "source"
     if not source.exists():

@@ -1,4 +1,4 @@
-"""Images of a shard that lie in the pool's own source: copied into a tar, byte for byte, as a download would leave it."""
+"""Images of a shard that lie in the pool's own source: copied into a tar byte for byte, as downloads lie in one."""
 
 import hashlib
 import io

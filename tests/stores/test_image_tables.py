@@ -286,7 +286,7 @@ def test_wrong_folders_are_answered_with_what_was_expected(tmp_path: Path, setti
     with pytest.raises(ValueError, match="files of one format"):
         add_pool(settings, "x", folder)
     (tmp_path / "x.zip").write_bytes(b"PK")
-    with pytest.raises(ValueError, match="expected a folder of tars or of images with captions, or a "):
+    with pytest.raises(ValueError, match="expected a folder of tars or of images with captions, or a file"):
         add_pool(settings, "x", tmp_path / "x.zip")
 
 

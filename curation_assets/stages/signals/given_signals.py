@@ -1,4 +1,4 @@
-"""Values of a method that a pool brings along: its option `given_signals`, method → column of its table, or FILE:COLUMN.
+"""Values of methods that a pool brings along: its option `given_signals`, method → column of its table or FILE:COLUMN.
 
     options: {given_signals: {clip_score: clip_b32_similarity_score, sieve: /data/sieve.parquet:cap_scores}}
 

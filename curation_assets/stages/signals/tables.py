@@ -102,8 +102,8 @@ def _given_table(method: Method, column: str) -> Table:
         config=lambda ctx, shard: given_config(ctx, method.name),
         continues="raw/samples",
         description=(
-            f"One row per sample: {method.name} as given by the pool's owner (column {column}). Unit: {method.unit}, in "
-            f"[{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better."
+            f"One row per sample: {method.name} as the pool's owner gives it (column {column}). Unit: {method.unit}, "
+            f"in [{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better."
         ),
         kinds=("polars",),
     )

@@ -168,7 +168,8 @@ def add_pool(
     source = _where_tables_lie(source)
     if source.is_file() and source.suffix not in image_tables.SUFFIXES:
         raise ValueError(
-            f"{source}: expected a folder of tars or of images with captions, or a {', '.join(image_tables.SUFFIXES)} file"
+            f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
+            f"{', '.join(image_tables.SUFFIXES)}"
         )
     text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
     check_columns(columns or {})
