@@ -7,6 +7,7 @@ import typer
 
 from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table
 from curation_assets.flow.context import PoolContext
+from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool, source_split
 from curation_assets.stores.pools.described import known_scores, understood
@@ -79,11 +80,11 @@ def add(
 
 
 def _signals(pairs: list[str]) -> dict[str, str]:
-    """METHOD=COLUMN, … → method → column. Raises ValueError for another form."""
+    """METHOD=COLUMN, … → method → column. Raises ValueError for another form or an unknown method."""
     signals = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     if len(signals) < len(pairs):
         raise ValueError(f"--signal takes METHOD=COLUMN, each method once; got {pairs}")
-    return signals
+    return {get_method(method).name: column for method, column in signals.items()}
 
 
 def list_all(home: HomeOption = None) -> None:

@@ -83,7 +83,7 @@ def detect_images(
     tables = tables_in(source)
     if not tables:
         return _without_table(source, given)
-    first = _first_row(tables[0], text)
+    first = first_row(tables[0], text)
     image = given.get("image") or _bytes_column(tables[0], first.schema)
     if image is None and given.get("url") is None:
         image = _names_column(source, tables[0], first, text)
@@ -123,7 +123,8 @@ def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumn
     return ImageColumns(None)
 
 
-def _first_row(path: Path, text: TextFormat) -> pl.DataFrame:
+def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
+    """The first row of a table; of a Parquet file the columns alone."""
     if path.suffix == ".parquet":
         try:
             return pl.DataFrame(schema=pl.read_parquet_schema(path))  # the first row may be an image of megabytes
@@ -301,7 +302,7 @@ def _rows_of_tables(
     parts = []
     holds_bytes = False
     for path in tables:
-        dtype = _first_row(path, text).schema.get(columns.image)
+        dtype = first_row(path, text).schema.get(columns.image)
         if dtype is None:
             raise ValueError(f"{path} has no column {columns.image!r} for image, as the files before it have")
         holds_bytes = _holds_bytes(dtype)
@@ -319,7 +320,7 @@ def _rows_of_tables(
 
 
 def _is_list(path: Path, column: str | None, text: TextFormat) -> bool:
-    return isinstance(_first_row(path, text).schema.get(column or ""), pl.List)
+    return isinstance(first_row(path, text).schema.get(column or ""), pl.List)
 
 
 def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping[str, str]) -> pl.DataFrame:

@@ -68,11 +68,6 @@ def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, ro
     return read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
 
 
-def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
-    """The first row of a table."""
-    return _read(path, text, rows=1)
-
-
 def detect_columns(
     source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
 ) -> ColumnMapping:

@@ -52,7 +52,7 @@ def pool_of(home: Path, table: pl.DataFrame, given: dict[str, str], **options: A
     table.write_parquet(home / "metadata.parquet")
     roles = dict.fromkeys(("image_text_encoder", "captioner"), "path:/nowhere")
     add_pool(
-        settings, "datacomp", home / "metadata.parquet", columns={"url": None}, shard_size=25, roles=roles,
+        settings, "datacomp", home / "metadata.parquet", columns={"url": None}, roles=roles,
         options={"given_signals": given, "distil": False, **options},
     )  # fmt: skip
     return PoolContext.open(settings, "datacomp")
@@ -161,7 +161,7 @@ def test_values_come_from_another_file_by_uid(tmp_path: Path) -> None:
     scored = ctx.store.read("signals/sieve", ctx.shards()[0])
     assert scored["value"].to_list() == [None, None, None, -0.25, 1.0]
     assert scored["reason"].to_list() == ["not_given"] * 3 + [None, None]
-    assert "signals/generated_captions" not in tables_of(ctx)  # nobody reads them
+    assert tables_of(ctx)["signals/sieve"].inputs == ("raw/samples", "raw/registered_shards")  # no generated captions
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_values_in_another_unit_are_refused(tmp_path: Path, values: list[float],
 
 
 def test_wrong_declarations_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no column 'clip'"):
-        pool_of(tmp_path, metadata(2), {"clip_score": "clip"}).shards()
+    with pytest.raises(ValueError, match=r"no column 'clip' with values of clip_score; it has \['uid', "):
+        pool_of(tmp_path, metadata(2), {"clip_score": "clip"})
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).mkdir()
     with pytest.raises(ValueError, match="text must hold numbers, got 'a red kite"):

@@ -177,13 +177,28 @@ def add_pool(
     if with_images is not None:
         named = {ours: theirs for ours, theirs in asdict(with_images).items() if theirs is not None}
         pool = Pool(name, "image_table", str(source), columns=named, **declared)
+        _check_numbers(pool, text)
         if not source_split(pool, settings).rows:
             raise ValueError(f"{source} holds no rows; expected images with captions")
         return _declare(settings, pool)
     others = {ours: theirs for ours, theirs in (columns or {}).items() if ours != "image"}
     detected = url_tables.detect_columns(source, others, text)
     sizes = {} if detected.url is not None else url_tables.size_columns(source, text)
-    return _declare(settings, Pool(name, "url_table", str(source), columns={**asdict(detected), **sizes}, **declared))
+    pool = Pool(name, "url_table", str(source), columns={**asdict(detected), **sizes}, **declared)
+    _check_numbers(pool, text)
+    return _declare(settings, pool)
+
+
+def _check_numbers(pool: Pool, text: TextFormat) -> None:
+    """Raise ValueError where the option `given_signals` names a column that the pool's table lacks."""
+    tables = image_tables.tables_in(Path(pool.source)) if pool.columns else []
+    known = list(image_tables.first_row(tables[0], text).columns) if tables else []
+    for ours, column in pool.numbers.items():
+        if column not in known:
+            method = ours.removeprefix("given_")
+            raise ValueError(
+                f"{pool.source} has no column {column!r} with values of {method}; it has {known or 'none'}"
+            )
 
 
 def check_columns(columns: Mapping[str, str | None]) -> None:

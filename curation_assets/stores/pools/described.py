@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.stores import image_tables, url_tables
+from curation_assets.stores import image_tables
 from curation_assets.stores.pools.declaration import Pool
 from curation_assets.stores.url_tables import Split
 
@@ -47,8 +47,5 @@ def known_scores(pool: Pool) -> list[str]:
     if pool.kind not in ("url_table", "image_table") or not pool.columns or pool.options.given_signals:
         return []
     tables = image_tables.tables_in(Path(pool.source))
-    if tables[0].suffix != ".parquet":
-        names = url_tables.first_row(tables[0], pool.text_format).columns
-    else:
-        names = list(pl.read_parquet_schema(tables[0]))
+    names = image_tables.first_row(tables[0], pool.text_format).columns
     return [name for name in CLIP_COLUMNS if name in names]
