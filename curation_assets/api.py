@@ -267,10 +267,11 @@ def add_pool(
     roles: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Pool:
-    """Declare a pool from a folder of img2dataset/webdataset tars, or a parquet, csv or tsv of captions and URLs.
+    """Declare a pool from a folder of img2dataset/webdataset tars; a parquet, csv or tsv of captions and URLs; Hugging
+    Face Parquet with images; or a folder of images with a table of their captions, or with KEY.txt beside KEY.jpg.
 
-    `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …} where the table's
-    names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
+    `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …, 'image': …} where
+    the table's names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
     `profile`: by name or path, of this and every later run; None: photos for a pool with images, else embedded.
     `allow_hosts`: private hosts that images may come from. `download`: settings of the download. `roles`: addresses
     of models over the profile's. `options`: the pool's options, such as fraction=0.3 or methods=['sieve'].

@@ -78,9 +78,11 @@ class PoolContext:
         """The methods of a stage that this pool runs, with the settings that the profile gives them.
 
         A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
-        names it. Raises ValueError for an unknown name in that option.
+        names it, or where its values are given (option `given_signals`). Raises ValueError for an unknown name in
+        these options.
         """
-        named = {get_method(name).name for name in self.options.methods} | set(self.profile.methods)
+        asked = (*self.options.methods, *self.options.given_signals)
+        named = {get_method(name).name for name in asked} | set(self.profile.methods)
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in all_methods().values()

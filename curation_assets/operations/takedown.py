@@ -94,7 +94,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), with_sources=with_sources, takedown=takedown)
     if pool.kind == "world":
         _purge_world(ctx, samples["sample_id"].unique().to_list())
-    elif pool.kind == "url_table":
+    elif pool.kind in ("url_table", "image_table"):
         takedown.remaining_sources.append(pool.source)
     for split in (store.root / "source").glob("split-*"):
         remove_path(split)  # made again, without them

@@ -3,7 +3,9 @@
 docs/options.md is made from this file: `python -m curation_assets.outputs.report.options_table`.
 """
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
@@ -78,6 +80,18 @@ class BridgeTraining:
     seed: Whole | None = setting(default=None, description="Of initial weights and order; null: 42.")
 
 
+_IN_A_FILE = re.compile(r"(?P<file>.+\.(parquet|csv|tsv|jsonl)):(?P<column>.+)")
+
+
+def given_columns(given_signals: Mapping[str, str]) -> dict[str, tuple[Path | None, str]]:
+    """Of the option `given_signals`: method → (file, or None for the pool's own table; column)."""
+    found: dict[str, tuple[Path | None, str]] = {}
+    for method, text in given_signals.items():
+        match = _IN_A_FILE.fullmatch(text)
+        found[method] = (Path(match["file"]).expanduser(), match["column"]) if match else (None, text)
+    return found
+
+
 @checked("options")
 class PoolOptions:
     """Everything that the stages read of a pool's declaration, in the order of the flow."""
@@ -101,6 +115,10 @@ class PoolOptions:
         default=DEFAULT_CAPTION_COUNT, ge=1, unit="captions", description="Generated per image (SIEVE: 8)."
     )
     given: Mapping[str, str] = setting(default_factory=dict, description="Columns you have already: column → file.")
+    given_signals: Mapping[str, str] = setting(
+        default_factory=dict,
+        description="Values you have already: method → column of the pool's table, or FILE:COLUMN.",
+    )
     image_clusters: Whole | None = setting(
         default=None, ge=1, unit="clusters", description="For image_based; null: one per 128 images."
     )
