@@ -170,8 +170,12 @@ def _pinned(text: str, scheme: str, name: str) -> ModelAddress:
     """A model in a package; that its files are those which were released is checked when it is loaded."""
     models = PINNED_MODELS[scheme]
     if name not in models:
-        raise ValueError(f"address {text!r}: known after {scheme!r}: are {', '.join(models)}{_hint(name, list(models))}")
-    return ModelAddress(text, scheme, name, models[name].version, pinned_folder(scheme, name), tuple(models[name].files))
+        raise ValueError(
+            f"address {text!r}: known after {scheme!r}: are {', '.join(models)}{_hint(name, list(models))}"
+        )
+    return ModelAddress(
+        text, scheme, name, models[name].version, pinned_folder(scheme, name), tuple(models[name].files)
+    )
 
 
 def _bank(text: str, rest: str) -> ModelAddress:

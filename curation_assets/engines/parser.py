@@ -1,4 +1,4 @@
-"""The role parser: a spaCy pipeline with tagger and dependency parser, and with an entity recogniser where it has one."""
+"""The role parser: a spaCy pipeline with tagger and dependency parser, and its entity recogniser if any."""
 
 from collections.abc import Sequence
 
@@ -29,10 +29,7 @@ class SpacyEngine:
         """(N,) strings → N lists of tokens; a blank text has none. Runs of white space are one blank."""
         distinct, inverse = unique_texts([" ".join(text.split()) for text in texts])
         parsed = [
-            [
-                Token(token.text, token.pos_, token.tag_, token.dep_, token.head.i, self._entity(token))
-                for token in doc
-            ]
+            [Token(token.text, token.pos_, token.tag_, token.dep_, token.head.i, self._entity(token)) for token in doc]
             for doc in self.nlp.pipe(distinct, batch_size=self.batch_size)
         ]
         return [parsed[i] for i in inverse]

@@ -1,4 +1,4 @@
-"""The role word_vectors: a file in GloVe's text format, a package of GloVe, or, as a stand-in, MiniLM on single words."""
+"""The role word_vectors: a file in GloVe's text format, GloVe of a package, or MiniLM on single words as a stand-in."""
 
 import gzip
 import mmap

@@ -37,8 +37,8 @@ def conceptual_captions_transform(
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
     "Priyanka Chopra"). Of a parser with an entity recogniser (`spacy:`) the label decides which of WordNet's senses
     count, and what a name is that WordNet lacks ("person"); a title makes one a person. A name that is still unknown
-    drops the caption, unless it only describes a noun or states where, when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
-    rule, rule_value, rule_about.
+    drops the caption, unless it only describes a noun or states where, when or by whom. Details: text (transformed,
+    lower-case), concepts (its nouns, which the corpus-level count reads), rule, rule_value, rule_about.
     """
     known = {name.lower(): noun for name, noun in (entities or {}).items()}
     transformed = [

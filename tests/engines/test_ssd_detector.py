@@ -60,7 +60,9 @@ def test_boxes_lie_on_the_annotated_ones() -> None:
     overlaps = []
     for key in [key for key in photos if len(truth.get(key, [])) == 1][:8]:
         left, top, width, height = truth[key][0]["bbox"]
-        named = [one for one in detector_with().detect_objects([photos[key]])[0] if one.label == truth[key][0]["category"]]
+        named = [
+            one for one in detector_with().detect_objects([photos[key]])[0] if one.label == truth[key][0]["category"]
+        ]
         box = named[0].box if named else (0, 0, 0, 0)
         shared = max(0.0, min(box[2], left + width) - max(box[0], left)) * max(
             0.0, min(box[3], top + height) - max(box[1], top)

@@ -67,9 +67,9 @@ def transform(
 ) -> Transformed:
     """Transform one parsed caption. docs/formulas.md §7.4.
 
-    `is_listed`: words that are a name whatever the tagger's label.
+    `meaning_of`: what a name stands for. `is_listed`: words that are a name whatever the tagger's label.
 
-    `meaning_of`: what a name stands for. `is_common`: a proper noun that is a common one in a dictionary, so it is left alone. `is_proper_adjective`:
+    `is_common`: a proper noun that is a common one in a dictionary, so it is left alone. `is_proper_adjective`:
     "Italian". `noun_lemma`: "dogs" → "dog". Dropped: `unknown_name` (value: how many), `too_short_after` (value: words
     left), `no_noun_after`.
     """
