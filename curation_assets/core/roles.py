@@ -104,7 +104,7 @@ class Student(Engine, Protocol):
 
 @runtime_checkable
 class Parser(Engine, Protocol):
-    """Part-of-speech tags and a dependency tree of every caption."""
+    """Part-of-speech tags, a dependency tree and, of some engines, named entities of every caption."""
 
     def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
         """(N,) strings → N lists of tokens; a blank text has none. A list depends on its own text only."""
@@ -242,7 +242,7 @@ class SentenceBottleneck(Engine, Protocol):
 
 @runtime_checkable
 class SafetyClassifier(Engine, Protocol):
-    """Is an image unsafe for work? No model is shipped; docs/safety.md describes how to fill the role."""
+    """Is an image unsafe for work? docs/safety.md describes how to fill the role."""
 
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
