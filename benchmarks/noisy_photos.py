@@ -1,12 +1,12 @@
-"""Real photographs with planted noise: how much of each kind of noise every policy keeps, and what every method separates.
+"""Real photographs with planted noise: what every policy keeps of each kind, and what every method separates.
 
     python benchmarks/noisy_photos.py --profile embedded --draws 3
     python benchmarks/noisy_photos.py --profile embedded --draws 1 --whole
     python benchmarks/noisy_photos.py --profile embedded --into docs/photographs.md   # the page from the results alone
 
-A draw plants noise anew among the same photographs (`stores/pools/noisy_photos.py`), and the tables of `curate run` are
-made on it up to subsets, ledgers and the report. Without --whole the photographs are those of one shard that no training
-reads; with it all shards, most of which models for photographs may have been trained on: such rows are marked.
+A draw plants noise anew among the same photographs (`stores/pools/noisy_photos.py`), and the tables of `curate run`
+are made on it up to subsets, ledgers and the report. Without --whole the photographs are those of one shard that no
+training reads; with it all shards, most of which models for photographs may have been trained on: such rows are marked.
 
 Writes noisy_photos_policies.csv, noisy_photos_methods.csv and noisy_photos_seconds.csv to benchmarks/results/, in place
 of earlier rows of the same photographs and profile.
@@ -40,10 +40,11 @@ from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.pools.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
 from curation_assets.stores.webdataset import read_tar_rows
-from curation_assets.world.web_texts import NoiseTexts, noise_texts
+from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"
 SHARED = Path(__file__).parents[2] / "shared/data"
+PHOTOS, ALT_TEXTS, WORD_RATINGS = "photos", "captions/alt_texts.parquet", "words/concreteness_ratings_half.tsv"
 HELD_OUT, REFERENCE = "000005.tar", "000004.tar"  # read by no training; what image_based and relatedness compare with
 FRACTION = 0.25  # of the pool: what every policy that ranks keeps
 MIN_SIDE_PX = 100  # the photographs are at most 256 px wide: limits for originals of the web would drop nearly all
@@ -69,31 +70,29 @@ def missing(method: Method, profile: Profile) -> str | None:
     return None
 
 
-def chosen_methods(settings: Settings, reference: Path, skip: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def chosen_methods(settings: Settings, shared: Path, skip: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """(methods that run, those that cannot and why)."""
     profile = profile_without_pool(settings.profile)
-    without = {name: "left out by --skip" for name in skip} | TOO_SLOW
+    without = dict.fromkeys(skip, "left out by --skip") | TOO_SLOW
     for name, method in all_methods().items():
         if method.stage != "signals" or name in without:
             continue
         why = missing(method, profile)
         if why is not None:
             without[name] = why
-        elif name in ("image_based", "relatedness") and not reference.is_file():
-            without[name] = f"nothing to compare with at {reference}"
-        elif name == "concreteness_lexicon" and not (SHARED / "words/concreteness_ratings_half.tsv").is_file():
-            without[name] = "no word ratings"
+        elif name == "concreteness_lexicon" and not (shared / WORD_RATINGS).is_file():
+            without[name] = f"no word ratings at {WORD_RATINGS}"
     named = [name for name, method in all_methods().items() if method.stage == "signals" and name not in without]
     return named, dict(sorted(without.items()))
 
 
-def method_settings(settings: Settings, named: Sequence[str]) -> dict[str, dict[str, Any]]:
+def method_settings(settings: Settings, shared: Path, named: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the user of such a pool would set. None of it reads the planted truth."""
     given: dict[str, dict[str, Any]] = {
         "datacomp_basic": {"min_side_px": MIN_SIDE_PX},
         "conceptual_captions_image": {"min_side_px": MIN_SIDE_PX},
         "conceptual_captions": {"limits": {"first_word_capitalised": False}},  # as CC12M: many captions have none
-        "concreteness_lexicon": {"path": str(SHARED / "words/concreteness_ratings_half.tsv")},
+        "concreteness_lexicon": {"path": str(shared / WORD_RATINGS)},
     }
     if "datacomp_text" in named:
         ids = settings.home / "wordnet_ids.txt"
@@ -103,15 +102,13 @@ def method_settings(settings: Settings, named: Sequence[str]) -> dict[str, dict[
     return {name: one for name, one in given.items() if name in named}
 
 
-def run_draw(
-    settings: Settings, seed: int, sources: Sequence[Path], named: list[str], reference: Path
-) -> PoolContext:
+def run_draw(settings: Settings, seed: int, sources: Sequence[Path], named: list[str], shared: Path) -> PoolContext:
     """Plant the noise of one draw and make every table of the pool, from raw to the report."""
     name, folder = f"noisy_{seed}", settings.home / "photographs" / f"noisy_{seed}"
     if not folder.is_dir():
-        alt_texts = SHARED / "captions/alt_texts.parquet"
-        texts = noise_texts(pl.read_parquet(alt_texts)["text"].to_list()) if alt_texts.is_file() else NoiseTexts()
+        texts = noise_texts(pl.read_parquet(shared / ALT_TEXTS)["text"].to_list())
         write_noisy_photos(sources, folder, seed=seed, texts=texts)
+    reference = shared / PHOTOS / REFERENCE
     options: dict[str, Any] = {
         "methods": named, "duplicates": True, "fraction": FRACTION, "truth": str(folder / TRUTH), "distil": False,
         "downstream": False, "recipes": {"conceptual_captions": {"rare_mentions": RARE_MENTIONS}},
@@ -123,7 +120,7 @@ def run_draw(
         targets.write_text("\n".join(read_tar_rows(reference)["caption"].drop_nulls().to_list()))
         options["related_to"] = str(targets)
     add_pool(settings, name, folder, options=options)
-    given = method_settings(settings, named)
+    given = method_settings(settings, shared, named)
     if "laion_filter" in named:
         ctx = PoolContext.open(settings, name)
         run_with_upstream(ctx, "signals/clip_score")
@@ -228,7 +225,8 @@ def seconds_of(ctx: PoolContext) -> pl.DataFrame:
         manifests = [ctx.store.manifest(name, key) for key in ctx.store.partitions(name)] or [ctx.store.manifest(name)]
         made = [one for one in manifests if one is not None]
         if made:
-            rows.append({"table": name, "rows": sum(one.row_count for one in made), "seconds": sum(one.seconds for one in made)})
+            total = sum(one.row_count for one in made)
+            rows.append({"table": name, "rows": total, "seconds": sum(one.seconds for one in made)})
     return pl.DataFrame(rows)
 
 
@@ -237,9 +235,9 @@ def seconds_of(ctx: PoolContext) -> pl.DataFrame:
 
 def save(table: pl.DataFrame, name: str, photographs: str, profile: str, draws: int) -> None:
     """Put rows into a table of results in place of those of the same photographs and profile."""
-    marked = table.select(
-        pl.lit(photographs).alias("photographs"), pl.lit(profile).alias("profile"), pl.lit(draws).alias("draws"), pl.all()
-    ).with_columns(pl.col(pl.Float64).round(4))
+    facts = {"photographs": photographs, "profile": profile, "draws": draws}
+    marked = table.select(*(pl.lit(fact).alias(column) for column, fact in facts.items()), pl.all())
+    marked = marked.with_columns(pl.col(pl.Float64).round(4))
     path = RESULTS / name
     RESULTS.mkdir(exist_ok=True)
     if path.is_file():
@@ -288,7 +286,8 @@ def _method_part(table: pl.DataFrame) -> list[str]:
     kinds = in_order(run["kind"].to_list())
     shown = run.with_columns(cell=pl.struct("auc", "low", "high", "is_made_for").map_elements(_auc, pl.String))
     wide = shown.pivot(on="kind", index="method", values="cell", maintain_order=True)
-    lines = [f"- not run: `{row['method']}`: {row['note']}" for row in table.filter(pl.col("kind").is_null()).to_dicts()]
+    not_run = table.filter(pl.col("kind").is_null()).select("method", "note")
+    lines = [f"- not run: `{method}`: {note}" for method, note in not_run.iter_rows()]
     parts = [
         "AUC of clean rows against each kind (.5 is chance), with 95 % intervals; bold: made for the kind.",
         markdown(wide.select("method", *kinds)),
@@ -313,21 +312,21 @@ def write_page(path: Path) -> None:
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"{path}: expected {BEGIN} and then {END}, once each, to mark the place of the tables")
     tables = f"{BEGIN}\n{page()}\n{END}"
-    write_text_atomically(path, re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: tables, text, flags=re.DOTALL))
+    between = f"{re.escape(BEGIN)}.*{re.escape(END)}"
+    write_text_atomically(path, re.sub(between, lambda _: tables, text, flags=re.DOTALL))
 
 
 def bench(home: Path, given: argparse.Namespace) -> None:
     """All draws, their tables, and what they took."""
     settings = load_settings(home, given.profile)
     settings = replace(settings, profile=profile_without_pool(settings.profile))
-    photos, name = given.photos, settings.profile.name
+    photos, name = given.shared / PHOTOS, settings.profile.name
     sources = [photos] if given.whole else [photos / HELD_OUT]
     photographs = "all shards, partly seen in training" if given.whole else "held-out shard 000005"
-    reference = photos / REFERENCE
-    named, without = chosen_methods(settings, reference, given.skip)
+    named, without = chosen_methods(settings, given.shared, given.skip)
     kept, separated, seconds = [], [], []
     for draw in range(given.draws):
-        ctx = run_draw(settings, given.seed + draw, sources, named, reference)
+        ctx = run_draw(settings, given.seed + draw, sources, named, given.shared)
         kept.append(kept_of(ctx, draw))
         separated.append(separation_of(ctx, draw))
         seconds.append(seconds_of(ctx))
@@ -351,7 +350,7 @@ def bench(home: Path, given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="embedded", help="name of a shipped profile, or path of a .yaml")
-    parser.add_argument("--photos", type=Path, default=SHARED / "photos", help="folder of tars with photographs")
+    parser.add_argument("--shared", type=Path, default=SHARED, help="folder with photos, captions and words")
     parser.add_argument("--whole", action="store_true", help="all shards, and not the held-out one alone")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")

@@ -1,4 +1,4 @@
-"""What goes wrong with a photograph on the web, done to a good one: too dark, blurred, tiny, a strip, a changed copy."""
+"""What goes wrong with photographs on the web, done to a good one: dark, blurred, tiny, a strip, a changed copy."""
 
 import numpy as np
 from PIL import Image, ImageFilter

@@ -109,7 +109,8 @@ def plant_photo_noise(
     rng = np.random.default_rng([seed, PLAN_STREAM])
     by_key = sorted(photos, key=lambda photo: photo.key)
     pile = [by_key[i] for i in rng.permutation(len(by_key))]
-    shown = {kind: [pile.pop() for _ in range(count)] for kind, count in counts.items() if kind not in WITHOUT_OWN_PHOTO}
+    with_photo = {kind: count for kind, count in counts.items() if kind not in WITHOUT_OWN_PHOTO}
+    shown = {kind: [pile.pop() for _ in range(count)] for kind, count in with_photo.items()}
     # (kind, caption, photo, caption_of, scene)
     rows: list[tuple[str, str, str | None, str | None, SceneSpec | None]] = []
     clean_captions = {}
@@ -143,11 +144,13 @@ def _check(photos: Sequence[Photo], mix: Mapping[str, float]) -> None:
             f"mix must map kinds to shares of 0 or more, clean above 0; unknown kinds: {unknown}; known: "
             f"{', '.join(PHOTO_MIX)}"
         )
+    if not photos:
+        raise ValueError("expected photographs, got none")
     if len({photo.key for photo in photos}) < len(photos):
         raise ValueError("expected photographs with distinct keys; some keys stand for several")
-    blank = [photo.key for photo in photos if not any(caption.strip() for caption in photo.captions)]
+    blank = [photo.key for photo in photos if not photo.captions or not all(map(str.strip, photo.captions))]
     if blank:
-        raise ValueError(f"{len(blank)} photographs have no caption, such as {blank[0]!r}; leave them out")
+        raise ValueError(f"{len(blank)} photographs have no caption or a blank one, such as {blank[0]!r}; leave it out")
 
 
 def _other_scene(photo: Photo, photos: Sequence[Photo], rng: Rng) -> Photo:

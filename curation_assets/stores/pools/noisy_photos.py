@@ -177,7 +177,6 @@ def _write_shard(
 def _image_of(row: NoisyPhoto, located: Mapping[str, _Source]) -> tuple[bytes, str, str | None]:
     """(image file, its extension, what was done to it)."""
 
-
     def data_of(key: str) -> bytes:
         return tar_index(located[key].tar).read(located[key].member)
 
