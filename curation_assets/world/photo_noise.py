@@ -132,9 +132,7 @@ def plant_photo_noise(
         scene = draw_scene_of_kind("text_only", rng)
         rows.append(("text_only", text_only_caption(scene, rng), None, None, scene))
     order = np.random.default_rng([seed, ORDER_STREAM]).permutation(len(rows))
-    return [
-        NoisyPhoto(index, *rows[position], seed=(seed, PIXEL_STREAM, index)) for index, position in enumerate(order)
-    ]
+    return [NoisyPhoto(at, *rows[position], (seed, PIXEL_STREAM, at)) for at, position in enumerate(order)]
 
 
 def _check(photos: Sequence[Photo], mix: Mapping[str, float]) -> None:

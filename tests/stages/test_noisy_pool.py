@@ -79,6 +79,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "pool"
 
 
+@pytest.mark.slow
 def test_a_truth_of_ones_own_gives_the_table_of_separation(scenes: Path, tmp_path: Path) -> None:
     ctx = declared(tmp_path, scenes)
     run_with_upstream(ctx, "downstream/separation")
