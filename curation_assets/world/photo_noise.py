@@ -129,10 +129,15 @@ def plant_photo_noise(
         others = [text for text in photo.captions if text != clean_captions[photo.key]] or list(photo.captions)
         rows.append(("duplicate", others[int(rng.integers(len(others)))], photo.key, photo.key, None))
     for _ in range(counts.get("text_only", 0)):
-        scene = draw_scene_of_kind("text_only", rng)
-        rows.append(("text_only", text_only_caption(scene, rng), None, None, scene))
+        words = draw_scene_of_kind("text_only", rng)
+        rows.append(("text_only", text_only_caption(words, rng), None, None, words))
     order = np.random.default_rng([seed, ORDER_STREAM]).permutation(len(rows))
-    return [NoisyPhoto(at, *rows[position], (seed, PIXEL_STREAM, at)) for at, position in enumerate(order)]
+    planted = []
+    for index, position in enumerate(order):
+        kind, caption, shown_photo, caption_of, scene = rows[position]
+        seeds = (seed, PIXEL_STREAM, index)
+        planted.append(NoisyPhoto(index, kind, caption, shown_photo, caption_of, scene, seeds))
+    return planted
 
 
 def _check(photos: Sequence[Photo], mix: Mapping[str, float]) -> None:
