@@ -189,6 +189,9 @@ class PoolOptions:
         default=None, gt=0, le=1, description="Share kept, in place of the shipped policies' own."
     )
     # downstream
+    truth: str | None = setting(
+        default=None, description="File of planted kinds (sample_id, kind), read by downstream/separation alone."
+    )
     downstream: Switch | None = setting(
         default=None, description="Train a small model on every subset; null: world pools only."
     )
