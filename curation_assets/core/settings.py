@@ -110,7 +110,21 @@ def load_profile(name_or_path: str) -> Profile:
         shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
         raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return build(Profile, {"name": path.stem, **content} if isinstance(content, dict) else content, str(path))
+    named = {"name": path.stem, **content} if isinstance(content, dict) else content
+    return _with_beam_captioner(build(Profile, named, str(path)))
+
+
+def _with_beam_captioner(profile: Profile) -> Profile:
+    """Up to version 0.2 the role captioner wrote VBA's beams too: a file of that time fills both roles alike."""
+    old, new = "captioner", "beam_captioner"
+    if old not in profile.roles or new in profile.roles:
+        return profile
+    copied = {
+        name: {new: getattr(profile, name)[old], **getattr(profile, name)}
+        for name in ("roles", "generation", "batch_size")
+        if old in getattr(profile, name)
+    }
+    return replace(profile, **copied)
 
 
 def cache_root() -> Path:
