@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.validation import Whole, build, check_known, checked, setting
+from curation_assets.core.validation import Number, Whole, build, check_known, checked, setting
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 
@@ -68,6 +68,12 @@ class Profile:
     methods: Mapping[str, Mapping[str, Any]] = setting(
         default_factory=dict, description="Keyword settings of a method's function: method → setting → value."
     )
+    options: Mapping[str, Any] = setting(
+        default_factory=dict, description="Options of a pool where its declaration sets none: option → value."
+    )
+    fractions: Mapping[str, Number] = setting(
+        default_factory=dict, description="Shares that shipped policies keep, in place of their own: policy → share."
+    )
     batch_size: Mapping[str, Whole] = setting(
         default_factory=dict, unit="samples", description="Largest batch of a role: role → samples."
     )
@@ -76,6 +82,9 @@ class Profile:
     def __post_init__(self) -> None:
         for name in ("roles", "generation", "batch_size"):
             check_known(name, "role", getattr(self, name), ROLES)
+        for policy, share in self.fractions.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"fractions.{policy} must be in (0, 1], got {share}")
         for role, address in self.roles.items():
             if ":" not in address:
                 raise ValueError(
@@ -99,7 +108,7 @@ class Profile:
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """A profile by name (shipped: embedded, hub) or by path of a YAML file.
+    """A profile by name (shipped ones lie in core/profiles/) or by path of a YAML file.
 
     Raises ValueError with the choices for an unknown name, or for a file that lacks 'roles'.
     """

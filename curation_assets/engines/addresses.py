@@ -28,8 +28,11 @@ SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "b
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-#: Stable Diffusion's repositories hold every weight three times: single files (…-ema), fp16 copies, and what is loaded.
-HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors")
+#: Stable Diffusion's repositories hold every weight three times: single files (…-ema, sd_turbo), fp16 copies, and what
+#: is loaded.
+HUB_IGNORED = (
+    "onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors", "sd_turbo.safetensors",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

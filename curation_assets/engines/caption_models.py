@@ -4,7 +4,7 @@ The roles captioner (nucleus sampling) and beam_captioner (beam search) decode w
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import quiet_loading, weights_dtype
+
+#: (B,) RGB images → (B, 3, H, W) as the model wants them.
+ImageTransform = Callable[[list[Image.Image]], torch.Tensor]
 
 
 class CaptionModel(Protocol):
@@ -52,7 +55,11 @@ class VisionEncoderDecoderFamily:
 
 
 class BlipFamily:
-    """BLIP: the prompt opens the decoder's sequence and is cut off again."""
+    """BLIP: the prompt opens the decoder's sequence and is cut off again.
+
+    Images of another size than the checkpoint's are read too: its position embeddings are interpolated, as BLIP's own
+    loader does.
+    """
 
     def __init__(self, model: Any, prompt_ids: list[int]) -> None:
         """`prompt_ids`: tokens of the prompt without special tokens."""
@@ -60,7 +67,8 @@ class BlipFamily:
         self.prompt_ids = [model.config.text_config.bos_token_id, *prompt_ids]
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.model.vision_model(pixel_values=pixels).last_hidden_state
+        is_other_size = pixels.shape[-1] != self.model.config.vision_config.image_size
+        return self.model.vision_model(pixel_values=pixels, interpolate_pos_encoding=is_other_size).last_hidden_state
 
     def decode(self, states: torch.Tensor, **options: Any) -> torch.Tensor:
         text_config = self.model.config.text_config
@@ -111,17 +119,17 @@ class Blip2Family:
 
 @dataclass(frozen=True)
 class LoadedCaptionModel:
-    """A caption model with its image processor and tokenizer, on its device."""
+    """A caption model with its image transform and tokenizer, on its device."""
 
     model: CaptionModel
-    image_processor: Any
+    image_transform: ImageTransform
     tokenizer: Any
     device: str
     dtype: torch.dtype
 
     def encode(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """(B,) images → (B, T, D), what the decoder reads of them."""
-        pixels = self.image_processor([image.convert("RGB") for image in images], return_tensors="pt").pixel_values
+        pixels = self.image_transform([image.convert("RGB") for image in images])  # (B, 3, H, W)
         return self.model.encode(pixels.to(self.device, self.dtype))
 
     def text(self, sequences: torch.Tensor) -> list[str]:
@@ -131,6 +139,7 @@ class LoadedCaptionModel:
         return [text.strip().split("\n")[0].strip() for text in decoded]
 
 
+IMAGE_TRANSFORMS = ("own", "clip")
 FAMILIES: dict[str, type[PreTrainedModel]] = {
     "vision-encoder-decoder": VisionEncoderDecoderModel,
     "blip": BlipForConditionalGeneration,
@@ -141,7 +150,8 @@ FAMILIES: dict[str, type[PreTrainedModel]] = {
 def load_caption_model(request: EngineRequest) -> LoadedCaptionModel:
     """The caption model in a folder (embedded:, path:, hub:), by the model_type of its config.json.
 
-    Settings: prompt, precision. Raises ValueError for another model_type, or a prompt for a family that takes none.
+    Settings: prompt, precision, image_transform, image_size (see `_image_transform`). Raises ValueError for another
+    model_type, a prompt for a family that takes none, an unknown transform, or a size that the family does not read.
     """
     quiet_loading()
     folder = local_folder(request.address)
@@ -169,8 +179,34 @@ def load_caption_model(request: EngineRequest) -> LoadedCaptionModel:
         family = BlipFamily(model, tokenizer(prompt, add_special_tokens=False).input_ids if prompt else [])
     else:
         family = Blip2Family(model, tokenizer(prompt).input_ids if prompt else [model.config.text_config.bos_token_id])
-    processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-    return LoadedCaptionModel(family, processor, tokenizer, request.device, dtype)
+    return LoadedCaptionModel(family, _image_transform(request, folder, model), tokenizer, request.device, dtype)
+
+
+def _image_transform(request: EngineRequest, folder: Path, model: Any) -> ImageTransform:
+    """image_transform 'own': what lies in the folder. 'clip': CLIP's, as SIEVE (docs/formulas.md §2.2): bicubic to a
+    shortest side of `image_size` (null: the model's own), centre crop, CLIP's mean and standard deviation.
+    """
+    kind, given = request.settings.get("image_transform", "own"), request.settings.get("image_size")
+    if kind not in IMAGE_TRANSFORMS:
+        raise ValueError(
+            f"{request.address.text}: image_transform must be one of {', '.join(IMAGE_TRANSFORMS)}, got {kind!r}"
+        )
+    if kind == "own":
+        if given is not None:
+            raise ValueError(f"{request.address.text}: image_size {given} needs image_transform: clip; add it")
+        processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        return lambda images: processor(images, return_tensors="pt").pixel_values
+    vision = model.config.encoder if isinstance(model, VisionEncoderDecoderModel) else model.config.vision_config
+    size = vision.image_size if given is None else int(given)
+    if size != vision.image_size and not isinstance(model, BlipForConditionalGeneration):
+        raise ValueError(
+            f"{request.address.text}: reads images of {vision.image_size} px, got image_size {size}; "
+            "only BLIP reads other sizes, leave it out"
+        )
+    from open_clip import image_transform  # seconds, which the other transform does not need
+
+    transform = image_transform(size, is_train=False)
+    return lambda images: torch.stack([transform(image) for image in images])
 
 
 def _model_type(folder: Path) -> str | None:

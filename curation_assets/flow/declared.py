@@ -67,7 +67,8 @@ def read_weights(ctx: PoolContext) -> FusionWeights:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+    """The shipped policies, then those saved for the pool. A shipped policy keeps the pool's fraction where its
+    declaration names one, else the profile's for that policy, else its own.
 
     A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it.
     """
@@ -79,8 +80,11 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
         policies = {name: policies[name] for name in requested if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
         policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
-    fraction = ctx.options.fraction
-    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
+    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
+    shipped = []
+    for policy in policies.values():
+        fraction = ctx.options.fraction or ctx.profile.fractions.get(policy.name)
+        shipped.append(policy if fraction is None else _with_fraction(policy, fraction))
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
 
@@ -92,8 +96,8 @@ def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
     return waits
 
 
-def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
-    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+def _with_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the fraction."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
     return replace(policy, prefilters=tuple(replace(prefilter, fraction=fraction) for prefilter in policy.prefilters))

@@ -40,11 +40,19 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
             method.direction,
             ", ".join(method.columns),
             ", ".join(method.roles) or "none",
-            ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items()),
+            _shown_profiles(lacks),
             method.source,
         )
         rows.append(dict(zip(HEADINGS, facts, strict=True)))
     return rows
+
+
+def _shown_profiles(lacks: Mapping[str, str | None]) -> str:
+    """Names of the profiles with what each lacks; of several that all lack the same, 'all'."""
+    if len(lacks) > 1 and len(set(lacks.values())) == 1:
+        what = next(iter(lacks.values()))
+        return "all" if what is None else f"all ({what})"
+    return ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items())
 
 
 def _bounds(low: float, high: float) -> str:
