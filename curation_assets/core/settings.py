@@ -128,7 +128,7 @@ def _with_beam_captioner(profile: Profile) -> Profile:
     old, new = "captioner", "beam_captioner"
     if old not in profile.roles or new in profile.roles:
         return profile
-    copied = {
+    copied: dict[str, Any] = {
         name: {new: getattr(profile, name)[old], **getattr(profile, name)}
         for name in ("roles", "generation", "batch_size")
         if old in getattr(profile, name)
@@ -142,6 +142,11 @@ def cache_root() -> Path:
     if own:
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
+
+
+def hub_is_offline() -> bool:
+    """HF_HUB_OFFLINE as it is now; the hub's own client looks at it once, when it is imported."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.settings import PACKAGE_ROOT
+from curation_assets.core.settings import PACKAGE_ROOT, hub_is_offline
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.
 WEIGHTS_ROOT = PACKAGE_ROOT / "embedded" / "weights"
@@ -190,6 +190,7 @@ def local_folder(address: ModelAddress) -> Path:
                 revision=address.revision,
                 allow_patterns=list(HUB_PATTERNS),
                 ignore_patterns=list(HUB_IGNORED),
+                local_files_only=hub_is_offline(),
             )
         )
     except (OSError, ValueError) as error:  # the hub's own errors are OSErrors, a malformed name a ValueError

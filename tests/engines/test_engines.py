@@ -401,6 +401,35 @@ def test_captioner_errors_name_got_and_expected(zoo: Path) -> None:
     assert engine.sample_captions([], [], 2) == []
 
 
+@pytest.mark.parametrize("size", [None, 48])
+def test_clips_transform_in_front_of_blip(zoo: Path, size: int | None) -> None:
+    """Bicubic to the shortest side, centre crop, CLIP's mean and deviation; BLIP reads other sizes than its own 32."""
+    from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor
+
+    settings = {} if size is None else {"image_size": size}
+    engine = captioner(zoo / "blip", image_transform="clip", prompt="a red kite", **settings)
+    side = size or 32
+    clip = Compose([
+        Resize(side, interpolation=InterpolationMode.BICUBIC), CenterCrop(side), ToTensor(),
+        Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    ])  # fmt: skip
+    images = [image.convert("RGB") for image in make_images(3)]
+    expected = torch.stack([clip(image) for image in images])
+    assert torch.equal(engine.loaded.image_transform(images), expected)
+    states = engine.loaded.encode(images)
+    assert states.shape == (3, (side // 8) ** 2 + 1, WIDTH)
+    assert [len(captions) for captions in engine.sample_captions(images, [1, 2, 3], 2)] == [2, 2, 2]
+
+
+def test_a_transform_that_does_not_fit_is_refused(zoo: Path) -> None:
+    with pytest.raises(ValueError, match="image_transform must be one of own, clip, got 'squash'"):
+        captioner(zoo / "blip", image_transform="squash")
+    with pytest.raises(ValueError, match="image_size 48 needs image_transform: clip"):
+        captioner(zoo / "blip", image_size=48)
+    with pytest.raises(ValueError, match="reads images of 32 px, got image_size 48; only BLIP"):
+        captioner(zoo / "captioner", image_transform="clip", image_size=48)
+
+
 # --- text_to_image
 # --------------------------------------------------------------------------------------------
 
