@@ -37,6 +37,7 @@ from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table, TableReport
+from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
@@ -185,6 +186,7 @@ def _run_and_show(
     show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
     if tables:
         _check_tables(ctx, tables, shards)
+    _check_pieces(ctx, declared, tables)
 
     def show_report(report: TableReport) -> None:
         time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
@@ -256,6 +258,20 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
             state = "is not up to date; what is stored is read"
         if state is not None:
             warn(f"{name}, which this needs, {state}. `curate run {ctx.pool.name}` makes everything")
+
+
+def _check_pieces(ctx: PoolContext, declared: Mapping[str, Table], names: list[str] | None) -> None:
+    """Notices of what is fetched, gated, or stood in for. Raises MissingPiecesError before anything is begun."""
+    pieces = pieces_of(ctx, declared, names)
+    check_pieces(pieces)
+    fetched = list(dict.fromkeys(piece.address for piece in pieces if piece.state in ("fetch", "gated")))
+    if fetched:
+        notice(f"Fetched when first needed: {', '.join(fetched)}")
+    for piece in pieces:
+        if piece.advice:
+            warn(f"{piece.name}: {piece.advice}")
+    for sentence in cautions_of(ctx):
+        warn(sentence)
 
 
 def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str]:

@@ -10,7 +10,17 @@ import yaml
 from rich.padding import Padding
 from rich.text import Text
 
-from curation_assets.cli.common import FEW, ProfileOption, RoleOption, console, notice, settings_from, show, show_table
+from curation_assets.cli.common import (
+    FEW,
+    ProfileOption,
+    RoleOption,
+    console,
+    notice,
+    settings_from,
+    show,
+    show_table,
+    warn,
+)
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
@@ -59,6 +69,9 @@ def score(
     given = read_captions(source)
     prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
     chosen = prepared.method
+    caution = chosen.caution(addresses.roles, prepared.settings)
+    if caution is not None:
+        warn(f"{method}: {caution}")
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
     with reporter_for().task(method, given.height) as advance:

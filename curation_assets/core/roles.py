@@ -46,11 +46,16 @@ class ImageTextEncoder(Engine, Protocol):
 
 @runtime_checkable
 class Captioner(Engine, Protocol):
-    """Image → captions. Deterministic given the seeds; a caption depends on its own image and seed only."""
+    """Image → sampled captions, what SIEVE compares. A caption depends on its own image and seed only."""
 
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; generation settings from the profile): N lists of `count` captions."""
         ...
+
+
+@runtime_checkable
+class BeamCaptioner(Engine, Protocol):
+    """Image → the captions of a beam search, what VBA compares. A caption depends on its own image only."""
 
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
         """Beam search, all beams returned, best first (ICC §4.1): N lists of `beams` captions."""

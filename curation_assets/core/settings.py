@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.validation import Whole, build, check_known, checked, setting
+from curation_assets.core.validation import Number, Whole, build, check_known, checked, setting
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 
@@ -71,6 +71,12 @@ class Profile:
     methods: Mapping[str, Mapping[str, Any]] = setting(
         default_factory=dict, description="Keyword settings of a method's function: method → setting → value."
     )
+    options: Mapping[str, Any] = setting(
+        default_factory=dict, description="Options of a pool where its declaration sets none: option → value."
+    )
+    fractions: Mapping[str, Number] = setting(
+        default_factory=dict, description="Shares that shipped policies keep, in place of their own: policy → share."
+    )
     batch_size: Mapping[str, Whole] = setting(
         default_factory=dict, unit="samples", description="Largest batch of a role: role → samples."
     )
@@ -79,6 +85,9 @@ class Profile:
     def __post_init__(self) -> None:
         for name in ("roles", "generation", "batch_size"):
             check_known(name, "role", getattr(self, name), ROLES)
+        for policy, share in self.fractions.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"fractions.{policy} must be in (0, 1], got {share}")
         for role, address in self.roles.items():
             if ":" not in address:
                 raise ValueError(
@@ -102,7 +111,7 @@ class Profile:
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """A profile by name (shipped: those of core/profiles) or by path of a YAML file.
+    """A profile by name (shipped ones lie in core/profiles/) or by path of a YAML file.
 
     Raises ValueError with the choices for an unknown name, or for a file that lacks 'roles'.
     """
@@ -113,7 +122,21 @@ def load_profile(name_or_path: str) -> Profile:
         shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
         raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return build(Profile, {"name": path.stem, **content} if isinstance(content, dict) else content, str(path))
+    named = {"name": path.stem, **content} if isinstance(content, dict) else content
+    return _with_beam_captioner(build(Profile, named, str(path)))
+
+
+def _with_beam_captioner(profile: Profile) -> Profile:
+    """Up to version 0.2 the role captioner wrote VBA's beams too: a file of that time fills both roles alike."""
+    old, new = "captioner", "beam_captioner"
+    if old not in profile.roles or new in profile.roles:
+        return profile
+    copied: dict[str, Any] = {
+        name: {new: getattr(profile, name)[old], **getattr(profile, name)}
+        for name in ("roles", "generation", "batch_size")
+        if old in getattr(profile, name)
+    }
+    return replace(profile, **copied)
 
 
 def named_profile(name_or_path: str) -> str:
@@ -132,6 +155,11 @@ def cache_root() -> Path:
     if own:
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
+
+
+def hub_is_offline() -> bool:
+    """HF_HUB_OFFLINE as it is now; the hub's own client looks at it once, when it is imported."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
 
 
 @dataclass(frozen=True)

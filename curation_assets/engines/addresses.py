@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.settings import PACKAGE_ROOT
+from curation_assets.core.settings import PACKAGE_ROOT, hub_is_offline
 from curation_assets.engines.packages import PINNED_MODELS, pinned_folder
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.
@@ -31,8 +31,11 @@ SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "b
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-#: Stable Diffusion's repositories hold every weight three times: single files (…-ema), fp16 copies, and what is loaded.
-HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors")
+#: Stable Diffusion's repositories hold every weight three times: single files (…-ema, sd_turbo), fp16 copies, and what
+#: is loaded.
+HUB_IGNORED = (
+    "onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors", "sd_turbo.safetensors",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,7 @@ def local_folder(address: ModelAddress) -> Path:
                 revision=address.revision,
                 allow_patterns=list(HUB_PATTERNS),
                 ignore_patterns=list(HUB_IGNORED),
+                local_files_only=hub_is_offline(),
             )
         )
     except (OSError, ValueError) as error:  # the hub's own errors are OSErrors, a malformed name a ValueError

@@ -13,8 +13,8 @@ from curation_assets.core.settings import Profile, Settings
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.pools.declaration import Pool, load_pool
-from curation_assets.stores.pools.options import PoolOptions
+from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
+from curation_assets.stores.pools.options import PoolOptions, with_profile_options
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.shard_store import ShardStore
 
@@ -69,10 +69,14 @@ class PoolContext:
         """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
         return self.store.root / "distilled"
 
-    @property
+    @functools.cached_property
     def options(self) -> PoolOptions:
-        """What the pool's declaration sets for the stages."""
-        return self.pool.options
+        """What the pool's declaration sets for the stages, else what the profile does, else the defaults."""
+        profile = self.settings.profile
+        if not profile.options:
+            return self.pool.options
+        declared = declared_options(self.settings, self.pool)
+        return with_profile_options(declared, profile.options, f"profile {profile.name!r}: options")
 
     def methods(self, stage: str) -> list[Method]:
         """The methods of a stage that this pool runs, with the settings that the profile gives them.

@@ -61,7 +61,8 @@ def read_weights(ctx: PoolContext) -> FusionWeights:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+    """The shipped policies, then those saved for the pool. A shipped policy keeps the pool's fraction where its
+    declaration names one, else the profile's for that policy, else its own.
 
     A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it; one
     that reads a signal which means nothing on the pool's images (`left_out`) must be named, too.
@@ -78,8 +79,11 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
             for name, policy in policies.items()
             if not _waits_for(ctx, policy) and not _meaningless(ctx, policy)
         }
-    fraction = ctx.options.fraction
-    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
+    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
+    shipped = []
+    for policy in policies.values():
+        fraction = ctx.options.fraction or ctx.profile.fractions.get(policy.name)
+        shipped.append(policy if fraction is None else _with_fraction(policy, fraction))
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
 
@@ -123,8 +127,8 @@ def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
     return waits
 
 
-def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
-    """A cut by threshold stays one: it is an intersection, and prefilters by fraction before it take the pool's."""
+def _with_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the fraction."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
     prefilters = (

@@ -19,12 +19,18 @@ def shipped_profiles() -> dict[str, Profile]:
 
 
 def availability(method: Method, profile: Profile) -> str | None:
-    """What the profile lacks to run the method: None for nothing, else the roles to fill or the package to install."""
+    """What the profile lacks to run the method; None for nothing.
+
+    Else the roles to fill, the package to install, or the setting to make.
+    """
     unfilled = [role for role in method.roles if role not in profile.roles]
     if unfilled:
         return "needs " + ", ".join(unfilled)
     debian = [profile.roles[role] for role in method.roles if profile.roles[role].startswith("debian:")]
-    return "with Debian's " + ", ".join(package.partition(":")[2] for package in debian) if debian else None
+    if debian:
+        return "with Debian's " + ", ".join(package.partition(":")[2] for package in debian)
+    settings = profile.methods.get(method.name, {})
+    return "other encoder: set its threshold" if method.caution(profile.roles, settings) else None
 
 
 def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str, str]]:

@@ -151,6 +151,14 @@ def load_pool(settings: Settings, name: str) -> Pool:
     return pool
 
 
+def declared_options(settings: Settings, pool: Pool) -> dict[str, Any]:
+    """Options that the pool's file sets, also where that is the default; of a pool without a file, the others."""
+    path = settings.pools_root / f"{pool.name}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    written = {name: getattr(pool.options, name) for name in content.get("options") or {}}
+    return {**written, **content_of(pool.options)}
+
+
 def add_pool(
     settings: Settings,
     name: str,

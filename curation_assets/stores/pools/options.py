@@ -6,9 +6,9 @@ docs/options.md is made from this file: `python -m curation_assets.outputs.repor
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
+from curation_assets.core.validation import Number, Switch, Switched, Whole, build, checked, setting
 from curation_assets.numeric.fusion import Ties
 from curation_assets.numeric.standardise import MIN_GROUP, MU_LOGIT, Grouping, LengthUnit
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
@@ -203,3 +203,22 @@ class PoolOptions:
     evaluation_scenes: Whole = setting(
         default=200, ge=1, unit="scenes", description="Held-out scenes that those models are measured on."
     )
+
+
+#: What belongs to one pool alone and no profile may set.
+OF_ONE_POOL = ("size", "seed", "hash_lists", "backfill_cron", "canary", "given")
+
+
+def with_profile_options(declared: Mapping[str, Any], of_profile: Mapping[str, Any], where: str) -> PoolOptions:
+    """Options that a pool declares over those of its profile; a mapping (`student_fit`) setting by setting.
+
+    Raises ValueError that begins with `where` for what a profile may not set, or an option that does not exist.
+    """
+    own = sorted(set(of_profile) & set(OF_ONE_POOL))
+    if own:
+        raise ValueError(f"{where} may not set {', '.join(own)}: it belongs to one pool; set it in the pool's file")
+    merged = dict(of_profile)
+    for name, value in declared.items():
+        given = merged.get(name)
+        merged[name] = {**given, **value} if isinstance(given, Mapping) and isinstance(value, Mapping) else value
+    return build(PoolOptions, merged, where)
