@@ -20,9 +20,10 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, nearest_captions
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, weights_dtype
+from curation_assets.engines.nearest_captions import NearestCaptions
 from curation_assets.engines.nucleus import SeededNucleus, row_uniforms
 
 #: Rows decoded together, as a multiple of the images encoded together (4 captions per image is SIEVE's demo
@@ -218,12 +219,14 @@ FAMILIES: dict[str, type[PreTrainedModel]] = {
 }
 
 
-def load(request: EngineRequest) -> CaptionEngine:
-    """The captioner in a folder (embedded:, path:, hub:), by the model_type of its config.json.
+def load(request: EngineRequest) -> CaptionEngine | NearestCaptions:
+    """The captioner in a folder (embedded:, path:, hub:), by the model_type of its config.json; or a bank of captions.
 
     Settings: prompt, top_p, top_k, temperature, repetition_penalty, min_new_tokens, max_new_tokens,
     precision. Raises ValueError for another model_type, or a prompt for a family that takes none.
     """
+    if nearest_captions.is_nearest_captions(request.address):
+        return nearest_captions.load(request)
     quiet_loading()
     folder = local_folder(request.address)
     model_type = _model_type(folder)
