@@ -27,7 +27,7 @@ from curation_assets.embedded.common import Clock, replaced_folder
 from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
 from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
 from curation_assets.engines import load_engine, nearest_captions, photo_pair, resolve_address
-from curation_assets.engines.efficientnet import BACKBONES, FEATURES
+from curation_assets.engines.efficientnet import BACKBONES
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import file_sha256
@@ -36,8 +36,9 @@ from curation_assets.stores.images import ImageRejected
 SENTENCE_ENCODER = "embedded:minilm"
 CLASS_PROMPT = "a photo of a {}"
 MIN_PHOTOS = 20
-MAX_PHOTOS = 20_000  # 5 views × 20,000 × 5,120 features × 2 B = 1 GB
+MAX_PHOTOS = 20_000  # 5 views × 20,000 × 3,840 features × 2 B = 770 MB
 CROPS = 2  # random views of each photo
+CROP_SEED = 0  # whatever the seed of the heads: features are kept for the next run
 CROPPED_AREA = (0.55, 1.0)  # of a random view, as a share of the photo
 AT_ONCE = 32  # photos decoded together
 
@@ -69,21 +70,18 @@ def _draw(photo: Photo, purpose: str) -> float:
 
 
 def extract(
-    photos: Sequence[Photo], work: Path, mirrored: bool, progress: ProgressReporter
+    photos: Sequence[Photo], work: Path, crops: int, progress: ProgressReporter
 ) -> tuple[list[Photo], PairFeatures]:
     """The photos that can be decoded, and their features; kept in `work` and read from there the next time."""
-    backbones = tuple(BACKBONES)
-    features = photo_pair.load_features(
-        backbones, {name: resolve_address(f"embedded:{name}") for name in backbones}, "cpu"
-    )
+    names = tuple(BACKBONES)
     encoder: Any = load_engine("sentence_encoder", Profile("training", {"sentence_encoder": SENTENCE_ENCODER}))
-    lines = [f"{photo.source}\t{photo.name}\t" + "\t".join(photo.captions) for photo in photos]
-    identity = "\n".join([*lines, *(one.tensors_sha256 for one in BACKBONES.values()), encoder.identity.weights_sha256])
-    file = (
-        work / f"features_{mirrored:d}_{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.npz"
-    )
+    models = [*(one.tensors_sha256 for one in BACKBONES.values()), encoder.identity.weights_sha256]
+    file = work / f"features_{digest([f'{crops} {CROP_SEED}', *models, *(_line(photo) for photo in photos)])}.npz"
     if not file.is_file():
-        _extract(photos, features, encoder, file, mirrored, progress)
+        backbones = {name: resolve_address(f"embedded:{name}") for name in names}
+        features = photo_pair.load_features(names, backbones, "cpu")
+        rng = np.random.default_rng(CROP_SEED)
+        _extract(photos, features, encoder, file, lambda images: views_of(images, crops, rng), progress)
     with np.load(file, allow_pickle=False) as stored:
         kept = [photos[row] for row in stored["rows"]]
         return kept, PairFeatures(stored["images"], stored["probabilities"], stored["sentences"], stored["starts"])
@@ -135,22 +133,26 @@ def _extract(
         "rows": np.array(rows),
         "images": np.concatenate(views, axis=1),
         "probabilities": np.concatenate(probabilities),
-        "sentences": embedded(captions, encoder, "captions", progress).astype(np.float16),
+        "sentences": embedded(captions, encoder, "captions", file.parent, progress),
         "starts": np.cumsum([0, *(len(photos[row].captions) for row in rows)]),
     }
     with replacing(file) as temporary:
         np.savez(temporary, **arrays)
 
 
-def embedded(texts: Sequence[str], encoder: Any, label: str, progress: ProgressReporter) -> np.ndarray:
-    """(N,) → (N, 384) float32, unit length."""
-    parts = [np.zeros((0, 384), dtype=np.float32)]
-    with progress.task(f"sentence vectors of {label}", len(texts)) as advance:
-        for start in range(0, len(texts), 512):
-            batch = texts[start : start + 512]
-            parts.append(encoder.embed_sentences(batch))
-            advance(len(batch))
-    return np.concatenate(parts)
+def embedded(texts: Sequence[str], encoder: Any, label: str, work: Path, progress: ProgressReporter) -> np.ndarray:
+    """(N,) → (N, 384) float16, unit length; kept in `work` and read from there the next time."""
+    file = work / f"sentences_{digest([encoder.identity.weights_sha256, *texts])}.npy"
+    if not file.is_file():
+        parts = [np.zeros((0, 384), dtype=np.float16)]
+        with progress.task(f"sentence vectors of {label}", len(texts)) as advance:
+            for start in range(0, len(texts), 512):
+                batch = texts[start : start + 512]
+                parts.append(encoder.embed_sentences(batch).astype(np.float16))
+                advance(len(batch))
+        with replacing(file) as temporary:
+            np.save(temporary, np.concatenate(parts))
+    return np.load(file, allow_pickle=False)
 
 
 def class_vectors(encoder: Any) -> np.ndarray:
@@ -217,11 +219,10 @@ def save_heads(folder: Path, tensors: dict[str, torch.Tensor], card: dict[str, A
 
 
 def save_bank(folder: Path, captions: Sequence[str], sentences: np.ndarray, card: dict[str, Any]) -> None:
-    """DIR/nearest_captions: captions.txt, their sentence vectors as bytes, card.json."""
+    """DIR/nearest_captions: captions.txt, their sentence vectors, card.json."""
     with replaced_folder(folder) as temporary:
         (temporary / nearest_captions.CAPTIONS_FILE).write_text("\n".join(captions) + "\n", encoding="utf-8")
-        stored = nearest_captions.to_bytes(sentences)
-        save_file({"sentences": stored}, temporary / nearest_captions.SENTENCES_FILE)
+        save_file(nearest_captions.to_stored(sentences), temporary / nearest_captions.SENTENCES_FILE)
         card = {
             **card,
             "kind": nearest_captions.KIND,
@@ -245,11 +246,11 @@ def run(given: argparse.Namespace) -> None:
     work = given.work or given.out / ".work"
     work.mkdir(parents=True, exist_ok=True)
     photos = chosen_photos(read_photos(given.pairs), given.max_photos)
-    photos, pairs = extract(photos, work, given.crops, given.seed, progress)
+    photos, pairs = extract(photos, work, given.crops, progress)
     encoder: Any = load_engine("sentence_encoder", Profile("training", {"sentence_encoder": SENTENCE_ENCODER}))
     classes = class_vectors(encoder)
     print(f"{len(pairs):,} photos, {len(pairs.sentences):,} captions")
-    more = embedded(captions_in(given.more_captions_in), encoder, "further captions", progress)
+    more = embedded(captions_in(given.more_captions_in), encoder, "further captions", work, progress)
     measured = {}
     if given.folds:
         measured = cross_validated(photos, pairs, classes, recipe, given.seed, given.folds, _some(more), progress)
@@ -258,7 +259,6 @@ def run(given: argparse.Namespace) -> None:
     card = {
         "kind": photo_pair.KIND,
         "backbones": list(BACKBONES),
-        "features": 2 * FEATURES * len(BACKBONES),
         "sentence_encoder": SENTENCE_ENCODER,
         "sentence_encoder_sha256": encoder.identity.weights_sha256,
         "recipe": asdict(recipe),
@@ -277,7 +277,8 @@ def run(given: argparse.Namespace) -> None:
             "image_text_encoder": given.bank_encoder or f"path:{folder.absolute()}",
             "sentence_encoder_sha256": encoder.identity.weights_sha256,
         }
-        save_bank(given.out / nearest_captions.KIND, captions, embedded(captions, encoder, "the bank", progress), bank)
+        sentences = embedded(captions, encoder, "the bank", work, progress).astype(np.float32)
+        save_bank(given.out / nearest_captions.KIND, captions, sentences, bank)
         print(f"{given.out / nearest_captions.KIND}: {len(captions):,} captions")
 
 

@@ -29,7 +29,6 @@ from curation_assets.stores.file_hash import file_sha256
 
 #: Of images in one pass on a CPU: their activations stay in the cache; 4 are twice as fast as 16 or 32.
 IMAGES_AT_ONCE = 4
-FEATURES = 1280  # channels of the last layer
 
 
 @dataclass(frozen=True)

@@ -41,21 +41,19 @@ def is_photo_pair(address: ModelAddress) -> bool:
 
 
 class PhotoFeatures:
-    """What the heads read of an image: root of the pooled features of every backbone, and class probabilities."""
+    """What the heads read of an image: roots of pooled features of both backbones, and class probabilities."""
 
     def __init__(self, backbones: Sequence[FeatureExtractor]) -> None:
-        """The last of `backbones` gives the class probabilities."""
+        """From small to large: the last one gives its maxima and the class probabilities too."""
         self.backbones = list(backbones)
 
     def __call__(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(N,) images → (N, F) features ≥ 0, (N, 1000) probabilities. F = 2 · 1280 for each backbone."""
-        parts = []
-        means = torch.zeros(0)
-        for backbone in self.backbones:
-            means, maxima = backbone.pooled(images)
-            parts += [means, maxima]
+        """(N,) images → (N, F) features ≥ 0, (N, 1000) probabilities. F = 1280 for each backbone and for the maxima."""
+        pooled = [backbone.pooled(images) for backbone in self.backbones]
+        last_means, last_maxima = pooled[-1]
+        parts = [*(means for means, _ in pooled), last_maxima]
         # features after a ReLU are skewed, their roots much less
-        return torch.cat(parts, dim=1).clamp_min(0.0).sqrt(), self.backbones[-1].class_probabilities(means)
+        return torch.cat(parts, dim=1).clamp_min(0.0).sqrt(), self.backbones[-1].class_probabilities(last_means)
 
 
 class PhotoPairHead:
