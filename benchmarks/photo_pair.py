@@ -29,10 +29,11 @@ from curation_assets.embedded.photo_pairs_read import Photo, read_photos
 from curation_assets.engines import load_engine
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.methods.sieve import sieve
+from curation_assets.numeric.medium_phrases import mask_medium_phrases
 
 RESULTS = Path(__file__).parent / "results" / "photo_pair.csv"
 HELD_OUT, JUDGED = "000005", "000000"
-RESAMPLES = 1000
+RESAMPLES, AUC_RESAMPLES = 1000, 200  # one resample of an AUC sums a quarter of a million pairs
 COUNTS = (4, 8, 16)  # captions per image: the default of pools, SIEVE's, twice as many
 Row = dict[str, Any]
 
@@ -51,13 +52,13 @@ def auc_and_interval(scores: np.ndarray, rng: np.random.Generator) -> tuple[floa
         below = np.concatenate([[0.0], np.cumsum(weights[rows] * weights[columns])])
         return float((weights * (below[low] + below[high])).sum() / 2 / weights.sum() / below[-1])
 
-    drawn = [auc(rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)) for _ in range(RESAMPLES)]
-    return auc(np.ones(n)), *np.quantile(drawn, [0.025, 0.975])
+    drawn = [auc(rng.multinomial(n, np.full(n, 1 / n)).astype(np.float64)) for _ in range(AUC_RESAMPLES)]
+    return auc(np.ones(n)), *np.quantile(drawn, [0.025, 0.975]).tolist()
 
 
 def mean_and_interval(values: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
     drawn = values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
-    return float(values.mean()), *np.quantile(drawn, [0.025, 0.975])
+    return float(values.mean()), *np.quantile(drawn, [0.025, 0.975]).tolist()
 
 
 def retrieval_rows(scores: np.ndarray, parts: dict[str, np.ndarray], scorer: str) -> list[Row]:
@@ -80,21 +81,17 @@ def _row(scorer: str, photos: str, measure: str, n: int, value: float, low: floa
 
 
 def sieve_scores(captions: Sequence[str], generated: Sequence[Sequence[str]], encoder: Any) -> np.ndarray:
-    """(N, N): sieve of every image's generated captions (rows) with every caption (columns)."""
-    n = len(captions)
-    texts = sorted({*captions, *(text for group in generated for text in group)})
-    held = dict(zip(texts, encoder.embed_sentences(texts), strict=True))
+    """(N, N): sieve of every image's generated captions (rows) with every caption (columns), each text embedded once.
 
-    class Held:
-        """Sentence vectors computed once."""
-
-        def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
-            missing = [text for text in sentences if text not in held]  # masking changed a text
-            if missing:
-                held.update(zip(missing, encoder.embed_sentences(missing), strict=True))
-            return np.stack([held[text] for text in sentences])
-
-    return np.stack([sieve(captions, [generated[i]] * n, Held()).value for i in range(n)])
+    The method itself gives the diagonal, and has to agree.
+    """
+    own = [mask_medium_phrases(text, "clean") for text in captions]
+    masked = [[mask_medium_phrases(text, "clean") for text in group] for group in generated]
+    read = encoder.embed_sentences(own)
+    scores = np.stack([(read @ encoder.embed_sentences([t for t in group if t]).T).max(axis=1) for group in masked])
+    scores[:, [not text for text in own]] = 0.0
+    np.testing.assert_allclose(np.diag(scores), sieve(captions, generated, encoder).value, atol=1e-5)
+    return scores
 
 
 def judged_rows(
@@ -120,12 +117,12 @@ def judged_rows(
         judgements = np.concatenate([chosen[f"expert{number}"].to_numpy() for number in (1, 2, 3)])
         return float(scipy.stats.kendalltau(np.tile(chosen["score"].to_numpy(), 3), judgements, variant="c").statistic)
 
-    taus = [tau(pl.concat([groups[i] for i in draw])) for draw in drawn[:200]]
+    taus = [tau(pl.concat([groups[i] for i in draw])) for draw in drawn[:AUC_RESAMPLES]]
     part = f"Flickr8k Expert, {len(groups)} photos, {note}"
     return [
         _row(scorer, part, "pairs ordered alike", int(pairs.sum()), alike.sum() / pairs.sum(),
-             *np.quantile(shares, [0.025, 0.975])),
-        _row(scorer, part, "kendall tau_c", table.height, tau(table), *np.quantile(taus, [0.025, 0.975])),
+             *np.quantile(shares, [0.025, 0.975]).tolist()),
+        _row(scorer, part, "kendall tau_c", table.height, tau(table), *np.quantile(taus, [0.025, 0.975]).tolist()),
     ]  # fmt: skip
 
 

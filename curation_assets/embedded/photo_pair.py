@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from safetensors.torch import save_file
 
 from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.settings import Profile
-from curation_assets.embedded.common import Clock, replaced_folder
+from curation_assets.embedded import manifest
+from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
 from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
 from curation_assets.engines import load_engine, nearest_captions, photo_pair, resolve_address
@@ -67,6 +68,25 @@ def chosen_photos(photos: Sequence[Photo], at_most: int) -> list[Photo]:
 
 def _draw(photo: Photo, purpose: str) -> float:
     return unit_interval_of(sample_id_of(photo.name, ""), purpose)
+
+
+def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """A part of CROPPED_AREA with the image's own aspect ratio, mirrored half of the times."""
+    share = rng.uniform(*CROPPED_AREA) ** 0.5
+    width, height = max(1, round(share * image.width)), max(1, round(share * image.height))
+    left, top = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
+    cropped = image.crop((left, top, left + width, top + height))
+    return ImageOps.mirror(cropped) if rng.random() < 0.5 else cropped
+
+
+def views_of(images: Sequence[Image.Image], crops: int, rng: np.random.Generator) -> list[list[Image.Image]]:
+    """The image whole (what the engine sees), its centre square, mirrored, and `crops` random parts."""
+    return [
+        list(images),
+        [centre_square(image) for image in images],
+        [ImageOps.mirror(image) for image in images],
+        *([random_crop(image, rng) for image in images] for _ in range(crops)),
+    ]
 
 
 def extract(
@@ -280,6 +300,11 @@ def run(given: argparse.Namespace) -> None:
         sentences = embedded(captions, encoder, "the bank", work, progress).astype(np.float32)
         save_bank(given.out / nearest_captions.KIND, captions, sentences, bank)
         print(f"{given.out / nearest_captions.KIND}: {len(captions):,} captions")
+    if (given.out / "manifest.json").is_file():  # the shipped folder
+        setup = Setup(given.out, work, threads=given.threads, seed=given.seed)
+        facts = {name: card[name] for name in ("recipe", "seed", "photos", "captions", "further_captions")}
+        record(setup, photo_pair.KIND, {**facts, "cpu_seconds": clock.seconds()}, measured)
+        manifest.run(setup)
 
 
 def _some(vectors: np.ndarray) -> np.ndarray | None:
