@@ -149,15 +149,16 @@ def _extract(
     if len(rows) < MIN_PHOTOS:
         raise ValueError(f"expected at least {MIN_PHOTOS} photos that can be decoded, got {len(rows)}: {broken}")
     captions = [caption for row in rows for caption in photos[row].captions]
-    arrays = {
-        "rows": np.array(rows),
-        "images": np.concatenate(views, axis=1),
-        "probabilities": np.concatenate(probabilities),
-        "sentences": embedded(captions, encoder, "captions", file.parent, progress),
-        "starts": np.cumsum([0, *(len(photos[row].captions) for row in rows)]),
-    }
+    sentences = embedded(captions, encoder, "captions", file.parent, progress)
     with replacing(file) as temporary:
-        np.savez(temporary, **arrays)
+        np.savez(
+            temporary,
+            rows=np.array(rows),
+            images=np.concatenate(views, axis=1),
+            probabilities=np.concatenate(probabilities),
+            sentences=sentences,
+            starts=np.cumsum([0, *(len(photos[row].captions) for row in rows)]),
+        )
 
 
 def embedded(texts: Sequence[str], encoder: Any, label: str, work: Path, progress: ProgressReporter) -> np.ndarray:

@@ -26,6 +26,7 @@ from curation_assets.stores.file_hash import file_sha256
 KIND = "nearest_captions"  # in card.json
 CAPTIONS_FILE, SENTENCES_FILE = "captions.txt", "sentences.safetensors"
 STORED_COMPONENTS = 96  # of 384 numbers of a sentence vector
+CAPTIONS_AT_ONCE = 2048  # 2048 × 5 heads × 512 × 4 B = 21 MB of hidden layers
 IMAGES_AT_ONCE = 64  # 64 × 40,000 captions × 4 B = 10 MB of cosines
 
 
@@ -106,7 +107,8 @@ def _vectors(folder: Path, card: dict[str, str], encoder: ImageTextEncoder, capt
     if isinstance(encoder, PhotoPairEncoder) and stored.is_file():
         tensors = checked_tensors(stored, card["sentences_sha256"])
         if encoder.encoder.identity.weights_sha256 == card["sentence_encoder_sha256"]:
-            return encoder.head.texts(from_stored(tensors)).numpy()
+            sentences = from_stored(tensors).split(CAPTIONS_AT_ONCE)
+            return torch.cat([encoder.head.texts(part) for part in sentences]).numpy()
     return encoder.embed_texts(captions)
 
 
