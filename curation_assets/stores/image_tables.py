@@ -283,7 +283,7 @@ IMAGE_SCHEMA = pl.Schema(
     }
 )
 _SCHEMA = pl.Schema(
-    {"caption": pl.String, "url": pl.String, "uid": pl.String, **IMAGE_SCHEMA, "source_reason": pl.String}
+    {"caption": pl.String(), "url": pl.String(), "uid": pl.String(), **IMAGE_SCHEMA, "source_reason": pl.String()}
 )
 
 
@@ -343,7 +343,7 @@ def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
     """Where each row's image lies: in this very file, or in a file that its `path` names."""
-    rows = []
+    rows: list[dict[str, str | int | None]] = []
     for number, (data, name) in enumerate(image_cells(path, column)):
         if data:
             digest = hashlib.sha256(data).hexdigest()
@@ -353,7 +353,7 @@ def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.D
     return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
 
 
-_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "source_reason": pl.String})
+_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "source_reason": pl.String()})
 
 
 def _file_rows(folder: Path, names: pl.Series, named: list[str]) -> pl.DataFrame:
