@@ -80,13 +80,27 @@ def _row(scorer: str, photos: str, measure: str, n: int, value: float, low: floa
     return row
 
 
+class Remembered:
+    """A sentence encoder that embeds a text once."""
+
+    def __init__(self, encoder: Any) -> None:
+        self.encoder = encoder
+        self.vectors: dict[str, np.ndarray] = {}
+
+    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+        missing = sorted(set(sentences) - set(self.vectors))
+        self.vectors.update(zip(missing, self.encoder.embed_sentences(missing), strict=True))
+        return np.stack([self.vectors[text] for text in sentences])
+
+
 def sieve_scores(captions: Sequence[str], generated: Sequence[Sequence[str]], encoder: Any) -> np.ndarray:
-    """(N, N): sieve of every image's generated captions (rows) with every caption (columns), each text embedded once.
+    """(N, N): sieve of every image's generated captions (rows) with every caption (columns).
 
     The method itself gives the diagonal, and has to agree.
     """
     own = [mask_medium_phrases(text, "clean") for text in captions]
     masked = [[mask_medium_phrases(text, "clean") for text in group] for group in generated]
+    encoder.embed_sentences([text for group in masked for text in group])  # in large batches
     read = encoder.embed_sentences(own)
     scores = np.stack([(read @ encoder.embed_sentences([t for t in group if t]).T).max(axis=1) for group in masked])
     scores[:, [not text for text in own]] = 0.0
@@ -120,7 +134,7 @@ def judged_rows(
     taus = [tau(pl.concat([groups[i] for i in draw])) for draw in drawn[:AUC_RESAMPLES]]
     part = f"Flickr8k Expert, {len(groups)} photos, {note}"
     return [
-        _row(scorer, part, "pairs ordered alike", int(pairs.sum()), alike.sum() / pairs.sum(),
+        _row(scorer, part, "pairs ordered alike", int(pairs.sum()), float(alike.sum() / pairs.sum()),
              *np.quantile(shares, [0.025, 0.975]).tolist()),
         _row(scorer, part, "kendall tau_c", table.height, tau(table), *np.quantile(taus, [0.025, 0.975]).tolist()),
     ]  # fmt: skip
@@ -160,7 +174,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     scene = load_profile("embedded")
     photo = scene.with_roles(image_text_encoder="embedded:photo_pair", captioner="embedded:nearest_captions")
-    sentences: Any = load_engine("sentence_encoder", scene)
+    sentences: Any = Remembered(load_engine("sentence_encoder", scene))
     photos = read_photos(given.data / "photos" / f"{HELD_OUT}.tar")
     sources = pl.read_parquet(given.data / "photos" / "captions.parquet").filter(pl.col("shard") == HELD_OUT)
     source_of = dict(sources.select("key", "source").iter_rows())
