@@ -217,8 +217,8 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
     OPENLINEAGE_URL as OpenLineage's own clients read it.
 
-    Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core (or
-    per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
+    Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
+    (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
     otherwise: processes would fight over a GPU.
     """
     name = profile or os.environ.get("CURATION_PROFILE")
