@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import run_pool
+from curation_assets.defs.takedown import finish_interrupted
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
@@ -25,8 +26,14 @@ def run_and_publish(
     """`run_pool`, then what others read of it: OpenLineage events where `settings` name a receiver, and the catalogue.
 
     `on_notice` receives sentences about the events; a receiver that is down costs a notice, not the run.
-    Raises what `run_pool` raises.
+    A takedown of the pool that was interrupted is finished first. Raises what `run_pool` raises.
     """
+    certificate = finish_interrupted(settings, pool_name)
+    if certificate is not None:
+        on_notice(
+            f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "
+            f"{len(certificate['left'])} files still hold something; certificate {certificate['certificate']}"
+        )
     began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
     try:
         reports = run_pool(settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables)
