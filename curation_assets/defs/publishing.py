@@ -25,8 +25,8 @@ def run_and_publish(
 ) -> list[TableReport]:
     """`run_pool`, then what others read of it: OpenLineage events where `settings` name a receiver, and the catalogue.
 
-    `on_notice` receives sentences about the events; a receiver that is down costs a notice, not the run.
-    A takedown of the pool that was interrupted is finished first. Raises what `run_pool` raises.
+    `on_notice` receives sentences about the events and about other runs; a receiver that is down costs a notice, not
+    the run. A takedown of the pool that was interrupted is finished first. Raises what `run_pool` raises.
     """
     certificate = finish_interrupted(settings, pool_name)
     if certificate is not None:
@@ -36,7 +36,9 @@ def run_and_publish(
         )
     began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
     try:
-        reports = run_pool(settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables)
+        reports = run_pool(
+            settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables, on_notice=on_notice
+        )
     finally:  # of a failed run, too
         if settings.openlineage_url is not None:
             on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))

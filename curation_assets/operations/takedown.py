@@ -269,6 +269,9 @@ def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Pat
     files: dict[str, list[Path]] = {}
     for stage in STAGES:
         for folder in sorted((ctx.store.root / stage).glob("*")):
+            is_version = folder.name.startswith(".") and ".version-" in folder.name
+            if folder.name.startswith(".") and not is_version:
+                continue  # drafts and saved rows, which `begin_takedown` removes
             name = f"{stage}/{folder.name.removeprefix('.').partition('.version-')[0]}"
             if name not in tables and name not in _REMEMBERING:
                 files.setdefault(name, []).extend(_files(folder.resolve()))
