@@ -67,7 +67,10 @@ def scene_settings(settings: Settings) -> tuple[dict[str, dict[str, Any]], dict[
         "conceptual_captions_image": {"min_side_px": SCENE_SIDE_PX},
         "conceptual_captions": {"limits": {"first_word_capitalised": False}},  # as CC12M: no planted caption has one
     }
-    without = {"nsfw": "no safety_classifier is shipped"}
+    without = {
+        "nsfw": "no planted image is unsafe, and the embedded profile names no safety_classifier",
+        "aesthetic": "no aesthetic_head is shipped",
+    }
     if WORD_RATINGS.is_file():
         methods["concreteness_lexicon"] = {"path": str(WORD_RATINGS)}
     else:
@@ -185,7 +188,7 @@ def bench_photos(source: Path, settings: Settings) -> None:
     np.save(reference, encoder.embed_images(scenes))
     named = [
         name for name, one in all_methods().items()
-        if one.stage == "signals" and name != "nsfw" and reads_images(one.columns)
+        if one.stage == "signals" and name not in ("nsfw", "aesthetic") and reads_images(one.columns)
     ]  # fmt: skip
     options = {"methods": named, "duplicates": {"perceptual_bits": 4}, "reference_images": str(reference)}
     add_pool(settings, "photos", source, options=options)

@@ -21,7 +21,7 @@ from curation_assets.audit.diff import WholeDifference, find_policy, policy_comp
 from curation_assets.audit.why import explain
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import Silent, reporter_for
-from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.settings import Settings, load_settings, named_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
@@ -125,7 +125,8 @@ def _prepared(
     roles: Mapping[str, str] | None,
     settings: Mapping[str, Any] | None,
 ) -> prepared.PreparedMethod:
-    addresses = prepared.profile_without_pool(load_settings(None, profile).profile, roles)
+    chosen = prepared.profile_for_method(load_settings(None, profile), method)
+    addresses = prepared.profile_without_pool(chosen, roles)
     return prepared.prepare_method(method, addresses, list(columns), settings)
 
 
@@ -266,10 +267,12 @@ def add_pool(
     roles: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Pool:
-    """Declare a pool from a folder of img2dataset/webdataset tars, or a parquet, csv or tsv of captions and URLs.
+    """Declare a pool from a folder of img2dataset/webdataset tars; a parquet, csv or tsv of captions and URLs; Hugging
+    Face Parquet with images; or a folder of images with a table of their captions, or with KEY.txt beside KEY.jpg.
 
-    `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …} where the table's
-    names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
+    `name`: lower-case letters, digits, underscores. `columns`: {'caption': …, 'url': …, 'uid': …, 'image': …} where
+    the table's names differ from the usual; {'url': None} for captions only. `shard_size`: rows per shard of a table.
+    `profile`: by name or path, of this and every later run; None: photos for a pool with images, else embedded.
     `allow_hosts`: private hosts that images may come from. `download`: settings of the download. `roles`: addresses
     of models over the profile's. `options`: the pool's options, such as fraction=0.3 or methods=['sieve'].
     The declaration is written to `<home>/pools/<name>.yaml`; the same declaration again is fine.
@@ -283,6 +286,7 @@ def add_pool(
         columns=columns,
         shard_size=shard_size,
         allow_hosts=tuple(allow_hosts),
+        profile=None if profile is None else named_profile(profile),
         download=DownloadSettings(**(download or {})),
         roles=roles or {},
         options=options,

@@ -274,7 +274,7 @@ def add(kind: str, root: Path) -> None:
         (model / "character.txt").write_text(",")
         insert(
             package / "core/profiles/embedded.yaml",
-            "  captioner: embedded:captioner",
+            "  captioner: embedded:captioner #",
             f"  comma_counter: path:{model}\n",
         )
 

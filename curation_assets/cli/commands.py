@@ -25,6 +25,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     "Pools": (
         Entry("demo", "run:demo", "Run everything on the embedded pool of rendered scenes and write the report."),
         Entry("run", "run:run", "Bring every table of a pool up to date; what is up to date is not made again."),
+        Entry(
+            "explore",
+            "explore:explore",
+            "Open a pool in a viewer: thumbnails, values, verdicts, and a plane where like samples lie near.",
+        ),
         Entry("ui", "run:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
         Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
         Entry("pool list", "pool:list_all", "Show the declared pools."),

@@ -44,7 +44,7 @@ HomeOption = Annotated[
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option("--profile", help="embedded, hub, or a profile file (default: $CURATION_PROFILE or embedded)."),
+    typer.Option("--profile", help="A shipped profile or a file (default: $CURATION_PROFILE, then the pool's own)."),
 ]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Everything, as JSON alone on standard output.")]

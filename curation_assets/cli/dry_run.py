@@ -1,8 +1,8 @@
 """curate run --dry-run: what a run would make again, how many verdicts flip and what it costs."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -13,6 +13,7 @@ from curation_assets.core.settings import Settings, shard_key
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
+from curation_assets.operations.pieces import cautions_of, pieces_of
 from curation_assets.operations.planning import REASONS, TableFacts, facts_of, make_plan, not_fetched, verdict_flips
 from curation_assets.operations.refit import unfinished
 from curation_assets.selection.policy import Policy, Prefilter
@@ -49,7 +50,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
             f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate run {pool} --refit-cuts` "
             "goes on with it; then there is something to plan"
         )
-    if refresh:
+    if refresh or not ctx.store.partitions("raw/samples"):  # of a pool that never ran there is no index to read
         refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables, change.code)
     policies = policies_of(ctx)
@@ -76,6 +77,8 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         "without_timing": plan.costs.filter(plan.costs["cpu_seconds"].is_null())["table"].to_list(),
         "flips": verdict_flips(ctx, plan, policies).to_dicts(),
         "models_not_fetched": not_fetched(facts),
+        "pieces": [asdict(piece) for piece in pieces_of(ctx, tables)],
+        "cautions": cautions_of(ctx),
     }
     if not as_json:
         _show(content)
@@ -108,6 +111,23 @@ def _shards(shards: list[str], pool: str, added: int, removed: Sequence[str]) ->
     return [key for key in shards if key not in removed] + [shard_key(pool, first + n) for n in range(added)]
 
 
+STATES = {"here": "here", "fetch": "to be fetched", "gated": "gated", "made": "made by the run", "missing": "missing"}
+
+
+def _show_pieces(pieces: Sequence[Mapping[str, Any]]) -> None:
+    rows = []
+    for piece in pieces:
+        size = f"{piece['size'] / 1e6:,.1f}" if piece["size"] is not None else "unknown"
+        state = STATES[piece["state"]] + ("" if piece["is_required"] else ", something stands in")
+        users = ", ".join(piece["tables"][:2]) + (" …" if len(piece["tables"]) > 2 else "")
+        rows.append((piece["name"], piece["address"] or "–", state, size, users))
+    headings = ("model or file", "address", "state", "MB", "for")
+    show_table(headings, rows, left=("model or file", "address", "state", "for"), title="Models and files")
+    for piece in pieces:
+        if piece["advice"]:
+            warn(f"{piece['name']} is {STATES[piece['state']]}: {piece['advice']}")
+
+
 def _show(plan: dict[str, Any]) -> None:
     stale = [row for row in plan["tables"] if row["stale"]]
     if not stale:
@@ -126,6 +146,9 @@ def _show(plan: dict[str, Any]) -> None:
             f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings"
             + (f"; no timing yet of {', '.join(plan['without_timing'])}" if plan["without_timing"] else "")
         )
+    _show_pieces(plan["pieces"])
+    for sentence in plan["cautions"]:
+        warn(sentence)
     absent = plan["models_not_fetched"]
     if absent:
         warn(f"models of {len(absent)} tables are not on this disk and count as changed:")

@@ -6,23 +6,41 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table
+from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.context import PoolContext
+from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
-from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool
+from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
+from curation_assets.stores.pools.described import known_scores, understood
 from curation_assets.stores.pools.shards import discover_shards
+from curation_assets.stores.url_tables import COLUMN_OPTIONS
 
 
 def add(
     name: Annotated[str, typer.Argument(help="Lower-case letters, digits, underscores.")],
     path: Annotated[
         Path,
-        typer.Argument(help="Folder of img2dataset/webdataset tars, or a parquet/csv/tsv of url + caption."),
+        typer.Argument(
+            help="Folder of img2dataset/webdataset tars; parquet/csv/tsv of url + caption; Hugging Face Parquet with "
+            "images; folder of images with metadata.csv (file_name, caption), or with KEY.txt beside KEY.jpg."
+        ),
     ],
     caption_column: Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")] = None,
     url_column: Annotated[
         str | None, typer.Option(help="Column of the image URLs; 'none': captions only, nothing is downloaded.")
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="Column of ids, to make sample_ids from; 'none': none.")] = None,
+    image_column: Annotated[
+        str | None,
+        typer.Option(help="Column of image bytes or of file names; 'none': images of the table are not read."),
+    ] = None,
+    signal: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="METHOD=COLUMN: the table has the method's values, such as clip_score=clip_b32_similarity_score "
+            "(repeat)."
+        ),
+    ] = None,
     no_header: Annotated[
         bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
     ] = False,
@@ -32,10 +50,16 @@ def add(
         typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
     ] = None,
     home: HomeOption = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="Profile by name or path, for every run (default with images: photos)."),
+    ] = None,
 ) -> None:
     """Declare a pool; its kind and columns are recognised from what lies at PATH."""
     settings = settings_from(home)
-    given = {"caption": caption_column, "url": url_column, "uid": id_column}
+    if profile is not None:
+        profile = named_profile(profile)
+    given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
     pool = add_pool(
         settings,
@@ -45,13 +69,44 @@ def add(
         header=not no_header,
         encoding=encoding,
         allow_hosts=tuple(allow_host or ()),
+        profile=profile,
+        **({"options": {"given_signals": _signals(signal)}} if signal else {}),
     )
     shards = discover_shards(pool, settings)
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
-    if pool.kind == "url_table":
-        shown = {"caption": "--caption-column", "url": "--url-column", "uid": "--id-column"}
-        show("Columns: " + ", ".join(f"{ours} {pool.columns.get(ours) or '–'} ({shown[ours]})" for ours in shown))
+    if pool.kind == "image_table":
+        show(understood(pool, source_split(pool, settings)))
+    if pool.kind == "url_table" or pool.columns:
+        named = [ours for ours in ("image", "caption", "url", "uid") if pool.kind == "image_table" or ours != "image"]
+        columns_shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in named)
+        show("Columns: " + ", ".join(columns_shown))
+    for method, column in pool.options.given_signals.items():
+        show(f"{method}: as given in {column}; no model computes it")
+    for column in known_scores(pool):
+        notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
+    _show_profile(pool)
     notice(f"Next: curate run {pool.name}")
+
+
+def _show_profile(pool: Pool) -> None:
+    name = pool.profile or DEFAULT_PROFILE
+    if pool.profile == PHOTO_PROFILE:
+        show(
+            f"Profile: {name}, small models for photographs (`curate methods --profile {name}` gives what each "
+            "value is worth). Another: --profile, or the line `profile:` of the declaration"
+        )
+    elif pool.image_domain == "photographs" and name == DEFAULT_PROFILE:
+        show(f"Profile: {name}, whose models know drawn scenes only; for photographs: profile {PHOTO_PROFILE}")
+    else:
+        show(f"Profile: {name}")
+
+
+def _signals(pairs: list[str]) -> dict[str, str]:
+    """METHOD=COLUMN, … → method → column. Raises ValueError for another form or an unknown method."""
+    signals = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if len(signals) < len(pairs):
+        raise ValueError(f"--signal takes METHOD=COLUMN, each method once; got {pairs}")
+    return {get_method(method).name: column for method, column in signals.items()}
 
 
 def list_all(home: HomeOption = None) -> None:

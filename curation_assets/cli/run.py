@@ -33,10 +33,11 @@ from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table, TableReport
+from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
@@ -181,9 +182,11 @@ def _run_and_show(
     start = time.perf_counter()
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
+    settings = ctx.settings  # with the pool's own profile
     show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
     if tables:
         _check_tables(ctx, tables, shards)
+    _check_pieces(ctx, declared, tables)
 
     def show_report(report: TableReport) -> None:
         time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
@@ -257,6 +260,20 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
             warn(f"{name}, which this needs, {state}. `curate run {ctx.pool.name}` makes everything")
 
 
+def _check_pieces(ctx: PoolContext, declared: Mapping[str, Table], names: list[str] | None) -> None:
+    """Notices of what is fetched, gated, or stood in for. Raises MissingPiecesError before anything is begun."""
+    pieces = pieces_of(ctx, declared, names)
+    check_pieces(pieces)
+    fetched = list(dict.fromkeys(piece.address for piece in pieces if piece.state in ("fetch", "gated")))
+    if fetched:
+        notice(f"Fetched when first needed: {', '.join(fetched)}")
+    for piece in pieces:
+        if piece.advice:
+            warn(f"{piece.name}: {piece.advice}")
+    for sentence in cautions_of(ctx):
+        warn(sentence)
+
+
 def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str]:
     """Tables that `names` read, directly or not, and that are not among them; in the order of `declared`."""
     waiting, seen = list(names), set[str]()
@@ -304,10 +321,23 @@ def _show_policies(ctx: PoolContext) -> None:
         states = (f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed"))
         rows.append((policy.name, *states, f"{threshold[0]:.3f}" if len(threshold) else "–"))
     show_table(("policy", "kept", "dropped", "failed", "threshold"), rows, title="Policies")
+    _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)
     if ctx.store.manifest("downstream/method_quality") is not None:
         _show_quality(ctx.store.read("downstream/method_quality"))
+
+
+def _show_worths(ctx: PoolContext) -> None:
+    """What the signals behind the policies are worth on the pool's images, and which policies were left out for it."""
+    references = sorted({reference for policy in policies_of(ctx) for reference in policy.references})
+    worths = worths_of(ctx, references)
+    if worths:
+        title = f"What the signals are worth on {ctx.pool.image_domain} (AUC of clean against noise, 95 % interval)"
+        show_table(("signal", "worth"), list(worths.items()), left=2, title=title)
+    for name, meaningless in left_out(ctx).items():
+        reasons = "; ".join(f"{worth.reference} is {worth}" for worth in meaningless)
+        notice(f"Policy {name} is left out: {reasons}. A pool's option policies, or another profile, brings it back")
 
 
 def _show_quality(quality: pl.DataFrame) -> None:

@@ -10,15 +10,27 @@ import yaml
 from rich.padding import Padding
 from rich.text import Text
 
-from curation_assets.cli.common import FEW, ProfileOption, RoleOption, console, notice, settings_from, show, show_table
+from curation_assets.cli.common import (
+    FEW,
+    ProfileOption,
+    RoleOption,
+    console,
+    notice,
+    settings_from,
+    show,
+    show_table,
+    warn,
+)
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
-from curation_assets.methods import all_methods, get_method
+from curation_assets.flow.worth import worth_of
+from curation_assets.methods import all_methods
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
+from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import read_captions, score_file, unfinished_folder
-from curation_assets.scoring.prepared import prepare_method, profile_without_pool
+from curation_assets.scoring.prepared import prepare_method, profile_for_method, profile_without_pool, roles_needed
 
 FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
 WIDE = 160  # columns from which they fit into a table
@@ -52,11 +64,14 @@ def score(
     Row order is kept, failures carry a reason. Finished rows are saved once a minute: a stopped run goes on where it
     was.
     """
-    addresses = profile_for_files(settings_from(None, profile).profile, role or [])
-    get_method(method)  # raises for an unknown name, before a large file is read
+    # raises for an unknown name, before a large file is read
+    addresses = profile_for_files(profile_for_method(settings_from(None, profile), method), role or [])
     given = read_captions(source)
     prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
     chosen = prepared.method
+    caution = chosen.caution(addresses.roles, prepared.settings)
+    if caution is not None:
+        warn(f"{method}: {caution}")
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
     with reporter_for().task(method, given.height) as advance:
@@ -76,6 +91,8 @@ def score(
     line = _length_line(scored, method)
     if line is not None:
         show(line)
+    if "image" in chosen.columns or set(chosen.columns) & set(DERIVED_COLUMNS):
+        show(f"On photographs, with the models of {addresses.name}: {worth_of(f'signals.{method}', addresses)}")
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         show(f"  {count:,} without: {reason}")
@@ -129,6 +146,10 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
 
 
 def methods(
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="Which methods this profile runs, and what each is worth on photographs."),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/methods.md.")] = False,
     into: Annotated[
         Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
@@ -146,6 +167,9 @@ def methods(
     if markdown:
         show(markdown_table())
         return
+    if profile is not None:
+        _show_profile(settings_from(None, profile).profile)
+        return
     rows = []
     for method, row in zip(all_methods().values(), method_rows(), strict=True):
         facts = {**row, "version": method.version}
@@ -158,4 +182,26 @@ def methods(
     for name, stage, runs, *values in rows:
         show(Text.assemble((name, "bold"), f"  {stage}, {runs}"))
         for fact, value in zip(FACTS, values, strict=True):
+            console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))
+
+
+def _show_profile(profile: Profile) -> None:
+    """The methods that a profile runs: with which models, and what their values are worth on photographs."""
+    from curation_assets.outputs.report.method_table import availability
+
+    chosen = profile_without_pool(profile)
+    rows = []
+    for method in all_methods().values():
+        lacks = availability(method, chosen)
+        models = ", ".join(chosen.roles[role] for role in roles_needed(method, ()) if role in chosen.roles)
+        runs = "default" if method.default else "if named"
+        worth = lacks if lacks and lacks.startswith("needs ") else str(worth_of(f"signals.{method.name}", chosen))
+        rows.append((method.name, runs, models or "none", worth))
+    headings = ("method", "runs", "models", "on photographs: AUC of clean against noise, 95 % interval")
+    if console.width >= WIDE:
+        show_table(headings, rows, left=headings, keep=("method",))
+        return
+    for name, runs, models, worth in rows:
+        show(Text.assemble((name, "bold"), f"  {runs}"))
+        for fact, value in (("models", models), ("on photographs", worth)):
             console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))

@@ -46,11 +46,16 @@ class ImageTextEncoder(Engine, Protocol):
 
 @runtime_checkable
 class Captioner(Engine, Protocol):
-    """Image → captions. Deterministic given the seeds; a caption depends on its own image and seed only."""
+    """Image → sampled captions, what SIEVE compares. A caption depends on its own image and seed only."""
 
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; generation settings from the profile): N lists of `count` captions."""
         ...
+
+
+@runtime_checkable
+class BeamCaptioner(Engine, Protocol):
+    """Image → the captions of a beam search, what VBA compares. A caption depends on its own image only."""
 
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
         """Beam search, all beams returned, best first (ICC §4.1): N lists of `beams` captions."""
@@ -104,7 +109,7 @@ class Student(Engine, Protocol):
 
 @runtime_checkable
 class Parser(Engine, Protocol):
-    """Part-of-speech tags and a dependency tree of every caption."""
+    """Part-of-speech tags, a dependency tree and, of some engines, named entities of every caption."""
 
     def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
         """(N,) strings → N lists of tokens; a blank text has none. A list depends on its own text only."""
@@ -242,10 +247,20 @@ class SentenceBottleneck(Engine, Protocol):
 
 @runtime_checkable
 class SafetyClassifier(Engine, Protocol):
-    """Is an image unsafe for work? No model is shipped; docs/safety.md describes how to fill the role."""
+    """Is an image unsafe for work? docs/safety.md describes how to fill the role."""
 
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
+        ...
+
+
+@runtime_checkable
+class AestheticHead(Engine, Protocol):
+    """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (docs/formulas.md
+    §14.3)."""
+
+    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N,) float64, nominally 1 to 10, not clipped. A value depends on its own image only."""
         ...
 
 

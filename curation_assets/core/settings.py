@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.validation import Whole, build, check_known, checked, setting
+from curation_assets.core.validation import Number, Whole, build, check_known, checked, setting
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 
@@ -32,6 +32,9 @@ def resource_path(name: str) -> Path:
 
 PROFILES_ROOT = Path(__file__).parent / "profiles"
 
+DEFAULT_PROFILE = "embedded"
+PHOTO_PROFILE = "photos"  # of pools with images of one's own
+PROFILE_SUFFIXES = (".yaml", ".yml")
 MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
 Device = Literal["auto", "cpu", "cuda"]
@@ -68,6 +71,12 @@ class Profile:
     methods: Mapping[str, Mapping[str, Any]] = setting(
         default_factory=dict, description="Keyword settings of a method's function: method → setting → value."
     )
+    options: Mapping[str, Any] = setting(
+        default_factory=dict, description="Options of a pool where its declaration sets none: option → value."
+    )
+    fractions: Mapping[str, Number] = setting(
+        default_factory=dict, description="Shares that shipped policies keep, in place of their own: policy → share."
+    )
     batch_size: Mapping[str, Whole] = setting(
         default_factory=dict, unit="samples", description="Largest batch of a role: role → samples."
     )
@@ -76,6 +85,9 @@ class Profile:
     def __post_init__(self) -> None:
         for name in ("roles", "generation", "batch_size"):
             check_known(name, "role", getattr(self, name), ROLES)
+        for policy, share in self.fractions.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"fractions.{policy} must be in (0, 1], got {share}")
         for role, address in self.roles.items():
             if ":" not in address:
                 raise ValueError(
@@ -99,18 +111,42 @@ class Profile:
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """A profile by name (shipped: embedded, hub) or by path of a YAML file.
+    """A profile by name (shipped ones lie in core/profiles/) or by path of a YAML file.
 
     Raises ValueError with the choices for an unknown name, or for a file that lacks 'roles'.
     """
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix not in PROFILE_SUFFIXES:
         path = PROFILES_ROOT / f"{name_or_path}.yaml"
     if not path.is_file():
         shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
         raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return build(Profile, {"name": path.stem, **content} if isinstance(content, dict) else content, str(path))
+    named = {"name": path.stem, **content} if isinstance(content, dict) else content
+    return _with_beam_captioner(build(Profile, named, str(path)))
+
+
+def _with_beam_captioner(profile: Profile) -> Profile:
+    """Up to version 0.2 the role captioner wrote VBA's beams too: a file of that time fills both roles alike."""
+    old, new = "captioner", "beam_captioner"
+    if old not in profile.roles or new in profile.roles:
+        return profile
+    copied: dict[str, Any] = {
+        name: {new: getattr(profile, name)[old], **getattr(profile, name)}
+        for name in ("roles", "generation", "batch_size")
+        if old in getattr(profile, name)
+    }
+    return replace(profile, **copied)
+
+
+def named_profile(name_or_path: str) -> str:
+    """What a declaration writes for a profile: the name of a shipped one, the absolute path of a file.
+
+    Raises what `load_profile` raises.
+    """
+    load_profile(name_or_path)
+    path = Path(name_or_path)
+    return str(path.expanduser().absolute()) if path.suffix in PROFILE_SUFFIXES else name_or_path
 
 
 def cache_root() -> Path:
@@ -119,6 +155,11 @@ def cache_root() -> Path:
     if own:
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
+
+
+def hub_is_offline() -> bool:
+    """HF_HUB_OFFLINE as it is now; the hub's own client looks at it once, when it is imported."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
 
 
 @dataclass(frozen=True)
@@ -130,11 +171,24 @@ class Settings:
     threads: int  # of the whole machine that we may use
     workers: int = 1  # processes that score shards side by side, threads / workers threads each
     openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
+    is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def for_pool(self, profile_name: str | None) -> "Settings":
+        """These settings with the profile that a pool names, unless the caller chose one.
+
+        Raises what `load_profile` raises.
+        """
+        if profile_name is None or self.is_profile_chosen:
+            return self
+        profile = load_profile(profile_name)
+        is_same_device = (profile.device == "cpu") == (self.profile.device == "cpu")
+        workers = self.workers if is_same_device else _default_workers(profile, self.threads)
+        return replace(self, profile=profile, workers=workers)
 
     @property
     def pools_root(self) -> Path:
@@ -160,16 +214,22 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
     OPENLINEAGE_URL as OpenLineage's own clients read it.
 
-    Without either: ./data, the embedded profile, all cores. Workers default to one per core on a CPU profile, at most
-    MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a GPU.
+    Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core on
+    a CPU profile, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a
+    GPU.
     """
-    chosen = load_profile(profile or os.environ.get("CURATION_PROFILE", "embedded"))
+    name = profile or os.environ.get("CURATION_PROFILE")
+    chosen = load_profile(name or DEFAULT_PROFILE)
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
-    default_workers = min(threads, MAX_DEFAULT_WORKERS) if chosen.device == "cpu" else 1
     return Settings(
         home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
         profile=chosen,
         threads=threads,
-        workers=int(os.environ.get("CURATION_WORKERS", default_workers)),
+        workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads))),
         openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
+        is_profile_chosen=name is not None,
     )
+
+
+def _default_workers(profile: Profile, threads: int) -> int:
+    return min(threads, MAX_DEFAULT_WORKERS) if profile.device == "cpu" else 1

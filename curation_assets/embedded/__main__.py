@@ -1,7 +1,11 @@
-"""`python -m curation_assets.embedded --out DIR`: rebuilds the embedded models, stage by stage, resumable."""
+"""`python -m curation_assets.embedded --out DIR`: rebuilds the embedded models, stage by stage, resumable.
+
+`python -m curation_assets.embedded photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`).
+"""
 
 import argparse
 import importlib
+import sys
 from pathlib import Path
 
 from curation_assets.embedded.common import Setup
@@ -27,6 +31,9 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Runs the requested stages; a stage that finished before in the same work folder is skipped."""
+    if sys.argv[1:2] == ["photo_pair"]:
+        importlib.import_module("curation_assets.embedded.photo_pair").main(sys.argv[2:])
+        return
     arguments = parse()
     setup = Setup(
         arguments.out, arguments.work or arguments.out / ".work", arguments.scale, arguments.threads, arguments.seed

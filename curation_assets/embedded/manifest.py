@@ -24,6 +24,8 @@ MADE_BY = {
     "object_detector": ("object_detector",),
     "reward_model": ("reward_model",),
     "scene_bank": ("scene_bank",),
+    "photo_pair": ("photo_pair",),
+    "nearest_captions": ("photo_pair",),
 }
 
 

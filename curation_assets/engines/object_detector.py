@@ -17,7 +17,7 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentity, ObjectDetector
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
@@ -184,11 +184,15 @@ def read_tower(folder: Path) -> Any:
     return model.get_encoder().eval()
 
 
-def load(request: EngineRequest) -> TransformersDetector | PatchLabels | ZeroShotLabels:
-    """embedded:object_detector; a folder or hub repository of a transformers detector; a text file of labels.
+def load(request: EngineRequest) -> ObjectDetector:
+    """embedded:object_detector; ssd:mobilenet_v2_coco; a transformers detector (folder or hub); a text file of labels.
 
     A text file is scored by the model that its setting `image_text_encoder` names.
     """
+    if request.address.scheme == "ssd":
+        from curation_assets.engines import ssd_detector
+
+        return ssd_detector.load(request)
     path = local_folder(request.address)
     if path.is_file():
         from curation_assets.engines import image_text_encoder

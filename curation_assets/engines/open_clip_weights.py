@@ -49,3 +49,25 @@ def open_clip_weights(address: ModelAddress) -> Path:
         return Path(open_clip.download_pretrained(entry, prefer_hf_hub=True))
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelUnavailableError(unavailable_message(address, error)) from error
+
+
+def cached_open_clip_weights(address: ModelAddress) -> Path | None:
+    """Weight file of open_clip:MODEL@TAG where a fetch would have put it, without a network; None where it is not.
+
+    Raises ValueError as `check_open_clip_name`.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+
+    entry = check_open_clip_name(address)
+    if "file" in entry:
+        return Path(str(entry["file"]))
+    if repository := str(entry.get("hf_hub", "")):
+        name, _, file = repository.rpartition("/")
+        for candidate in [file] if file else [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME]:
+            found = try_to_load_from_cache(name, candidate)
+            if isinstance(found, str):
+                return Path(found)
+        return None
+    path = Path.home() / ".cache" / "clip" / str(entry["url"]).rpartition("/")[2]
+    return path if path.is_file() else None

@@ -1,9 +1,10 @@
-"""The role parser: a spaCy pipeline with tagger and dependency parser."""
+"""The role parser: a spaCy pipeline with tagger and dependency parser, and its entity recogniser if any."""
 
 from collections.abc import Sequence
 
 import spacy
 from spacy.language import Language
+from spacy.tokens import Token as SpacyToken
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
@@ -12,7 +13,7 @@ from curation_assets.engines.batches import unique_texts
 from curation_assets.numeric.dependency import Token
 
 #: Parts of larger pipelines whose output is not used.
-UNUSED_PIPES = ("ner", "lemmatizer", "textcat", "textcat_multilabel", "entity_linker", "entity_ruler", "senter")
+UNUSED_PIPES = ("lemmatizer", "textcat", "textcat_multilabel", "entity_linker", "entity_ruler", "senter")
 
 
 class SpacyEngine:
@@ -22,15 +23,21 @@ class SpacyEngine:
         self.identity = identity
         self.nlp = nlp
         self.batch_size = batch_size
+        self.has_entities = nlp.has_pipe("ner")
 
     def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
         """(N,) strings → N lists of tokens; a blank text has none. Runs of white space are one blank."""
         distinct, inverse = unique_texts([" ".join(text.split()) for text in texts])
         parsed = [
-            [Token(token.text, token.pos_, token.tag_, token.dep_, token.head.i) for token in doc]
+            [Token(token.text, token.pos_, token.tag_, token.dep_, token.head.i, self._entity(token)) for token in doc]
             for doc in self.nlp.pipe(distinct, batch_size=self.batch_size)
         ]
         return [parsed[i] for i in inverse]
+
+    def _entity(self, token: SpacyToken) -> str | None:
+        if not self.has_entities:
+            return None
+        return f"{token.ent_iob_}-{token.ent_type_}" if token.ent_type_ else ""
 
 
 def load(request: EngineRequest) -> SpacyEngine:

@@ -1,4 +1,4 @@
-"""The role safety_classifier: any image classifier of transformers, with the labels that count as unsafe."""
+"""The role safety_classifier: open_nsfw, or any image classifier of transformers and the labels that are unsafe."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, SafetyClassifier
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
@@ -38,11 +38,15 @@ class ImageClassifier:
         return np.concatenate(probabilities)
 
 
-def load(request: EngineRequest) -> ImageClassifier:
-    """path: or hub: of a saved classifier. Setting `unsafe_labels`: names of the labels that count, required.
+def load(request: EngineRequest) -> SafetyClassifier:
+    """onnx:yahoo_open_nsfw, or path: or hub: of a saved classifier with the setting `unsafe_labels`, which count.
 
     Raises ValueError where the model lacks such a label.
     """
+    if request.address.scheme == "onnx":
+        from curation_assets.engines import open_nsfw
+
+        return open_nsfw.load(request)
     quiet_loading()
     folder = local_folder(request.address)
     model = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True, use_safetensors=True)

@@ -1,4 +1,4 @@
-"""The role word_vectors: a file in GloVe's text format, or, as an offline stand-in, MiniLM on single words."""
+"""The role word_vectors: a file in GloVe's text format, GloVe of a package, or MiniLM on single words as a stand-in."""
 
 import gzip
 import mmap
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, WordVectors
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.packages import pinned_files
 
 
 class VectorFile:
@@ -75,6 +77,30 @@ class VectorFile:
         return vectors, known
 
 
+class VectorTable:
+    """Vectors of a .npy array, read from the disk as they are looked up; words in a Parquet column `index`.
+
+    The shipped GloVe of 400,000 words is all in lower case.
+    """
+
+    def __init__(self, identity: ModelIdentity, vectors: Path, words: Path) -> None:
+        """Raises ValueError where there are not as many words as vectors."""
+        self.identity = identity
+        self.vectors = np.load(vectors, mmap_mode="r", allow_pickle=False)  # (V, D)
+        listed = pl.read_parquet(words, columns=["index"])["index"].to_list()
+        if len(listed) != len(self.vectors):
+            raise ValueError(f"{words} lists {len(listed)} words, {vectors} holds {len(self.vectors)} vectors")
+        self.rows = {word: row for row, word in reversed(list(enumerate(listed)))}  # of a word listed twice the first
+
+    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) words → (N, D) float64, zeros where unknown, and (N,) bool. The surface form, else lower case."""
+        rows = [self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words]
+        known = np.array([row >= 0 for row in rows], dtype=bool)
+        vectors = np.zeros((len(words), self.vectors.shape[1]))
+        vectors[known] = self.vectors[[row for row in rows if row >= 0]]
+        return vectors, known
+
+
 class SentenceWords:
     """A sentence encoder applied to single words. Known is what its vocabulary holds as one piece.
 
@@ -103,11 +129,18 @@ class SentenceWords:
         return vectors, known
 
 
-def load(request: EngineRequest) -> VectorFile | SentenceWords:
-    """path:/vectors.txt (or .vec, .gz, or a folder with one such file); embedded:minilm is the offline stand-in.
+def load(request: EngineRequest) -> WordVectors:
+    """path:/vectors.txt (or .vec, .gz, or a folder with one such file); glove:6b-50d; embedded:minilm is a stand-in.
 
     Raises ValueError for a folder that holds no or several vector files.
     """
+    if request.address.scheme == "glove":
+        files = pinned_files(request.address.scheme, request.address.name)
+        return VectorTable(
+            request.identity,
+            next(path for path in files.values() if path.suffix == ".npy"),
+            next(path for path in files.values() if path.suffix == ".parquet"),
+        )
     source = local_folder(request.address)
     if source.is_file():
         return VectorFile(request.identity, source)
@@ -117,9 +150,9 @@ def load(request: EngineRequest) -> VectorFile | SentenceWords:
         vocabulary = frozenset(word for word in (source / "vocab.txt").read_text(encoding="utf-8").split("\n") if word)
         whole_words = frozenset(word for word in vocabulary if word.isalpha())
         return SentenceWords(request.identity, sentence_encoder.load(request), whole_words)
-    files = sorted(path for path in source.glob("*") if path.suffix in (".txt", ".vec", ".gz"))
-    if len(files) != 1:
+    found = sorted(path for path in source.glob("*") if path.suffix in (".txt", ".vec", ".gz"))
+    if len(found) != 1:
         raise ValueError(
-            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {source}, got {len(files)}"
+            f"{request.address.text}: expected one .txt, .vec or .gz of word vectors in {source}, got {len(found)}"
         )
-    return VectorFile(request.identity, files[0])
+    return VectorFile(request.identity, found[0])

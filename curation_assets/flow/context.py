@@ -13,8 +13,8 @@ from curation_assets.core.settings import Profile, Settings
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.pools.declaration import Pool, load_pool
-from curation_assets.stores.pools.options import PoolOptions
+from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
+from curation_assets.stores.pools.options import PoolOptions, with_profile_options
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.shard_store import ShardStore
 
@@ -35,6 +35,7 @@ class PoolContext:
     ) -> "PoolContext":
         """Context of a declared pool. Raises what `load_pool` raises for an unknown name."""
         pool = load_pool(settings, pool_name)
+        settings = settings.for_pool(pool.profile)
         return cls(settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent())
 
     @functools.cached_property
@@ -68,18 +69,24 @@ class PoolContext:
         """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
         return self.store.root / "distilled"
 
-    @property
+    @functools.cached_property
     def options(self) -> PoolOptions:
-        """What the pool's declaration sets for the stages."""
-        return self.pool.options
+        """What the pool's declaration sets for the stages, else what the profile does, else the defaults."""
+        profile = self.settings.profile
+        if not profile.options:
+            return self.pool.options
+        declared = declared_options(self.settings, self.pool)
+        return with_profile_options(declared, profile.options, f"profile {profile.name!r}: options")
 
     def methods(self, stage: str) -> list[Method]:
         """The methods of a stage that this pool runs, with the settings that the profile gives them.
 
         A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
-        names it. Raises ValueError for an unknown name in that option.
+        names it, or where its values are given (option `given_signals`). Raises ValueError for an unknown name in
+        these options.
         """
-        named = {get_method(name).name for name in self.options.methods} | set(self.profile.methods)
+        asked = (*self.options.methods, *self.options.given_signals)
+        named = {get_method(name).name for name in asked} | set(self.profile.methods)
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in all_methods().values()

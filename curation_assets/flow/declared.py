@@ -1,13 +1,13 @@
 """What several stages need to know of each other's tables."""
 
-import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.sql import SqlModel, load_models
+from curation_assets.flow.sql import SqlModel, recipes
+from curation_assets.flow.worth import Worth, worth_of
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.policy import Policy, load_policies
@@ -32,12 +32,6 @@ def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
     names = {referenced.removeprefix("signals.") for referenced in reached if referenced.startswith("signals.")}
     return sorted((names & set(all_methods())) - run)
-
-
-@functools.cache
-def recipes() -> dict[str, SqlModel]:
-    """SQL models of this stage by 'fused.name', parsed once per process: half a second."""
-    return {key: model for key, model in load_models().items() if model.stage == "fused"}
 
 
 def shown_name(recipe: SqlModel) -> str:
@@ -67,9 +61,11 @@ def read_weights(ctx: PoolContext) -> FusionWeights:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies with the pool's fraction where its declaration names one, then those saved for the pool.
+    """The shipped policies, then those saved for the pool. A shipped policy keeps the pool's fraction where its
+    declaration names one, else the profile's for that policy, else its own.
 
-    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it.
+    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it; one
+    that reads a signal which means nothing on the pool's images (`left_out`) must be named, too.
     """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
@@ -78,10 +74,49 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
         check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
         policies = {name: policies[name] for name in requested if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
-        policies = {name: policy for name, policy in policies.items() if not _waits_for(ctx, policy)}
-    fraction = ctx.options.fraction
-    shipped = [policy if fraction is None else _with_pool_fraction(policy, fraction) for policy in policies.values()]
+        policies = {
+            name: policy
+            for name, policy in policies.items()
+            if not _waits_for(ctx, policy) and not _meaningless(ctx, policy)
+        }
+    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
+    shipped = []
+    for policy in policies.values():
+        fraction = ctx.options.fraction or ctx.profile.fractions.get(policy.name)
+        shipped.append(policy if fraction is None else _with_fraction(policy, fraction))
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+
+
+def left_out(ctx: PoolContext) -> dict[str, list[Worth]]:
+    """Shipped policies that the pool could apply and does not, each with its signals that mean nothing on its images.
+
+    Empty for a pool that names its policies.
+    """
+    if ctx.options.policies is not None:
+        return {}
+    candidates = {name: policy for name, policy in load_policies().items() if not _waits_for(ctx, policy)}
+    return {name: worths for name, policy in candidates.items() if (worths := _meaningless(ctx, policy))}
+
+
+def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
+    """What each signal is worth on the pool's images, in words; empty for captions only and for the scene world.
+
+    A world knows its planted truth: `downstream/separation` has the AUCs of its own samples.
+    """
+    domain = ctx.pool.image_domain
+    if domain is None or ctx.pool.kind == "world":
+        return {}
+    if domain != "photographs":
+        return dict.fromkeys(references, "not measured on such images")
+    return {reference: str(worth_of(reference, ctx.profile)) for reference in references}
+
+
+def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
+    """What the policy reads and is at chance on photographs, where the pool holds some."""
+    if ctx.pool.image_domain != "photographs":
+        return []
+    worths = (worth_of(reference, ctx.profile) for reference in policy.references)
+    return [worth for worth in worths if worth.is_meaningful is False]
 
 
 def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
@@ -92,11 +127,15 @@ def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
     return waits
 
 
-def _with_pool_fraction(policy: Policy, fraction: float) -> Policy:
-    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the pool's fraction."""
+def _with_fraction(policy: Policy, fraction: float) -> Policy:
+    """A cut by threshold stays one: it is an intersection, and the prefilters before it take the fraction."""
     if policy.fraction is not None:
         return policy.with_fraction(fraction)
-    return replace(policy, prefilters=tuple(replace(prefilter, fraction=fraction) for prefilter in policy.prefilters))
+    prefilters = (
+        prefilter if prefilter.fraction is None else replace(prefilter, fraction=fraction)
+        for prefilter in policy.prefilters
+    )
+    return replace(policy, prefilters=tuple(prefilters))
 
 
 def policies_folder(ctx: PoolContext) -> Path:

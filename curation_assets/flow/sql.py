@@ -1,5 +1,6 @@
 """SQL models: one DuckDB statement per file; references, order, version and lineage come from the parsed statement."""
 
+import functools
 import hashlib
 import math
 import re
@@ -121,6 +122,12 @@ def load_models(root: Path | None = None) -> dict[str, SqlModel]:
         return {key: models[key] for key in inputs_first(reads)}
     except CycleError as error:
         raise SqlModelError(f"SQL models read each other in a circle: {' → '.join(error.args[1])}") from error
+
+
+@functools.cache
+def recipes() -> dict[str, SqlModel]:
+    """SQL models of the fused stage by 'fused.name', parsed once per process: half a second."""
+    return {key: model for key, model in load_models().items() if model.stage == "fused"}
 
 
 def load_model(path: Path) -> SqlModel:

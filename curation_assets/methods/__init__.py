@@ -88,6 +88,8 @@ class Method:
     no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
     blank_caption: str | None = None  # reason that a blank caption gets instead of a call; None: the function values it
     default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
+    #: (addresses by role, settings) → a sentence on why its values may mislead with these models; None: nothing known
+    caution: Callable[[Mapping[str, str], Mapping[str, Any]], str | None] = lambda addresses, settings: None
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
     teacher_order: int = 100  # position among the teachers' columns, ties by name; the fused score's terms follow it
 

@@ -11,7 +11,16 @@ from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerp
 from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
 from curation_assets.numeric.dependency import Token
 
-PLACES, TIMES = 15, 28  # lexicographer files of WordNet
+PLACES, PEOPLE, TIMES = 15, 18, 28  # lexicographer files of WordNet
+#: What an entity of an OntoNotes label is, where neither the list nor WordNet knows the name.
+OF_LABEL = {
+    "PERSON": Meaning("person", "thing"),
+    "GPE": Meaning("place", "place"),
+    "LOC": Meaning("place", "place"),
+    "FAC": Meaning("building", "place"),
+}
+#: Forms of address whose first sense in WordNet is no person.
+TITLES = ("mr", "mr.", "mrs", "mrs.", "ms", "ms.", "dr", "dr.", "queen")
 
 
 def conceptual_captions_transform(
@@ -26,15 +35,16 @@ def conceptual_captions_transform(
 
     What a name stands for is looked up in `entities` (setting `entities_file`: columns name, hypernym; case ignored),
     then among WordNet's instances, without its first words where the whole is unknown ("Miss World Priyanka Chopra" →
-    "Priyanka Chopra"). A name that neither knows drops the caption, unless it only describes a noun or states where,
-    when or by whom. Details: text (transformed, lower-case), concepts (its nouns, which the corpus-level count reads),
-    rule, rule_value, rule_about.
+    "Priyanka Chopra"). Of a parser with an entity recogniser (`spacy:`) the label decides which of WordNet's senses
+    count, and what a name is that WordNet lacks ("person"); a title makes one a person. A name that is still unknown
+    drops the caption, unless it only describes a noun or states where, when or by whom. Details: text (transformed,
+    lower-case), concepts (its nouns, which the corpus-level count reads), rule, rule_value, rule_about.
     """
     known = {name.lower(): noun for name, noun in (entities or {}).items()}
     transformed = [
         transform(
             tokens,
-            lambda name: _meaning(name, known, wordnet),
+            lambda name, label: _meaning(name, label, known, wordnet),
             is_common=lambda word: _is_common(word, known, wordnet),
             is_proper_adjective=lambda word: _is_proper_adjective(word, wordnet),
             noun_lemma=lambda word: _noun_lemma(word, wordnet),
@@ -54,20 +64,38 @@ def conceptual_captions_transform(
     )
 
 
-def _meaning(name: str, entities: Mapping[str, str], wordnet: Wordnet) -> Meaning | None:
+def _meaning(name: str, label: str | None, entities: Mapping[str, str], wordnet: Wordnet) -> Meaning | None:
+    """`label`: OntoNotes label of the entity, "" for no entity, None where the parser recognises none."""
     words = name.split()
     for start in range(len(words)):
         rest = " ".join(words[start:])
         if rest.lower() in entities:
             return Meaning(entities[rest.lower()], _kind_of_noun(entities[rest.lower()], wordnet))
+        if label == "PERSON" and 0 < start == len(words) - 1:
+            break  # a family name alone is somebody else's
         for sense in wordnet.synsets(rest, "n"):
-            if sense.topic == TIMES:
+            if sense.topic == TIMES and not label:
                 return Meaning(_shown(sense), "time")
-            if sense.instance_of:
+            if sense.instance_of and (not label or _fits(sense, label, wordnet)):
                 return Meaning(
                     _shown(wordnet.synset(sense.instance_of[0])), "place" if sense.topic == PLACES else "thing"
                 )
-    return None
+    if label == "" and len(words) > 1 and _is_title(words[0], wordnet):
+        return OF_LABEL["PERSON"]
+    return OF_LABEL.get(label or "")
+
+
+def _fits(sense: Synset, label: str, wordnet: Wordnet) -> bool:
+    """Whether a single thing of WordNet may be an entity of that label."""
+    if label == "PERSON":
+        return sense.topic == PEOPLE
+    return sense.topic == PLACES or (label == "FAC" and sense.topic != PEOPLE)
+
+
+def _is_title(word: str, wordnet: Wordnet) -> bool:
+    """Whether a word is what a person is called by: "Miss", "President"."""
+    senses = wordnet.synsets(word, "n")
+    return word.lower() in TITLES or (bool(senses) and senses[0].topic == PEOPLE and not senses[0].instance_of)
 
 
 def _kind_of_noun(noun: str, wordnet: Wordnet) -> Kind:

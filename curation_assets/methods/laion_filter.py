@@ -1,6 +1,7 @@
 """The LAION-2B filter: an English caption, and a CLIP cosine of at least .28."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -11,6 +12,9 @@ from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
+
+#: Addresses of OpenAI's ViT-B/32, whose cosines .28 was chosen for.
+VIT_B_32 = ("open_clip:ViT-B-32-quickgelu@openai", "hub:openai/clip-vit-base-patch32")
 
 
 def laion_filter(
@@ -42,6 +46,18 @@ def laion_filter(
     )
 
 
+def threshold_caution(addresses: Mapping[str, str], settings: Mapping[str, Any]) -> str | None:
+    """Where .28 meets the cosines of another encoder."""
+    encoder = addresses.get("image_text_encoder", "")
+    if "threshold" in settings or encoder.startswith(VIT_B_32):
+        return None
+    return (
+        f"its threshold .28 belongs to OpenAI's ViT-B/32, and image_text_encoder is {encoder or 'empty'}; "
+        "set one for this encoder in the profile (methods: {laion_filter: {threshold: VALUE}}), or keep a share by "
+        "CLIPScore instead (policy clip)"
+    )
+
+
 METHOD = Method(
     name="laion_filter",
     function=laion_filter,
@@ -52,9 +68,10 @@ METHOD = Method(
     direction="higher",
     source="LAION-2B (Schuhmann et al. 2022) as in DataComp (Gadre et al. 2023) §3.2; docs/formulas.md §3.2",
     version="1",
-    summary="1 where the caption is English and its CLIP cosine with the image is at least .28, else 0.",
+    summary="1 where the caption is English and its CLIP cosine is at least .28 (chosen for ViT-B/32), else 0.",
     made_for=("mismatched", "foreign"),
     default=False,
+    caution=threshold_caution,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 3, "caption": ["right", "up", "both"]},
         value=[1.0, 0.0, 1.0],  # cosines 1, 0, .6

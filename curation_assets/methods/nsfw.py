@@ -12,7 +12,7 @@ from curation_assets.methods import Example, Method, Values
 def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> Values:
     """1 − the probability that the image is not safe for work, so that higher is better as everywhere.
 
-    No classifier is shipped: docs/safety.md describes how to fill the role. Raises ValueError for probabilities outside
+    docs/safety.md describes how to fill the role. Raises ValueError for probabilities outside
     [0, 1] or NaN.
     """
     unsafe = np.asarray(safety_classifier.unsafe_probabilities(image), dtype=np.float64)
@@ -40,7 +40,7 @@ METHOD = Method(
     source="an image classifier named by the operator (role safety_classifier)",
     version="1",
     summary="Probability that the image is safe for work, by a classifier that the operator names.",
-    no_planted_kind="no planted image is unsafe, and no classifier is shipped",
+    no_planted_kind="no planted image is unsafe",
     default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (51, 0, 0), "red")]},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Captioner, TextSimilarity, TextToImage
+from curation_assets.core.roles import BeamCaptioner, TextSimilarity, TextToImage
 from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.similarity import open_interval
@@ -17,7 +17,7 @@ def vba(
     caption: Sequence[str],
     sample_id: Sequence[str],
     text_to_image: TextToImage,
-    captioner: Captioner,
+    beam_captioner: BeamCaptioner,
     text_similarity: TextSimilarity,
     beams: int | None = None,
 ) -> Values:
@@ -27,15 +27,15 @@ def vba(
     The drawing's seed comes from the sample_id, so a value depends on no neighbour and no shard. Reason where the
     drawing has no caption: `no_reconstruction`. Details: reconstructions and their similarities (beams, best first),
     best_reconstruction, open_similarity (inside (0, 1), for the logit).
-    `beams`: None takes the captioner's own setting `beams` (its profile's), else the paper's 5.
+    `beams`: None takes the beam captioner's own setting `beams` (its profile's), else the paper's 5.
     Raises ValueError for beams < 1.
     """
     if beams is None:
-        beams = int(getattr(captioner, "settings", {}).get("beams", PAPER_BEAMS))
+        beams = int(getattr(beam_captioner, "settings", {}).get("beams", PAPER_BEAMS))
     if beams < 1:
         raise ValueError(f"beams must be at least 1, got {beams}")
     seeds = [seed_of(sample, "text_to_image") for sample in sample_id]
-    reconstructed = captioner.beam_captions(text_to_image.generate_images(caption, seeds), beams)
+    reconstructed = beam_captioner.beam_captions(text_to_image.generate_images(caption, seeds), beams)
     # One flat call: (sum of beams,) pairs
     candidates = [text for beam_texts in reconstructed for text in beam_texts]
     references = [text for text, beam_texts in zip(caption, reconstructed, strict=True) for _ in beam_texts]
@@ -90,7 +90,7 @@ METHOD = Method(
     name="vba",
     function=vba,
     columns=("caption", "sample_id"),
-    roles=("text_to_image", "captioner", "text_similarity"),
+    roles=("text_to_image", "beam_captioner", "text_similarity"),
     unit="text similarity (BERTScore F1, not rescaled)",
     bounds=(-1.0, 1.0),
     direction="higher",
@@ -106,7 +106,7 @@ METHOD = Method(
         value=[1.0, 0.5, 0.0],
         roles={
             "text_to_image": _ExamplePainter(),
-            "captioner": _ExampleCaptioner(),
+            "beam_captioner": _ExampleCaptioner(),
             "text_similarity": _ExampleSimilarity(),
         },
     ),

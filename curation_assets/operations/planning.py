@@ -3,8 +3,9 @@
 Every step is one operation on arrays over all shards; no partition is looked up by itself.
 """
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import polars as pl
 
 from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.engines.presence import Part, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, upstream_code_digest
 from curation_assets.flow.table import Table
@@ -73,14 +75,15 @@ def facts_of(ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequen
     unknown = sorted(set(code_changed) - set(tables))
     if unknown:
         raise ValueError(f"no tables {unknown}; known: {', '.join(tables)}")
+    role_parts = functools.cache(lambda role: tuple(parts_of(role, ctx.profile, ctx.pool_models)))
     return [
         TableFacts(
             name=name,
             is_per_shard=table.grain == "shard",
             inputs=table.inputs,
             code_version=f"{table.version}, changed" if name in code_changed else table.version,
-            models=_models(ctx, table),
-            config=None if name == "raw/registered_shards" else config_of(ctx, table, None),
+            models=_models(ctx, table, role_parts),
+            config=None if name == "raw/registered_shards" else _config(ctx, table),
             is_frozen=table.is_frozen,
             uses_gpu=bool(table.roles) and ctx.profile.device != "cpu",
         )
@@ -88,11 +91,30 @@ def facts_of(ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequen
     ]
 
 
-def _models(ctx: PoolContext, table: Table) -> str | None:
+def _config(ctx: PoolContext, table: Table) -> dict[str, Any] | None:
+    """Settings of a table; None where they are hashes of models, or of files of its options, that are not here."""
+    try:
+        return config_of(ctx, table, None)
+    except ModelUnavailableError:
+        return None
+    except FileNotFoundError:
+        if table.stage == "raw":  # the source itself
+            raise
+        return None
+
+
+def _models(ctx: PoolContext, table: Table, role_parts: Callable[[str], Sequence[Part]]) -> str | None:
     address = ctx.profile.roles.get("student", "")
     own = "distilled/" + address.removeprefix("pool:") if address.startswith("pool:") else None
     if "student" in table.roles and own is not None and ctx.store.manifest(own) is None:
         return None
+    parts = [part for role in table.roles for part in role_parts(role)]
+    if any(part.state == "made" for part in parts):
+        return None
+    absent = [part for part in parts if part.state != "here"]
+    if absent:  # nothing is asked of a network
+        reasons = [part.advice or f"{part.address} is not on this disk" for part in absent]
+        return json.dumps([{NOT_FETCHED: "; ".join(dict.fromkeys(reasons))}])
     try:
         identities = ctx.identities(table.roles)
     except ModelUnavailableError as error:  # a profile's weights are fetched when they are needed: no plan waits for it

@@ -25,6 +25,7 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.operations.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
+from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
@@ -153,7 +154,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), takedown=takedown)
     if pool.kind == "world":
         _purge_world(ctx, samples["sample_id"].unique().to_list())
-    elif pool.kind == "url_table":
+    elif pool.kind in ("url_table", "image_table"):
         takedown.remaining_sources.append(pool.source)
     for split in (store.root / "source").glob("split-*"):
         remove_path(split)  # made again, without them
@@ -167,6 +168,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
                 store.remove(name, shard)
         else:
             store.remove(name)
+    remove_path(store.root / EXPLORE_FOLDER)  # thumbnails; `curate explore` makes it again, without them
     for path in list(store.root.rglob("*.tmp-*")):
         remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way

@@ -10,10 +10,10 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import Profile
+from curation_assets.core.settings import PHOTO_PROFILE, Profile, Settings, load_profile
 from curation_assets.methods import Method, get_method
 from curation_assets.scoring.batches import LoadImage, Progress
-from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.files import load_row_image, samples_to_score
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.scoring.samples import score_samples
@@ -59,6 +59,17 @@ def prepare_method(
             "settings": described_settings(method, merged),
         },
     )
+
+
+def profile_for_method(settings: Settings, method: str) -> Profile:
+    """The profile that scores files: what the caller chose, else that of photographs for a method that reads images.
+
+    Raises ValueError for an unknown method.
+    """
+    read = set(get_method(method).columns)
+    if settings.is_profile_chosen or not read & {"image", *DERIVED_COLUMNS}:
+        return settings.profile
+    return load_profile(PHOTO_PROFILE)
 
 
 def profile_without_pool(profile: Profile, roles: Mapping[str, str] | None = None) -> Profile:

@@ -190,22 +190,31 @@ def _cut_by_cut(policy: Policy, rows: PoolRows, cutoff_of: _CutoffOf) -> Iterato
         candidates = candidates[np.flatnonzero(passes)]  # a quarter of the time of a mask
 
 
-def fitted_cutoff(policy: Policy, step: Step, values: np.ndarray, pool_size: int) -> Cutoff:
-    """Where a step of a policy cuts (M,) values of its candidates, of a pool of which raw kept `pool_size` samples."""
+def fitted_cutoff(policy: Policy, step: Step, values: np.ndarray, pool_values: np.ndarray) -> Cutoff:
+    """Where a step of a policy cuts (M,) values of its candidates, of a pool of which raw kept the (N,) `pool_values`.
+
+    DataComp derives every threshold from the whole pool, before any other filter (formulas.md §3.2).
+    """
     if step.threshold is not None:
         return Cutoff(float(step.threshold))
     if policy.semantics == "exact":
-        return top_count(values, kept_count(step, pool_size))
+        return top_count(values, kept_count(step, len(pool_values)))
     assert step.fraction is not None, policy
-    if np.isnan(values).all():
-        raise ValueError(f"policy {policy.name!r}: no sample has a value of {policy.rank_by}; nothing to cut")
-    return top_share_compat(values, step.fraction)
+    if np.isnan(pool_values).all():
+        raise ValueError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
+    return top_share_compat(pool_values, step.fraction)
 
 
 def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
     """Every cut falls where these very rows put it."""
-    pool_size = int(np.count_nonzero(rows.is_kept))
-    return lambda number, candidates, values: fitted_cutoff(policy, policy.steps[number], values, pool_size)
+    kept = np.flatnonzero(rows.is_kept)
+
+    def cutoff_of(number: int, candidates: np.ndarray, values: np.ndarray) -> Cutoff:
+        step = policy.steps[number]
+        of_pool = values if len(candidates) == len(kept) else rows.signal(step.rank_by, policy.seed).values[kept]
+        return fitted_cutoff(policy, step, values, of_pool)
+
+    return cutoff_of
 
 
 def _frozen(cut: PolicyCut, rows: PoolRows) -> _CutoffOf:

@@ -53,7 +53,9 @@ class Policy:
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
     many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
-    ties; docs/formulas.md §2.4). Raises ValueError unless exactly one of `fraction`, `threshold` and `count` is given.
+    ties; docs/formulas.md §2.4), every fraction of all samples that raw kept and that have a value, whatever the other
+    cuts keep: subsets are intersected, in any order (§3.2). Raises ValueError unless exactly one of `fraction`,
+    `threshold` and `count` is given.
     """
 
     name: str = setting(description="The name of the file, and of the table of its verdicts.")
@@ -72,18 +74,31 @@ class Policy:
         given = [amount for amount in (self.fraction, self.threshold, self.count) if amount is not None]
         if len(given) != 1:
             raise ValueError(f"needs fraction, threshold or count, one of them; got {given or 'none'}")
-        if self.semantics == "compat" and (self.prefilters or self.fraction is None or self.fraction >= 1):
-            raise ValueError("compat takes a fraction below 1 and no prefilters, as the reference does")
+        if self.semantics == "compat":
+            self._check_compat()
+        else:
+            self._check_fractions()
+        for reference in self.references:
+            if reference.count(".") != 1:
+                raise ValueError(f"rank_by must read stage.table or {RANDOM}, got {reference!r}")
+            check_reads_forward(f"filtered/{self.name}", reference.replace(".", "/"))
+
+    def _check_fractions(self) -> None:
+        """A cut by fraction cannot keep more than a prefilter before it left."""
         for prefilter in self.prefilters:
             if self.fraction is not None and prefilter.fraction is not None and prefilter.fraction < self.fraction:
                 raise ValueError(
                     f"prefilter {prefilter.rank_by} keeps {prefilter.fraction} of the pool, less than the "
                     f"final {self.fraction}; both are fractions of the whole pool"
                 )
-        for reference in self.references:
-            if reference.count(".") != 1:
-                raise ValueError(f"rank_by must read stage.table or {RANDOM}, got {reference!r}")
-            check_reads_forward(f"filtered/{self.name}", reference.replace(".", "/"))
+
+    def _check_compat(self) -> None:
+        fractions = [step.fraction for step in self.steps if step.fraction is not None]
+        if self.count is not None or any(fraction >= 1 for fraction in fractions):
+            raise ValueError(
+                "compat takes a fraction below 1 (or a threshold) for every cut, as the reference does; got "
+                f"{f'count {self.count}' if self.count is not None else f'fractions {fractions}'}"
+            )
 
     @property
     def references(self) -> tuple[str, ...]:

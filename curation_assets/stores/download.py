@@ -25,6 +25,7 @@ from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
+from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"
@@ -97,6 +98,7 @@ def download_shard(
     allow_hosts: tuple[str, ...] = (),
     denylist: Denylist | None = None,
     advance: Callable[[int], None] | None = None,
+    local: LocalImages | None = None,
 ) -> pl.DataFrame:
     """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
 
@@ -104,7 +106,8 @@ def download_shard(
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
     A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
     `advance` is called with the number of rows done since its last call. What the `denylist` knows is not requested,
-    and an image that turns out to be on it is not kept: both are dropped (takedown).
+    and an image that turns out to be on it is not kept: both are dropped (takedown). `local`: the images lie in the
+    pool's source; they are copied from there, byte for byte, and no URL is opened.
     Raises ValueError for repeated sample_ids or too many rows.
     """
     check_shard_key(shard_key)
@@ -117,7 +120,7 @@ def download_shard(
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
     on_rows = advance or (lambda done: None)
-    request_hash = _request_hash(rows, settings, allow_hosts)
+    request_hash = _request_hash(rows, settings, allow_hosts, None if local is None else local.digest)
     if _is_complete(final, name, request_hash):
         on_rows(rows.height)
     else:
@@ -126,12 +129,14 @@ def download_shard(
         draft = temporary_path(final)
         draft.mkdir()
         try:
-            refused = _refusals(rows, (*allow_hosts, *settings.connect_to))
+            refused = {} if local else _refusals(rows, (*allow_hosts, *settings.connect_to))
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
             on_rows(len(refused))
             requested = rows.filter(~pl.col("sample_id").is_in(list(refused)))
-            if requested.height:
+            if requested.height and local is not None:
+                local.write(requested, draft, number, on_rows)
+            elif requested.height:
                 _run_img2dataset(requested, draft, number, settings, allow_hosts, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
@@ -156,10 +161,11 @@ def request_rows(urls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _request_hash(rows: pl.DataFrame, settings: DownloadSettings, allow_hosts: tuple[str, ...]) -> str:
-    return config_sha256(
-        {"rows": frame_sha256(rows), "settings": settings.config(), "allow_hosts": sorted(allow_hosts)}
-    )
+def _request_hash(
+    rows: pl.DataFrame, settings: DownloadSettings, allow_hosts: tuple[str, ...], images: str | None = None
+) -> str:
+    content = {"rows": frame_sha256(rows), "settings": settings.config(), "allow_hosts": sorted(allow_hosts)}
+    return config_sha256(content if images is None else content | {"images": images})
 
 
 def _file_hashes(folder: Path) -> dict[str, str]:
@@ -379,14 +385,18 @@ def _is_rotated(data: bytes) -> bool:
 # -- what came of it --------------------------------------------------------------------------------------------------
 
 
+def _images_of(tar: Path) -> list[str]:
+    return [member for member in tar_index(tar).members if not member.endswith((".txt", ".json"))]
+
+
 def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
     refused: dict[str, str] = json.loads((folder / "refused.json").read_text(encoding="utf-8"))
     results: dict[str, dict[str, Any]] = {}
-    members: set[str] = set()
+    members: dict[str, str] = {}  # key → member
     if (folder / f"{name}.parquet").is_file():
         results = {row["uid"]: row for row in pl.read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
-        members = set(tar_index(folder / f"{name}.tar").members)
+        members = {member.partition(".")[0]: member for member in _images_of(folder / f"{name}.tar")}
     outcome = []
     for sample_id, source_row in rows.select("sample_id", "source_row").iter_rows():
         row: dict[str, Any] = dict.fromkeys(DOWNLOADS_SCHEMA)
@@ -404,14 +414,14 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
                 "reason": reason_of(record["status"], record["error_message"]),
                 "message": record["error_message"],
             }
-        elif f"{record['key']}.jpg" not in members:
+        elif record["key"] not in members:
             row |= {"status": "failed", "reason": "missing_in_tar", "message": "told as success, but not in the tar"}
         else:
             row |= {column: record[column] for column in ("width", "height", "original_width", "original_height")}
             row |= {
                 "status": "kept",
                 "tar": f"{name}.tar",
-                "member": f"{record['key']}.jpg",
+                "member": members[record["key"]],
                 "original_sha256": record["sha256"],
             }
         outcome.append(row)

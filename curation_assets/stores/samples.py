@@ -24,7 +24,7 @@ REGISTERED_SCHEMA = pl.Schema(
         "is_duplicate": pl.Boolean,  # an earlier usable row has the same sample_id
         "tar": pl.String,  # webdataset pools: where the image lies already
         "member": pl.String,
-        "source_reason": pl.String,  # webdataset pools: what is wrong with the sample as delivered
+        "source_reason": pl.String,  # what is wrong with the sample as delivered (tars, images of one's own)
     }
 )
 
@@ -82,7 +82,7 @@ def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
     is_denied = denylist.denied(rows)
     if not is_denied.any():
         return rows
-    emptied = [name for name in ("url", "caption", "member") if name in rows.columns]
+    emptied = [name for name in ("url", "caption", "member", "image_file", "image_sha256") if name in rows.columns]
     if "source_reason" not in rows.columns:
         rows = rows.with_columns(source_reason=pl.lit(None, pl.String))
     return rows.with_columns(

@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -26,8 +27,16 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "uid": ("uid", "sample_id"),
 }
 
+#: Numbers of a table that a pool without images takes over: sizes as DataComp's metadata has them.
+SIZES = ("original_width", "original_height")
+
 #: Options of `curate pool add` that name a column.
-COLUMN_OPTIONS: Mapping[str, str] = {"url": "--url-column", "caption": "--caption-column", "uid": "--id-column"}
+COLUMN_OPTIONS: Mapping[str, str] = {
+    "image": "--image-column",
+    "url": "--url-column",
+    "caption": "--caption-column",
+    "uid": "--id-column",
+}
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,13 @@ def detect_columns(
     return ColumnMapping(caption=str(columns["caption"]), url=columns["url"], uid=columns["uid"])
 
 
+def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
+    """Columns of the images' sizes as DataComp names them, where the source has both as numbers."""
+    first = _read(table_files(source)[0], text, rows=1)
+    has_both = all(name in first.columns and first.schema[name].is_numeric() for name in SIZES)
+    return {name: name for name in SIZES} if has_both else {}
+
+
 @dataclass(frozen=True)
 class Split:
     """A source cut into shards: the folder of the parts, and rows and content of each shard."""
@@ -107,9 +123,10 @@ class Split:
     folder: Path
     rows: Mapping[str, int]
     content_sha256: Mapping[str, str]
+    facts: Mapping[str, int] = field(default_factory=dict)  # what people want to know of the source: name → count
 
     def part(self, shard: str) -> pl.DataFrame:
-        """Rows of one shard: sample_id, source_row, url, caption, is_duplicate, source_reason.
+        """Rows of one shard: sample_id, source_row, url, caption, is_duplicate, source_reason, and what else was read.
 
         Raises ValueError for no such shard.
         """
@@ -131,12 +148,13 @@ def split_source(
     shard_size: int,
     denylist: Denylist | None = None,
     text: TextFormat | None = None,
+    numbers: Mapping[str, str] | None = None,
 ) -> Split:
     """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
 
     Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
     order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
-    300 bytes a row).
+    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64.
     """
     files, text = table_files(source), text or TextFormat()
     home = work / "source"
@@ -149,39 +167,115 @@ def split_source(
             "pool": pool,
             **({"denylist": denylist.version} if denylist else {}),
             **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
+            **({"numbers": dict(numbers)} if numbers else {}),
         }
     )[:16]
     folder = home / f"split-{version}"
     if not (folder / "split.json").is_file():
-        _write_split(folder, pool, _identified(files, columns, text), shard_size, denylist)
-        for old in home.glob("split-*"):
-            if old != folder:
-                remove_path(old)
+        rows = _identified(files, columns, text, numbers or {})
+        _write_split(folder, pool, rows, shard_size, denylist)
+        _remove_other_splits(folder)
+    return _read_split(folder)
+
+
+def _remove_other_splits(folder: Path) -> None:
+    for old in folder.parent.glob("split-*"):
+        if old != folder:
+            remove_path(old)
+
+
+def _read_split(folder: Path) -> Split:
     content = json.loads((folder / "split.json").read_text(encoding="utf-8"))
-    return Split(folder, content["rows"], content["content_sha256"])
+    return Split(folder, content["rows"], content["content_sha256"], content.get("facts", {}))
 
 
-def _identified(files: Sequence[Path], columns: ColumnMapping, text: TextFormat) -> pl.DataFrame:
+#: File name → its size and modification time, null where there is no such file.
+Stamps = Mapping[str, list[int] | None]
+
+
+def stamps_of(folder: Path, names: Sequence[str]) -> Stamps:
+    """Size and time of files of a folder, by name."""
+    stamps: dict[str, list[int] | None] = {}
+    for name in names:
+        try:
+            stat = (folder / name).stat()
+            stamps[name] = [stat.st_size, stat.st_mtime_ns]
+        except OSError:
+            stamps[name] = None
+    return stamps
+
+
+def stamped_split(
+    home: Path,
+    base: str,
+    folder: Path,
+    read: Callable[[], tuple[pl.DataFrame, Stamps, dict[str, int]]],
+    pool: str,
+    shard_size: int,
+    denylist: Denylist | None,
+) -> Split:
+    """The split of version `base` under `home` while the files of `folder` that its rows name are what they were.
+
+    Else made anew. `read` gives the rows, the stamps of those files, and facts.
+    """
+    for known in sorted(home.glob(f"split-{base}-*/split.json")):
+        stamps: Stamps = json.loads(known.read_text(encoding="utf-8"))["stamps"]
+        if stamps_of(folder, list(stamps)) == stamps:
+            return _read_split(known.parent)
+    rows, stamps, facts = read()
+    made = home / f"split-{base}-{config_sha256(dict(stamps))[:8]}"
+    _write_split(made, pool, rows, shard_size, denylist, {"facts": facts, "stamps": stamps})
+    _remove_other_splits(made)
+    return _read_split(made)
+
+
+def number(path: Path, table: pl.DataFrame, column: str) -> pl.Expr:
+    """A column of numbers as float64; empty cells and NaN are null. A float32 counts as the decimal that it prints:
+    .7 is .7, as it is where float32 is compared with float32.
+
+    Raises ValueError for a text that is no number.
+    """
+    if column not in table.columns:
+        raise ValueError(f"{path} has no column {column!r}; it has {table.columns}")
+    dtype = table.schema[column]
+    if not (dtype.is_numeric() or dtype in (pl.String, pl.Null, pl.Boolean)):
+        raise ValueError(f"{path}: {column} must hold numbers, got {dtype}")
+    texts = pl.col(column).cast(pl.String).str.strip_chars() if dtype in (pl.Float32, pl.String) else pl.col(column)
+    if dtype == pl.String:
+        texts = pl.when(texts != "").then(texts)
+        cells = table.select(text=texts, value=texts.cast(pl.Float64, strict=False))
+        wrong = cells.filter(pl.col("text").is_not_null() & pl.col("value").is_null())
+        if wrong.height:
+            raise ValueError(f"{path}: {column} must hold numbers, got {wrong['text'][0]!r}")
+    return texts.cast(pl.Float64).fill_nan(None)
+
+
+def _identified(
+    files: Sequence[Path], columns: ColumnMapping, text: TextFormat, numbers: Mapping[str, str]
+) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    needed = sorted({name for name in names.values() if name is not None})
+    needed = sorted({name for name in (*names.values(), *numbers.values()) if name is not None})
     parts = []
     for path in files:
         part = _read(path, text, columns=needed)
         parts.append(
             part.select(
-                (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)
-                for ours, theirs in names.items()
+                *(
+                    (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)
+                    for ours, theirs in names.items()
+                ),
+                *(number(path, part, theirs).alias(ours) for ours, theirs in numbers.items()),
             )
             if part.height
-            else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+            else pl.DataFrame(schema=dict.fromkeys(names, pl.String) | dict.fromkeys(numbers, pl.Float64))
         )
     rows = pl.concat(parts)
     ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
     identified = rows.with_row_index("source_row").with_columns(
         pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
     )
-    return mark_duplicates(identified).select("sample_id", "source_row", "url", "caption", "is_duplicate")
+    return mark_duplicates(identified).select("sample_id", "source_row", "url", "caption", "is_duplicate", *numbers)
 
 
 def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -190,7 +284,12 @@ def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[st
 
 
 def _write_split(
-    folder: Path, pool: str, rows: pl.DataFrame, shard_size: int, denylist: Denylist | None = None
+    folder: Path,
+    pool: str,
+    rows: pl.DataFrame,
+    shard_size: int,
+    denylist: Denylist | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(folder)
@@ -202,7 +301,9 @@ def _write_split(
             part = without_denied(source, denylist) if denylist else source
             part.write_parquet(draft / f"{key}.parquet", compression="zstd")
             counts[key], hashes[key] = part.height, frame_sha256(part)
-        (draft / "split.json").write_text(json.dumps({"rows": counts, "content_sha256": hashes}, indent=1))
+        (draft / "split.json").write_text(
+            json.dumps({"rows": counts, "content_sha256": hashes, **(more or {})}, indent=1)
+        )
         try:
             os.replace(draft, folder)
         except OSError:

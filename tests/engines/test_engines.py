@@ -85,6 +85,12 @@ def captioner(folder: Path, batch_size: int = 3, **generation: Any) -> Any:
     return load_engine("captioner", profile_of("captioner", folder, batch_size, **settings))
 
 
+def beam_captioner(folder: Path, **generation: Any) -> Any:
+    """As `captioner`, for beams."""
+    settings = {"max_new_tokens": 8, "min_new_tokens": 2, **generation}
+    return load_engine("beam_captioner", profile_of("beam_captioner", folder, **settings))
+
+
 # --- addresses and identities
 # ---------------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ def test_a_cached_hub_revision_is_used_and_pinned_by_its_commit(
     engine = load_engine("captioner", profile_of("captioner", "hub:org/tiny", **settings))
     local = load_engine("captioner", profile_of("captioner", zoo / "captioner", **settings))
     assert engine.identity.revision == commit
-    assert engine.beam_captions(make_images(2), 2) == local.beam_captions(make_images(2), 2)
+    assert engine.sample_captions(make_images(2), [1, 2], 2) == local.sample_captions(make_images(2), [1, 2], 2)
 
 
 def test_quick_gelu_mismatch_is_an_error_before_any_download() -> None:
@@ -353,7 +359,7 @@ def test_captions_depend_on_their_own_image_and_seed_only(zoo: Path, name: str) 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_all_beams_come_back_best_first_without_the_prompt(zoo: Path, name: str) -> None:
     images = make_images(4)
-    engine = captioner(zoo / name, **PROMPTS[name])
+    engine = beam_captioner(zoo / name, **PROMPTS[name])
     together = engine.beam_captions(images, 3)
     assert [len(captions) for captions in together] == [3] * 4
     assert [engine.beam_captions([image], 3)[0] for image in images] == together
@@ -373,13 +379,13 @@ def test_blip_families_answer_as_the_library_does(zoo: Path) -> None:
     ids = torch.tensor([[0, *words, 0]])
     out = blip.generate(pixel_values=pixels, input_ids=ids, max_new_tokens=8, min_new_tokens=2, num_beams=1)
     expected = tokenizer.decode(out[0][1 + len(words) :], skip_special_tokens=True).strip().split("\n")[0].strip()
-    assert captioner(zoo / "blip", prompt="a red kite").beam_captions([image], 1) == [[expected]]
+    assert beam_captioner(zoo / "blip", prompt="a red kite").beam_captions([image], 1) == [[expected]]
 
     blip2 = Blip2ForConditionalGeneration.from_pretrained(zoo / "blip2").eval()
     ids = torch.tensor([[1, 1, 1, 1, *tokenizer("a red kite").input_ids]])
     out = blip2.generate(pixel_values=pixels, input_ids=ids, max_new_tokens=8, min_new_tokens=2, num_beams=1)
     expected = tokenizer.decode(out[0][ids.shape[1] :], skip_special_tokens=True).strip().split("\n")[0].strip()
-    assert captioner(zoo / "blip2", prompt="a red kite").beam_captions([image], 1) == [[expected]]
+    assert beam_captioner(zoo / "blip2", prompt="a red kite").beam_captions([image], 1) == [[expected]]
 
 
 def test_captioner_errors_name_got_and_expected(zoo: Path) -> None:
@@ -387,12 +393,41 @@ def test_captioner_errors_name_got_and_expected(zoo: Path) -> None:
     with pytest.raises(ValueError, match="one seed per image, got 2 images and 1 seeds"):
         engine.sample_captions(make_images(2), [1], 1)
     with pytest.raises(ValueError, match="beams must be at least 1, got 0"):
-        engine.beam_captions(make_images(1), 0)
+        beam_captioner(zoo / "captioner").beam_captions(make_images(1), 0)
     with pytest.raises(ValueError, match="takes no prompt"):
         captioner(zoo / "captioner", prompt="a photo of")
     with pytest.raises(ValueError, match=r"takes model_type vision-encoder-decoder, blip, blip-2; .* has 'bert'"):
         captioner(zoo / "bert")
     assert engine.sample_captions([], [], 2) == []
+
+
+@pytest.mark.parametrize("size", [None, 48])
+def test_clips_transform_in_front_of_blip(zoo: Path, size: int | None) -> None:
+    """Bicubic to the shortest side, centre crop, CLIP's mean and deviation; BLIP reads other sizes than its own 32."""
+    from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor
+
+    settings = {} if size is None else {"image_size": size}
+    engine = captioner(zoo / "blip", image_transform="clip", prompt="a red kite", **settings)
+    side = size or 32
+    clip = Compose([
+        Resize(side, interpolation=InterpolationMode.BICUBIC), CenterCrop(side), ToTensor(),
+        Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    ])  # fmt: skip
+    images = [image.convert("RGB") for image in make_images(3)]
+    expected = torch.stack([clip(image) for image in images])
+    assert torch.equal(engine.loaded.image_transform(images), expected)
+    states = engine.loaded.encode(images)
+    assert states.shape == (3, (side // 8) ** 2 + 1, WIDTH)
+    assert [len(captions) for captions in engine.sample_captions(images, [1, 2, 3], 2)] == [2, 2, 2]
+
+
+def test_a_transform_that_does_not_fit_is_refused(zoo: Path) -> None:
+    with pytest.raises(ValueError, match="image_transform must be one of own, clip, got 'squash'"):
+        captioner(zoo / "blip", image_transform="squash")
+    with pytest.raises(ValueError, match="image_size 48 needs image_transform: clip"):
+        captioner(zoo / "blip", image_size=48)
+    with pytest.raises(ValueError, match="reads images of 32 px, got image_size 48; only BLIP"):
+        captioner(zoo / "captioner", image_transform="clip", image_size=48)
 
 
 # --- text_to_image
@@ -534,6 +569,8 @@ def test_a_bridge_may_live_elsewhere(zoo: Path, tmp_path: Path) -> None:
         ("captioner", "captioner"),
         ("captioner", "blip"),
         ("captioner", "blip2"),
+        ("beam_captioner", "captioner"),
+        ("beam_captioner", "blip2"),
         ("text_to_image", "text_to_image"),
         ("text_to_image", "stable_diffusion"),
         ("semantic_decoder", "semantic_decoder"),
@@ -545,6 +582,7 @@ def test_generative_engines_run_in_half_precision(zoo: Path, role: str, name: st
     engine: Any = load_engine(role, profile_of(role, zoo / name, batch_size=7, **settings))
     if role == "captioner":
         assert [len(captions) for captions in engine.sample_captions(make_images(2), [1, 2], 2)] == [2, 2]
+    elif role == "beam_captioner":
         assert [len(captions) for captions in engine.beam_captions(make_images(2), 2)] == [2, 2]
     elif role == "text_to_image":
         assert [image.size for image in engine.generate_images(TEXTS[:2], [1, 2])] == [(32, 32)] * 2
@@ -706,6 +744,6 @@ def test_every_embedded_role_answers() -> None:
     images = engines["text_to_image"].generate_images(captions, [1, 2])
     assert [image.size for image in images] == [(64, 64)] * 2
     assert engines["image_text_encoder"].embed_images(images).shape == (2, 128)
-    assert [len(beams) for beams in engines["captioner"].beam_captions(images, 3)] == [3, 3]
+    assert [len(beams) for beams in engines["beam_captioner"].beam_captions(images, 3)] == [3, 3]
     assert [len(texts) for texts in engines["captioner"].sample_captions(images, [1, 2], 4)] == [4, 4]
     assert [len(beams) for beams in engines["semantic_decoder"].reconstruct_captions(captions)] == [3, 3]

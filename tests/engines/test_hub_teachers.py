@@ -165,12 +165,14 @@ def hub_profile(root: Path, batch_size: int = 3, **decoder: Any) -> Profile:
     shipped = load_profile("hub")
     generation = {role: dict(settings) for role, settings in shipped.generation.items()}
     generation["text_to_image"] |= {"steps": 2, "height": 32, "width": 32}
-    generation["captioner"]["max_new_tokens"] = 8
+    generation["beam_captioner"]["max_new_tokens"] = 8
     generation["semantic_decoder"] |= {
         "max_new_tokens": 24, "text_encoder": f"path:{root / 'clip'}", "bridge": f"path:{root / 'bridge'}", **decoder,
     }  # fmt: skip
     generation["text_similarity"]["layer"] = 2
-    folders = {"text_to_image": "sd", "captioner": "blip2", "semantic_decoder": "llama", "text_similarity": "roberta"}
+    folders = {
+        "text_to_image": "sd", "beam_captioner": "blip2", "semantic_decoder": "llama", "text_similarity": "roberta",
+    }  # fmt: skip
     return Profile(
         name="tiny hub",
         roles={role: f"path:{root / name}" for role, name in folders.items()},
@@ -213,7 +215,7 @@ def test_the_hub_profiles_own_addresses_load_every_class_of_the_paper(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     shipped, tiny = load_profile("hub"), hub_profile(hub)
-    roles = ("text_to_image", "captioner", "semantic_decoder", "text_similarity")
+    roles = ("text_to_image", "beam_captioner", "semantic_decoder", "text_similarity")
     profile = replace(shipped.with_roles(student="hub:moranyanuka/icc"), device="cpu", generation={
         **tiny.generation,
         "semantic_decoder": {**tiny.generation["semantic_decoder"],
@@ -222,7 +224,7 @@ def test_the_hub_profiles_own_addresses_load_every_class_of_the_paper(
     assert {profile.address(role).removeprefix("hub:") for role in roles} <= set(REPOSITORIES)
     painter, captioner, decoder, similarity, student = (load_engine(role, profile) for role in (*roles, "student"))  # type: Any, Any, Any, Any, Any
     loaded = [painter.pipeline, painter.pipeline.unet, painter.pipeline.vae, painter.pipeline.text_encoder,
-              captioner.model.model, decoder.language_model, decoder.text_feature.model, similarity.model,
+              captioner.loaded.model.model, decoder.language_model, decoder.text_feature.model, similarity.model,
               student.model]  # fmt: skip
     assert [type(model).__name__ for model in loaded] == [
         "StableDiffusionPipeline", "UNet2DConditionModel", "AutoencoderKL", "CLIPTextModel",
@@ -253,7 +255,7 @@ def test_the_precision_of_a_role_is_a_setting(hub: Path) -> None:
     found = score("vba", mixed, CAPTIONS)
     assert found["reason"].to_list() == [None, None, "empty_caption", None, None]
     with pytest.raises(ValueError, match="precision must be auto or one of float32, bfloat16, float16, got 'half'"):
-        load_engine("captioner", tiny.with_generation("captioner", precision="half"))
+        load_engine("beam_captioner", tiny.with_generation("beam_captioner", precision="half"))
 
 
 def test_vba_draws_describes_with_five_beams_and_keeps_the_best(hub: Path) -> None:
@@ -294,12 +296,12 @@ def test_a_blip2_saved_with_its_processor_is_read(hub: Path, tmp_path: Path) -> 
     Blip2ForConditionalGeneration.from_pretrained(hub / "blip2").save_pretrained(tmp_path / "blip2")
     processor.save_pretrained(tmp_path / "blip2")
     profiles = [
-        Profile(name="t", roles={"captioner": f"path:{folder}"}, device="cpu",
-                generation={"captioner": {"prompt": "a photo of", "max_new_tokens": 6}})
+        Profile(name="t", roles={"beam_captioner": f"path:{folder}"}, device="cpu",
+                generation={"beam_captioner": {"prompt": "a photo of", "max_new_tokens": 6}})
         for folder in (hub / "blip2", tmp_path / "blip2")
     ]  # fmt: skip
     image = load_engine_image()
-    both = [load_engine("captioner", profile).beam_captions([image], 5) for profile in profiles]  # type: ignore[attr-defined]
+    both = [load_engine("beam_captioner", profile).beam_captions([image], 5) for profile in profiles]  # type: ignore[attr-defined]
     assert both[0] == both[1]
 
 

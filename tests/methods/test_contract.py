@@ -158,7 +158,7 @@ def test_sba_may_leave_case_out() -> None:
     assert lowered.details["open_similarity"][0] == pytest.approx((4 + 0.5) / (4 + 1))
 
 
-def test_vba_beams_come_from_the_call_or_the_captioner() -> None:
+def test_vba_beams_come_from_the_call_or_the_beam_captioner() -> None:
     vba = get_method("vba")
     columns = {"caption": ["red"], "sample_id": ["0" * 32]}
     assert run(vba, columns).details["reconstructions"] == [["scarlet", "red"]]
@@ -166,10 +166,10 @@ def test_vba_beams_come_from_the_call_or_the_captioner() -> None:
     assert one.details["reconstructions"] == [["scarlet"]]
     assert one.value[0] == 0.0
 
-    captioner = vba.example.roles["captioner"]
-    captioner = type(captioner)()
-    captioner.settings = {"beams": 1}
-    from_settings = vba.function(**columns, **{**vba.example.roles, "captioner": captioner})
+    beam_captioner = vba.example.roles["beam_captioner"]
+    beam_captioner = type(beam_captioner)()
+    beam_captioner.settings = {"beams": 1}
+    from_settings = vba.function(**columns, **{**vba.example.roles, "beam_captioner": beam_captioner})
     assert from_settings.value[0] == 0.0
     with pytest.raises(ValueError, match="at least 1"):
         run(with_parameters(vba, beams=0), columns)

@@ -41,6 +41,7 @@ REASONS: dict[str, list[str | None]] = {
     "datacomp_basic": VALUED,
     "datacomp_caption": VALUED,
     "datacomp_text": VALUED,
+    "english": VALUED,
     "image_based": VALUED,
     "laion_filter": VALUED,
     "object_word_quality": VALUED,

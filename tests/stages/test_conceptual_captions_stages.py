@@ -38,7 +38,7 @@ def output(tokens: list[tuple[str, str, str, int]], **settings: Any) -> Any:
     parsed = [Token(text, pos, "", dep, head) for text, pos, dep, head in tokens]
     return transform(
         parsed,
-        lambda name: next((MEANINGS[key] for key in MEANINGS if name.endswith(key)), None),
+        lambda name, label: next((MEANINGS[key] for key in MEANINGS if name.endswith(key)), None),
         is_common=lambda word: word == "Kite",
         is_proper_adjective=lambda word: word == "Italian",
         noun_lemma=lambda word: word.removesuffix("s"),

@@ -17,6 +17,7 @@ from curation_assets.numeric.metrics.separation import KINDS, in_order, verdict_
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.outputs.report.pictures import auc_colour
 from curation_assets.stages.downstream.tables import read_truth
+from curation_assets.world.photo_noise import PHOTO_MIX
 from curation_assets.world.pool import CAPTION_FOR
 from tests.conftest import FinishedPool
 
@@ -54,7 +55,7 @@ def test_what_methods_are_made_for_names_what_exists() -> None:
     kinds_of = made_for()
     assert set(kinds_of) == {*all_methods(), *(shown_name(recipe) for recipe in recipes().values())}
     assert "fused conceptual_captions" in kinds_of
-    assert set(KINDS) == set(CAPTION_FOR) - {"clean"}
+    assert set(KINDS) == {*CAPTION_FOR, *PHOTO_MIX} - {"clean"}
     for name, method in all_methods().items():
         assert bool(method.made_for) != bool(method.no_planted_kind), f"{name}: say which, or why none"
     for recipe in recipes().values():

@@ -125,7 +125,10 @@ def test_a_typing_error_in_python_names_the_pool(tmp_path: Path) -> None:
             lambda: Profile("p", {"captoiner": "hub:x"}),
             "profile 'p': roles has no role 'captoiner'; did you mean 'capt",
         ),
-        (lambda: Profile("p", {}, batch_size={"x": 1}), "profile 'p': batch_size has no role 'x'; known: captioner"),
+        (
+            lambda: Profile("p", {}, batch_size={"x": 1}),
+            "profile 'p': batch_size has no role 'x'; known: beam_captioner",
+        ),
         (lambda: Profile("p", {}, device="gpu"), "profile 'p': device must be one of auto, cpu, cuda, got 'gpu'"),  # type: ignore[arg-type]
         (lambda: Profile("p", {"captioner": "x"}), "profile 'p': address of role 'captioner' must read scheme:rest"),
     ],
@@ -150,8 +153,24 @@ def test_files_of_policies_and_profiles_are_checked_alike(tmp_path: Path) -> Non
     path.write_text("- a\n")
     with pytest.raises(ValueError, match=r"p\.yaml: expected a mapping, got \['a'\]"):
         load_profile(str(path))
-    path.write_text("roles: {captioner: 'hub:x'}\n")
-    assert load_profile(str(path)) == Profile("p", {"captioner": "hub:x"})
+    path.write_text("roles: {parser: 'hub:x'}\n")
+    assert load_profile(str(path)) == Profile("p", {"parser": "hub:x"})
+
+
+def test_a_profile_of_one_captioner_fills_both_roles_with_it(tmp_path: Path) -> None:
+    """Files written before VBA had a role of its own."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "roles: {captioner: 'hub:x'}\ngeneration: {captioner: {max_new_tokens: 7}}\nbatch_size: {captioner: 5}\n"
+    )
+    profile = load_profile(str(path))
+    assert profile.roles == {"captioner": "hub:x", "beam_captioner": "hub:x"}
+    assert profile.generation["beam_captioner"] == {"max_new_tokens": 7}
+    assert profile.batch_size["beam_captioner"] == 5
+    path.write_text("roles: {captioner: 'hub:x', beam_captioner: 'hub:y'}\ngeneration: {captioner: {top_p: .5}}\n")
+    profile = load_profile(str(path))
+    assert profile.address("beam_captioner") == "hub:y"
+    assert "beam_captioner" not in profile.generation
 
 
 def test_a_change_is_checked_like_a_new_one() -> None:

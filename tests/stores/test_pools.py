@@ -1,5 +1,6 @@
 """Pool declarations: detection, mistakes and their messages, identity of table rows, changed sources."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -243,3 +244,36 @@ def test_real_captions(settings: Settings) -> None:
     assert (alt_texts.columns["caption"], alt_texts.columns["url"]) == ("text", "url")
     rows = register_shard(alt_texts, "alt_texts-000002", settings)
     assert rows.height == 5_740
+
+
+def test_a_pool_with_images_names_the_profile_of_photographs(tmp_path: Path) -> None:
+    source = tmp_path / "urls.csv"
+    source.write_text("url,caption\nhttp://127.0.0.1/a.jpg,a dog\n")
+    settings = load_settings(tmp_path / "home")
+    assert add_pool(settings, "photos", source).profile == "photos"
+    assert load_pool(settings, "photos").profile == "photos"
+    assert add_pool(settings, "captions", source, columns={"url": None}).profile is None
+    assert add_pool(settings, "mine", source, profile="hub").profile == "hub"
+    assert add_world_pool(settings, "scenes", size=4).profile is None
+
+
+def test_a_pool_of_an_earlier_version_keeps_its_profile(tmp_path: Path) -> None:
+    source = tmp_path / "urls.csv"
+    source.write_text("url,caption\nhttp://127.0.0.1/a.jpg,a dog\n")
+    settings = load_settings(tmp_path / "home")
+    pool = add_pool(settings, "photos", source)
+    save_pool(settings, replace(pool, profile=None))  # as it was declared before there was such a profile
+    assert add_pool(settings, "photos", source).profile is None
+    with pytest.raises(ValueError, match="declared already, differently"):
+        add_pool(settings, "photos", source, profile="hub")
+
+
+def test_what_the_caller_chooses_goes_before_the_profile_of_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CURATION_PROFILE", raising=False)
+    assert load_settings(tmp_path).for_pool("photos").profile.name == "photos"
+    assert load_settings(tmp_path).for_pool(None).profile.name == "embedded"
+    assert load_settings(tmp_path, "embedded").for_pool("photos").profile.name == "embedded"
+    monkeypatch.setenv("CURATION_PROFILE", "hub")
+    assert load_settings(tmp_path).for_pool("photos").profile.name == "hub"

@@ -64,15 +64,16 @@ def policies(draw: st.DrawFn, name: str = "p") -> Policy:
         )
     )
     fraction = final.get("fraction", 0.0)
-    if 0 < fraction < 1 and draw(st.booleans()):
-        return Policy(name=name, rank_by=rank_by, semantics="compat", seed=seed, **final)
-    shares = [{"fraction": share} for share in (0.3, 0.5, 0.9, 1.0) if share >= fraction]
+    is_compat = fraction < 1 and "count" not in final and draw(st.booleans())
+    amounts = (0.3, 0.5, 0.9) if is_compat else tuple(share for share in (0.3, 0.5, 0.9, 1.0) if share >= fraction)
+    shares = [{"fraction": share} for share in amounts]
     cuts = st.sampled_from([*shares, {"threshold": 0.25}, {"threshold": -1.0}])
     signals = st.sampled_from((*REFERENCES, "random"))
     prefilters = draw(
         st.lists(st.tuples(signals, cuts).map(lambda drawn: Prefilter(rank_by=drawn[0], **drawn[1])), max_size=3)
     )
-    return Policy(name=name, rank_by=rank_by, prefilters=tuple(prefilters), seed=seed, **final)
+    semantics = "compat" if is_compat else "exact"
+    return Policy(name=name, rank_by=rank_by, prefilters=tuple(prefilters), seed=seed, semantics=semantics, **final)
 
 
 def store_pool(store: ShardStore, samples: pl.DataFrame, tables: Tables) -> None:
@@ -96,5 +97,6 @@ def store_duplicates(store: ShardStore, samples: pl.DataFrame) -> None:
 
 def can_be_cut(policy: Policy, rows: PoolRows) -> bool:
     """DataComp's rule needs a value at least."""
-    values = rows.signal(policy.rank_by, policy.seed).values[rows.is_kept]
-    return policy.semantics == "exact" or not bool(np.isnan(values).all())
+    cut = [step for step in policy.steps if policy.semantics == "compat" and step.fraction is not None]
+    values = (rows.signal(step.rank_by, policy.seed).values[rows.is_kept] for step in cut)
+    return not any(bool(np.isnan(column).all()) for column in values)

@@ -42,8 +42,7 @@ def slow_judge(
     """Judge rows of raw/samples by `cuts`, or by the cuts that these rows give. `tables`: reference → its table."""
     rows = mark_duplicates(samples).to_dicts()
     verdicts = {key_of(row): verdict_of_raw(row) for row in rows}
-    candidates = [row for row in rows if row["status"] == "kept"]
-    pool_size = len(candidates)
+    pool = candidates = [row for row in rows if row["status"] == "kept"]
     made: list[Cut] = []
     for number, step in enumerate(policy.steps):
         values, reasons = values_of(step, policy.seed, candidates, tables)
@@ -52,7 +51,15 @@ def slow_judge(
             key=lambda row: (-values[key_of(row)], row["sample_id"]),
         )
         if cuts is None:
-            cut = fit(policy, step, pool_size, len(candidates), [(values[key_of(r)], r["sample_id"]) for r in ranking])
+            of_pool, _ = values_of(step, policy.seed, pool, tables)
+            cut = fit(
+                policy,
+                step,
+                [of_pool[key_of(row)] for row in pool if key_of(row) in of_pool],
+                len(pool),
+                len(candidates),
+                [(values[key_of(row)], row["sample_id"]) for row in ranking],
+            )
         else:
             cut = cuts[number]
         made.append(cut)
@@ -139,14 +146,21 @@ def values_of(
     return values, reasons
 
 
-def fit(policy: Policy, step: Step, pool_size: int, candidates: int, ranking: list[tuple[float, str]]) -> Cut:
-    """The cut of one step. `ranking`: (value, sample_id), best first."""
+def fit(
+    policy: Policy,
+    step: Step,
+    pool_values: list[float],
+    pool_size: int,
+    candidates: int,
+    ranking: list[tuple[float, str]],
+) -> Cut:
+    """The cut of one step. `ranking`: (value, sample_id) of its candidates, best first."""
     if step.threshold is not None:
         kept, threshold, boundary_id = sum(value >= step.threshold for value, _ in ranking), step.threshold, None
     elif policy.semantics == "compat":
-        if not ranking:
+        if not pool_values:
             raise NothingToCutError
-        threshold, _ = ranking[int(len(ranking) * step.fraction)]
+        threshold = sorted(pool_values, reverse=True)[int(len(pool_values) * step.fraction)]
         kept, boundary_id = sum(value >= threshold for value, _ in ranking), None
     else:
         wanted = step.count if step.count is not None else math.floor(share(pool_size, step.fraction) + Fraction(1, 2))

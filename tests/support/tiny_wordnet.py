@@ -19,6 +19,7 @@ SENSES: dict[str, list[tuple[tuple[str, ...], int, dict[str, str]]]] = {
         (("crowd",), 14, {"@": "entity"}),
         (("January",), 28, {"@": "entity"}),
         (("run",), 4, {"@": "entity"}),
+        (("girl", "miss"), 18, {"@": "entity"}),
     ],
     "v": [(("run",), 38, {}), (("wave",), 38, {})],
     "a": [(("red",), 0, {}), (("Roman",), 1, {})],

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -31,6 +31,10 @@ class RoleNeeds:
     #: (address, generation settings of the role, resolve) → further models by part name. Raises ValueError that names
     #: the missing setting.
     companions: Callable[[ModelAddress, Mapping[str, Any], Resolve], Companions] = lambda address, settings, resolve: {}
+    #: What a folder of our own layout holds inside and other checkpoints lack, part name → what to do where no setting
+    #: names it. A repository of that layout on a hub can be named twice, as the role's address and in the setting.
+    inside: Mapping[str, str] = field(default_factory=dict)
+    how_to_get: str = ""  # a sentence for those who lack the model
     #: (address, companions) → identity, for what is no files of weights; None: a digest over the files of all parts.
     identity: Callable[[ModelAddress, Companions], ModelIdentity] | None = None
 

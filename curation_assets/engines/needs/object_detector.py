@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from curation_assets.engines.addresses import ModelAddress, local_folder
-from curation_assets.engines.needs import Companions, Resolve, RoleNeeds
+from curation_assets.engines.needs import FOLDER_SCHEMES, Companions, Resolve, RoleNeeds
 
 
 def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
@@ -23,4 +23,4 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {} if tower is None else {"tower": resolve(f"path:{folder / tower}")}
 
 
-NEEDS = RoleNeeds(companions=companions)
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "ssd"), companions=companions)

@@ -6,6 +6,11 @@ from typing import Any
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, clip_text_encoder
 
+HOW_TO_BRIDGE = (
+    "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder: "
+    "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
+)
+
 
 def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
     """`bridge`, where the settings name it, and `text_encoder`."""
@@ -15,10 +20,9 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     elif not (local_folder(address) / "bridge.safetensors").is_file():
         raise ValueError(
             f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
-            "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder: "
-            "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
+            + HOW_TO_BRIDGE
         )
     return {**bridge, **clip_text_encoder("semantic_decoder", address, settings, resolve)}
 
 
-NEEDS = RoleNeeds(companions=companions)
+NEEDS = RoleNeeds(companions=companions, inside={"bridge": HOW_TO_BRIDGE})

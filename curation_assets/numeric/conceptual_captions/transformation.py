@@ -1,8 +1,8 @@
 """Text transformation: names become what they name ("actor"), places, dates and numerals go, equal nouns merge.
 
-Sharma et al. 2018 §3, last stage (formulas.md §7.4). The paper uses a knowledge graph and an entity recogniser; here
-names
-are runs of proper nouns, and what they name is looked up by the caller (WordNet's instances, or a list of one's own).
+Sharma et al. 2018 §3, last stage (formulas.md §7.4). The paper uses a knowledge graph and an entity recogniser. Here
+names are the parser's named entities, where it recognises any, and runs of proper nouns; what they name is looked up by
+the caller (a list of one's own, WordNet's instances, the entity's label).
 """
 
 import re
@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from curation_assets.numeric.conceptual_captions import Drop
-from curation_assets.numeric.dependency import Token, base_label, dependents
+from curation_assets.numeric.dependency import Token, base_label, dependents, entity_spans
 
 Kind = Literal["place", "time", "thing"]
 MODIFIER_LABELS = ("compound", "amod", "nmod", "flat", "poss")
 #: Prepositions whose phrase goes where the name in it is a place, a time, or unknown: where, when and by whom.
 REMOVABLE = ("in", "at", "near", "from", "on", "by", "to", "through", "outside", "inside", "during", "since", "around")
 LONGEST_NAME = 6  # words
+#: OntoNotes labels of the entities that are read. A small recogniser takes too much for an organisation or a product:
+#: these are names only where the tagger has a proper noun, as without a recogniser.
+NAME_LABELS = ("PERSON", "GPE", "LOC", "FAC")
+TIME_LABELS = ("DATE", "TIME")
+MEASURE_LABELS = ("QUANTITY", "MONEY", "PERCENT")
 IRREGULAR_PLURALS = {"man": "men", "woman": "women", "person": "people", "child": "children", "foot": "feet"}
 
 
@@ -38,8 +43,16 @@ class Transformed:
     drop: Drop | None
 
 
-#: A run of proper nouns, or a single one that is no name ("Kite" in a title) → its meaning; None for an unknown name.
-MeaningOf = Callable[[str], Meaning | None]
+@dataclass(frozen=True)
+class _Name:
+    """Neighbouring tokens that are one name, date or measure."""
+
+    run: list[int]
+    label: str | None  # OntoNotes label, "" for no entity, None where the parser recognises none
+
+
+#: (name, its entity's label: see `_Name`) → its meaning; None for an unknown name.
+MeaningOf = Callable[[str, str | None], Meaning | None]
 
 
 def transform(
@@ -54,7 +67,7 @@ def transform(
 ) -> Transformed:
     """Transform one parsed caption. docs/formulas.md §7.4.
 
-    `is_listed`: words that are a name whatever the tagger's label.
+    `meaning_of`: what a name stands for. `is_listed`: words that are a name whatever the tagger's label.
 
     `is_common`: a proper noun that is a common one in a dictionary, so it is left alone. `is_proper_adjective`:
     "Italian". `noun_lemma`: "dogs" → "dog". Dropped: `unknown_name` (value: how many), `too_short_after` (value: words
@@ -62,32 +75,12 @@ def transform(
     """
     work = _Work(tokens)
     unknown: list[str] = []
-    for run in _names(tokens, is_common, is_listed):
-        text = " ".join(tokens[i].text for i in run)
-        if not any(work.kept[i] for i in run):
-            continue  # removed with a phrase around it
-        head = _head(tokens, run)
-        meaning = meaning_of(text)
-        if _modifies_noun(tokens, run, head):
-            work.remove(run)
-        elif meaning is not None and meaning.kind in ("place", "time"):
-            phrase = work.phrase(head)
-            if phrase is not None:
-                work.remove(phrase)
-            elif meaning.kind == "time":
-                work.remove(run)
-            else:
-                work.name(run, head, meaning.noun)
-        elif meaning is not None:
-            work.name(run, head, meaning.noun)
-        else:
-            phrase = work.phrase(head)
-            if phrase is not None and work.preposition(head) in REMOVABLE:
-                work.remove(phrase)
-            else:
-                unknown.append(text)
+    for name in _names(tokens, is_common, is_listed):
+        if any(work.kept[i] for i in name.run) and not _transform_name(work, name, meaning_of):
+            unknown.append(_text(tokens, name.run))
     for i, token in enumerate(tokens):
-        if token.pos == "ADJ" and base_label(token.dep) == "amod" and is_proper_adjective(token.text):
+        is_origin = (token.entity or "").endswith("-NORP") or is_proper_adjective(token.text)
+        if token.pos == "ADJ" and base_label(token.dep) == "amod" and is_origin:
             work.remove([i])
         if token.pos == "NUM" and any(character.isdigit() for character in token.text):
             phrase = work.phrase(i) if work.preposition(i) in REMOVABLE else None
@@ -100,6 +93,38 @@ def transform(
     if count < min_words:
         return Transformed(text, concepts, Drop("too_short_after", count))
     return Transformed(text, concepts, None if concepts else Drop("no_noun_after", 0))
+
+
+def _transform_name(work: "_Work", name: _Name, meaning_of: MeaningOf) -> bool:
+    """Remove a name or put what it names in its place; False for a name that is unknown and cannot go."""
+    run, head = name.run, _head(work.tokens, name.run)
+    if name.label in (*TIME_LABELS, *MEASURE_LABELS):
+        work.remove(work.phrase(head) or run)
+        return True
+    is_owner = name.label == "PERSON" and base_label(work.tokens[head].dep) == "poss"
+    if _modifies_noun(work.tokens, run, head) and not is_owner:
+        work.remove([*run, *work.possessive(head)] if name.label else run)
+        return True
+    meaning = meaning_of(_text(work.tokens, run), name.label)
+    phrase = work.phrase(head)
+    if meaning is not None and meaning.kind in ("place", "time"):
+        if phrase is not None:
+            work.remove(phrase)
+        elif meaning.kind == "time":
+            work.remove(run)
+        else:
+            work.name(run, head, meaning.noun)
+    elif meaning is not None:
+        work.name(run, head, meaning.noun)
+    elif phrase is not None and work.preposition(head) in REMOVABLE:
+        work.remove(phrase)
+    else:
+        return False
+    return True
+
+
+def _text(tokens: list[Token], run: list[int]) -> str:
+    return " ".join(tokens[i].text for i in run)
 
 
 class _Work:
@@ -138,6 +163,10 @@ class _Work:
             return None
         return self.subtree(head) if self.tokens[case].head == head else self.subtree(case)
 
+    def possessive(self, head: int) -> list[int]:
+        """The 's of a noun."""
+        return [i for i in self.children[head] if self.tokens[i].tag == "POS"]
+
     def _case(self, head: int) -> int | None:
         above = self.tokens[head].head
         if base_label(self.tokens[head].dep) == "pobj" and self.tokens[above].pos == "ADP":
@@ -168,24 +197,61 @@ class _Work:
         return words, sorted(concepts)
 
 
-def _names(tokens: list[Token], is_common: Callable[[str], bool], is_listed: Callable[[str], bool]) -> list[list[int]]:
-    """Listed names, longest first, and runs of neighbouring proper nouns.
+def _names(tokens: list[Token], is_common: Callable[[str], bool], is_listed: Callable[[str], bool]) -> list[_Name]:
+    """Listed names, longest first, named entities, and runs of neighbouring proper nouns.
 
-    A single proper noun that the dictionary knows as a common noun is no name.
+    A single proper noun that the dictionary knows as a common noun is no name, unless it is an entity that does not
+    begin the caption.
     """
-    runs: list[list[int]] = []
+    entities = {run[0]: _Name(run, label) for label, run in entity_spans(tokens) if _is_used(tokens, label, run)}
+    has_recogniser = any(token.entity is not None for token in tokens)
+    names: list[_Name] = []
     start = 0
     while start < len(tokens):
         ends = range(min(len(tokens), start + LONGEST_NAME), start, -1)
-        end = next((e for e in ends if is_listed(" ".join(token.text for token in tokens[start:e]))), None)
-        if end is None and tokens[start].pos == "PROPN":
-            end = next((e for e in range(start + 1, len(tokens)) if tokens[e].pos != "PROPN"), len(tokens))
-            if end == start + 1 and is_common(tokens[start].text):
-                end = None
-        if end is not None:
-            runs.append(list(range(start, end)))
-        start = end if end is not None else start + 1
-    return runs
+        end = next((e for e in ends if is_listed(_text(tokens, list(range(start, e))))), None)
+        name = None if end is None else _Name(list(range(start, end)), "" if has_recogniser else None)
+        if name is None and start in entities:
+            name = entities[start]
+            if name.run == [0] and name.label in NAME_LABELS and is_common(tokens[0].text):  # a capital that begins
+                name = None
+        elif name is None and tokens[start].pos == "PROPN":
+            end = next(
+                (e for e in range(start + 1, len(tokens)) if tokens[e].pos != "PROPN" or e in entities), len(tokens)
+            )
+            if end > start + 1 or not is_common(tokens[start].text):
+                name = _Name(list(range(start, end)), "" if has_recogniser else None)
+        if name is not None:
+            names.append(name)
+        start = name.run[-1] + 1 if name is not None else start + 1
+    return _joined(tokens, names)
+
+
+def _is_used(tokens: list[Token], label: str, run: list[int]) -> bool:
+    """Whether an entity is a name, a date, a duration or a measure.
+
+    "night" and "a sunny day" are times that an image shows, "two feet" may be a dog's.
+    """
+    if label in MEASURE_LABELS:
+        return any(character.isdigit() for i in run for character in tokens[i].text)
+    if label in TIME_LABELS:
+        return any(tokens[i].pos in ("PROPN", "NUM") for i in run)
+    return label in NAME_LABELS and any(tokens[i].pos == "PROPN" for i in run)
+
+
+def _joined(tokens: list[Token], names: list[_Name]) -> list[_Name]:
+    """Names of which one describes its neighbour are one: the title "Miss World" and the person "Ada Stone"."""
+    joined: list[_Name] = []
+    for name in names:
+        before = joined[-1] if joined else None
+        # a parser without a recogniser has no names that touch
+        if before is not None and before.label is not None and before.run[-1] + 1 == name.run[0]:
+            above = tokens[_head(tokens, before.run)]
+            if above.head in name.run and base_label(above.dep) in MODIFIER_LABELS:
+                joined[-1] = _Name([*before.run, *name.run], name.label or before.label)
+                continue
+        joined.append(name)
+    return joined
 
 
 def _head(tokens: list[Token], run: list[int]) -> int:

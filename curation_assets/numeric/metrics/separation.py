@@ -19,6 +19,10 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "foreign": "a good caption in another language",
         "medium_phrase": "a good caption with 'a photo of' and the like",
         "odd_size": "a good pair, the image tiny or a strip",
+        "file_name": "the name of a file in place of a caption",
+        "duplicate": "a changed copy of another image of the pool, with a caption of its own",
+        "dark": "a good pair, the image nearly black",
+        "blurred": "a good pair, the image out of focus",
     }
 )
 SEPARATES, PARTLY = 0.8, 0.65  # smallest AUC that is called so

@@ -226,6 +226,7 @@ def rai_fields(export: Export) -> dict[str, str]:
     ways = {
         "world": "Captions and images were rendered by the program itself; no person or web page is behind them.",
         "webdataset": "Image–text pairs came as tars from their owner and were registered as they are.",
+        "image_table": "Images and captions came as a table or folder of their owner and were registered as they are.",
         "url_table": "Captions came as a table of their owner"
         + (", images were fetched from the URLs beside them." if pool.has_images else "; there are no images."),
     }

@@ -11,6 +11,7 @@ import polars as pl
 from curation_assets.audit.ledger import LEDGER_SCHEMA, Ledger, ledger_path, read_ledger, signal_column
 from curation_assets.audit.shifts import host_of
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import worths_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.policy import policy_content
@@ -160,6 +161,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "domains": _domains(subset.rows),
         "caption_words": _spread(subset.rows["caption"].fill_null("").str.count_matches(r"\S+")),
         "signals": [],
+        "image_domain": subset.ctx.pool.image_domain,
+        "worths": {},
         "verdicts": [],
         "models": [],
         "code": [],
@@ -175,6 +178,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
             **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
         }
         facts["signals"] = [_signal_facts(ledger, name) for name in subset.signals if name != "rank"]
+        if ledger.profile == subset.ctx.profile.name:  # the measured models are those of the verdicts
+            facts["worths"] = worths_of(subset.ctx, ledger.policy.references)
         counted = ledger.frame.group_by("verdict", "reason").len("rows")
         facts["verdicts"] = (
             counted.with_columns(pl.col("verdict", "reason").cast(pl.String))

@@ -19,8 +19,8 @@ function shareCount(n, fraction) {
 }
 
 // What one cut of a policy passes: [count, threshold] of values `ordered` best first.
-// `step`: one of fraction, threshold and count is given.
-function cutOf(policy, ordered, poolSize, step) {
+// `step`: one of fraction, threshold and count is given. `ofPool`: gives the values of the whole pool, best first.
+function cutOf(policy, ordered, poolSize, step, ofPool) {
   const { fraction, threshold: value } = step;
   if (value !== null) {
     let count = 0;
@@ -28,8 +28,9 @@ function cutOf(policy, ordered, poolSize, step) {
     return [count, value];
   }
   if (policy.semantics === "compat") {
-    if (!ordered.length) throw new Error(`no sample has a value of ${policy.rank_by}; nothing to cut`);
-    const threshold = ordered[Math.floor(ordered.length * fraction)];
+    const all = ofPool();
+    if (!all.length) throw new Error(`no sample has a value of ${step.rank_by}; nothing to cut`);
+    const threshold = all[Math.floor(all.length * fraction)];
     let count = 0;
     while (count < ordered.length && ordered[count] >= threshold) count += 1;
     return [count, threshold];
@@ -59,7 +60,8 @@ function judge(policy, values, n, ids) {
     const valued = candidates.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
     const frozen = policy.cuts ? policy.cuts[number] : null;
     const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
-      : cutOf(policy, Array.from(valued, (i) => column[i]), n, one);
+      : cutOf(policy, Array.from(valued, (i) => column[i]), n, one,
+        () => column.filter((value) => !Number.isNaN(value)).sort().reverse());
     thresholds.push(threshold);
     for (const i of candidates) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
     valued.forEach((i, index) => { rank[i] = index + 1; if (index >= count) verdict[i] = DROPPED; });
@@ -141,7 +143,8 @@ function nearestDropped(judged, other, data, count) {
   for (let i = 0; i < data.n; i += 1) if (judged.verdict[i] === DROPPED && judged.step[i] === last) dropped.push(i);
   dropped.sort((a, b) => judged.rank[a] - judged.rank[b]);
   return dropped.slice(0, count).map((i) => ({
-    policy: policy.name, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
+    policy: policy.name, row: i, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
+    reason: `below_cut:${policy.rank_by}`,
     margin: Number.isNaN(judged.thresholds[last]) ? null : column[i] - judged.thresholds[last],
     other_verdict: STATES[other.verdict[i]],
   }));

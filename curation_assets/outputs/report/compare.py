@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,23 @@ import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from curation_assets.audit.diff import NEAREST_COUNT
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import policies_of, worths_of
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
+from curation_assets.selection.judging import judge
 from curation_assets.selection.leave_one_out import recipe_weights
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DROPPED, FAILED, PoolRows, Texts
+from curation_assets.selection.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
+from curation_assets.stores.images import ImageRejected
 
 MAX_ROWS = 50_000  # judged samples that the page holds: about 150 B each and 8 B per signal
 CAPTION_LETTERS = 160
+PICTURE_PX = 96  # longer side
+MAX_PICTURE_BYTES = 3 << 20  # of JPEG, a third more in the page: some 1,000 pictures
 
 
 def write_compare_page(ctx: PoolContext, path: Path) -> None:
@@ -31,7 +38,11 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
     judged = int(rows.is_kept.sum())
     policies = policies_of(ctx)
     cuts = cuts_in_force(ctx.store, policies)
-    data = compare_data(rows, policies, ctx.pool.name, cuts) if judged <= MAX_ROWS else None
+    worths = worths_of(ctx, sorted({reference for policy in policies for reference in policy.references}))
+    data = None
+    if judged <= MAX_ROWS:
+        data = compare_data(rows, policies, ctx.pool.name, cuts)
+        data["pictures"] = _pictures(ctx, rows, near_cuts(rows, policies, cuts))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -43,6 +54,9 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         pool=ctx.pool.name,
         rows=judged,
         limit=MAX_ROWS,
+        worths=worths,
+        domain=ctx.pool.image_domain,
+        data_pictures=0 if data is None else len(data["pictures"]),
         data=None if data is None else _inline(json.dumps(data, ensure_ascii=False), is_json=True),
         script=_inline((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
     )
@@ -88,6 +102,55 @@ def compare_data(
         "ids": rows.sample_ids.filter(kept).to_list(),
         "captions": facts["caption"].fill_null("").str.slice(0, CAPTION_LETTERS).to_list(),
     }
+
+
+def near_cuts(rows: PoolRows, policies: Sequence[Policy], cuts: Mapping[str, PolicyCut]) -> list[int]:
+    """Positions, among the rows that raw kept, in the order in which their pictures matter: nearest to a cut first.
+
+    Of each policy in turn: what its last cut dropped by the smallest margin, then what it kept so, further and further
+    away. Moving a cut in the page shows these next.
+    """
+    kept = np.flatnonzero(rows.is_kept)
+    place = np.full(len(rows), -1)
+    place[kept] = np.arange(len(kept))
+    orders = []
+    for policy in policies:
+        try:
+            judged = judge(policy, rows, cuts.get(policy.name))
+        except ValueError:  # DataComp's rule on a pool without any value: the page states it
+            continue
+        last = judged.step == len(judged.cut.cuts) - 1
+        sides = []
+        for verdict, is_best_first in ((DROPPED, True), (KEPT, False)):
+            at = np.flatnonzero(last & (judged.verdict == verdict))
+            by_rank = at[np.argsort(judged.rank[at], kind="stable")]
+            sides.append((by_rank if is_best_first else by_rank[::-1]).tolist())
+        dropped, passed = sides
+        orders.append([*dropped[:NEAREST_COUNT], *_alternating(dropped[NEAREST_COUNT:], passed)])
+    return [int(place[row]) for row in dict.fromkeys(_alternating(*orders))]
+
+
+def _alternating(*lists: Sequence[int]) -> list[int]:
+    """The first of each list, the second of each …; a list that is shorter ends earlier."""
+    return [one for group in zip_longest(*lists) for one in group if one is not None]
+
+
+def _pictures(ctx: PoolContext, rows: PoolRows, wanted: Sequence[int]) -> dict[int, str]:
+    """Position among the rows that raw kept → base64 of a JPEG, until MAX_PICTURE_BYTES are full."""
+    facts = rows.facts(["sample_id", "tar", "member"]).filter(rows.is_kept)
+    load_image, found, size = ctx.image_loader(), {}, 0
+    for position in wanted:
+        row = facts.row(position, named=True)
+        if row["member"] is None:
+            continue
+        try:
+            data = jpeg_thumbnail(load_image(row), PICTURE_PX, quality=75)
+        except (FileNotFoundError, KeyError, ImageRejected):  # the owner's tar has gone or changed since
+            continue
+        if (size := size + len(data)) > MAX_PICTURE_BYTES:
+            break
+        found[position] = base64.b64encode(data).decode()
+    return found
 
 
 def _uses_random(policy: Policy) -> bool:

@@ -19,12 +19,18 @@ def shipped_profiles() -> dict[str, Profile]:
 
 
 def availability(method: Method, profile: Profile) -> str | None:
-    """What the profile lacks to run the method: None for nothing, else the roles to fill or the package to install."""
+    """What the profile lacks to run the method; None for nothing.
+
+    Else the roles to fill, the package to install, or the setting to make.
+    """
     unfilled = [role for role in method.roles if role not in profile.roles]
     if unfilled:
         return "needs " + ", ".join(unfilled)
     debian = [profile.roles[role] for role in method.roles if profile.roles[role].startswith("debian:")]
-    return "with Debian's " + ", ".join(package.partition(":")[2] for package in debian) if debian else None
+    if debian:
+        return "with Debian's " + ", ".join(package.partition(":")[2] for package in debian)
+    settings = profile.methods.get(method.name, {})
+    return "other encoder: set its threshold" if method.caution(profile.roles, settings) else None
 
 
 def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str, str]]:
@@ -40,11 +46,26 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
             method.direction,
             ", ".join(method.columns),
             ", ".join(method.roles) or "none",
-            ", ".join(name if what is None else f"{name} ({what})" for name, what in lacks.items()),
+            _in_words(lacks),
             method.source,
         )
         rows.append(dict(zip(HEADINGS, facts, strict=True)))
     return rows
+
+
+def _in_words(lacks: Mapping[str, str | None]) -> str:
+    """Which profiles run a method: 'all', 'all but NAME (needs …)', or 'NAME; others need …'."""
+    reasons = set(lacks.values())
+    if len(reasons) == 1:
+        only = reasons.pop()
+        return "all" if only is None else f"all ({only})"
+    runners = [name for name, what in lacks.items() if what is None]
+    others = {name: what for name, what in lacks.items() if what is not None}
+    if len(runners) >= len(others):
+        return "all but " + ", ".join(f"{name} ({what})" for name, what in others.items())
+    if len(set(others.values())) == 1:
+        return f"{', '.join(runners)}; others {next(iter(others.values())).replace('needs ', 'need ', 1)}"
+    return ", ".join([*runners, *(f"{name} ({what})" for name, what in others.items())])
 
 
 def _bounds(low: float, high: float) -> str:

@@ -1,5 +1,6 @@
 """The HTML report of a pool: one self-contained page."""
 
+import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +22,18 @@ from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
     known_limit,
     labelled_table,
+    left_out,
     made_for,
     policies_of,
     read_weights,
     teacher_names,
+    worths_of,
 )
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import pictures
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -71,6 +75,7 @@ def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence
         text_in_images=_text_section(ctx),
         duplicates=_duplicates_section(ctx),
         policies=_policy_sections(ctx, samples),
+        left_out=left_out(ctx),
         overlaps=_overlap_picture(ctx),
         downstream=_downstream_section(ctx, trained),
         lineages=_lineages(ctx),
@@ -89,6 +94,7 @@ def _counts(samples: pl.DataFrame) -> dict[str, int]:
 
 def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
     sections = []
+    worths = worths_of(ctx, [f"signals.{method.name}" for method in ctx.methods("signals")])
     for method in ctx.methods("signals"):
         frame = ctx.store.scan(f"signals/{method.name}").select("value", "reason").collect()
         missing = frame.filter(pl.col("reason").is_not_null())["reason"].value_counts().sort("count", descending=True)
@@ -96,6 +102,7 @@ def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
         sections.append(
             {
                 "method": method,
+                "worth": worths.get(f"signals.{method.name}"),
                 "valued": valued.len(),
                 "missing": list(missing.iter_rows()),
                 "picture": pictures.data_uri(pictures.histogram_figure({method.name: valued}, method.unit))
@@ -215,6 +222,7 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
         sections.append(
             {
                 "policy": policy,
+                "worths": worths_of(ctx, policy.references),
                 "kept": kept.height,
                 "dropped": dropped.height,
                 "failed": joined.height - kept.height - dropped.height,
@@ -247,14 +255,7 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
 
 def thumbnail(image: Image.Image) -> str:
     """Data URI of an image, longer side at most THUMBNAIL_PX pixels."""
-    import base64
-    import io
-
-    small = image.copy()
-    small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-    buffer = io.BytesIO()
-    small.convert("RGB").save(buffer, format="JPEG", quality=82)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg_thumbnail(image, THUMBNAIL_PX)).decode()
 
 
 def _overlap_picture(ctx: PoolContext) -> str | None:

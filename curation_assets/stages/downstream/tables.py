@@ -21,6 +21,8 @@ from curation_assets.flow.table import Table
 from curation_assets.stages.downstream import subset_training
 from curation_assets.stages.downstream import text_methods as text_tables
 from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.pools.noisy_photos import read_planted_truth
 from curation_assets.training.trainers import all_trainers
 
 TEXT_IN_IMAGES = "downstream/text_in_images"
@@ -42,7 +44,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         if ctx.distils:
             scored = (f"teachers/{name}" for name in teacher_names(ctx))
             teachers = (*scored, "standardised/teacher_scores", "distilled/targets")
-        quality = ("downstream/method_quality", "downstream/separation")
+        quality = ("downstream/method_quality",)
         yield Table(
             name="downstream/method_quality",
             grain="pool",
@@ -54,12 +56,15 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "aligned against mismatched samples."
             ),
         )
+    if ctx.pool.kind == "world" or ctx.options.truth is not None:
+        quality += ("downstream/separation",)
         yield Table(
             name="downstream/separation",
             grain="pool",
             inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
             version="4",
             compute=_separation,
+            config=None if ctx.options.truth is None else _truth_config,
             description=(
                 "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
                 "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
@@ -111,12 +116,23 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def read_truth(ctx: PoolContext) -> pl.DataFrame:
-    """The planted truth of a world pool: kept apart, read by evaluation only."""
+    """The planted truth of a world pool, or of one that names a file of it: kept apart, read by evaluation only."""
+    if ctx.options.truth is not None:
+        return read_planted_truth(_truth_path(ctx))
     return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
 
 
+def _truth_path(ctx: PoolContext) -> Path:
+    return Path(str(ctx.options.truth)).expanduser()
+
+
+def _truth_config(ctx: PoolContext, shard: str | None) -> dict[str, str]:
+    read_planted_truth(_truth_path(ctx))  # a file that is missing or of another kind is refused before it is hashed
+    return {"truth_sha256": file_sha256(_truth_path(ctx))}
+
+
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
-    """sample_id, value, kind, concreteness, is_aligned of the samples with a value, or of all that raw kept."""
+    """sample_id, value and the columns of the truth of the samples with a value, or of all that raw kept."""
     values = ctx.store.scan(table).select("sample_id", pl.col(column).cast(pl.Float64).alias("value")).collect()
     valued = values.filter(pl.col("value").is_not_null())
     if not with_gaps:

@@ -18,6 +18,7 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
+from curation_assets.stores.url_tables import number
 
 ID_COLUMNS = ("sample_id", "uid")
 
@@ -69,7 +70,19 @@ def read_given(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
+def read_given_values(path: Path, column: str, samples: pl.DataFrame) -> pl.Series:
+    """A column of numbers for every row of raw.samples, (N,) float64, null where the file has none (or NaN).
+
+    Raises ValueError as `read_given` does, and for a text that is no number.
+    """
+    rows = _rows_of(path, column, samples, is_number=True).select("sample_id", column).unique(maintain_order=True)
+    twice = rows.filter(pl.col("sample_id").is_duplicated())
+    if twice.height:
+        raise ValueError(f"{path} has different {column} for sample {twice['sample_id'][0]}; keep one row of each")
+    return samples.select("sample_id").join(rows, on="sample_id", how="left", maintain_order="left")[column]
+
+
+def _rows_of(path: Path, column: str, samples: pl.DataFrame, *, is_number: bool = False) -> pl.DataFrame:
     """Rows of the file about these samples, the column in its type."""
     ids = samples["sample_id"].implode()
     if path.suffix == ".parquet":
@@ -77,7 +90,7 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
         own = next((name for name in ID_COLUMNS if name in columns), None)
         if own is not None and column in columns:  # only the requested rows come into memory
             matching = pl.scan_parquet(path).filter(pl.col(own).is_in(ids))
-            return _typed(path, column, matching.rename({own: "sample_id"}).collect())
+            return _typed(path, column, matching.rename({own: "sample_id"}).collect(), is_number)
     table = read_table(path)
     has_id = bool(set(ID_COLUMNS) & set(table.columns))
     identifying = {"caption"} if samples["url"].drop_nulls().is_empty() else {"url", "caption"}
@@ -88,10 +101,12 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
         )
     if "caption" not in table.columns:
         table = table.with_columns(pl.lit(None, pl.String).alias("caption"))
-    return _typed(path, column, as_samples(table).filter(pl.col("sample_id").is_in(ids)))
+    return _typed(path, column, as_samples(table).filter(pl.col("sample_id").is_in(ids)), is_number)
 
 
-def _typed(path: Path, column: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _typed(path: Path, column: str, rows: pl.DataFrame, is_number: bool) -> pl.DataFrame:
+    if is_number:
+        return rows.with_columns(number(path, rows, column).alias(column))
     dtype: Any = DERIVED_COLUMNS[column].dtype
     try:
         return rows.with_columns(pl.col(column).cast(dtype))

@@ -14,6 +14,7 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.signals.canary import canary_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
+from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
 from curation_assets.stages.signals.image_clusters import image_clusters
 
@@ -24,7 +25,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield _derived_table(ctx, name)
     yield from image_clusters(ctx)
     for method in ctx.methods("signals"):
-        yield _signal_table(ctx, method)
+        source = given_source(ctx, method.name)
+        yield _signal_table(ctx, method) if source is None else _given_table(method, source[1])
     if ctx.options.canary:
         yield from canary_tables(ctx)
 
@@ -32,7 +34,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def derived_columns(ctx: PoolContext) -> list[str]:
     """Columns made of each image that a method of this pool, or its search for duplicates, reads, sorted; and those
     that every pool has."""
-    read = {name for method in ctx.methods("signals") for name in method.columns}
+    given = set(ctx.options.given_signals)
+    read = {name for method in ctx.methods("signals") if method.name not in given for name in method.columns}
     compared = ctx.options.duplicates
     read |= set() if compared is None else set(compared.columns)
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
@@ -80,6 +83,29 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
         continues="raw/samples",
         description=column.description,
         kinds=column.kinds,
+    )
+
+
+def _given_table(method: Method, column: str) -> Table:
+    """Table `signals/<method>` of values that the pool brings along: no model, no image."""
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None, "signals are computed shard by shard"
+        return given_values(ctx, method, shard)
+
+    return Table(
+        name=f"signals/{method.name}",
+        grain="shard",
+        inputs=("raw/samples", "raw/registered_shards"),
+        version="1",
+        compute=compute,
+        config=lambda ctx, shard: given_config(ctx, method.name),
+        continues="raw/samples",
+        description=(
+            f"One row per sample: {method.name} as the pool's owner gives it (column {column}). Unit: {method.unit}, "
+            f"in [{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better."
+        ),
+        kinds=("polars",),
     )
 
 

@@ -2,23 +2,23 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import POOL_NAME, Settings
+from curation_assets.core.settings import PHOTO_PROFILE, POOL_NAME, Settings
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
-from curation_assets.stores import url_tables, webdataset
+from curation_assets.stores import image_tables, url_tables, webdataset
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
-from curation_assets.stores.pools.options import PoolOptions
+from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
 from curation_assets.stores.text_tables import TextFormat
 
-PoolKind = Literal["world", "webdataset", "url_table"]
+PoolKind = Literal["world", "webdataset", "url_table", "image_table"]
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
 WORLD_TRUTH = "truth/planted.parquet"
 _HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
@@ -29,11 +29,14 @@ class Pool:
     """One pool, as declared in `<home>/pools/<name>.yaml`; `options` may be given as a mapping."""
 
     name: str = setting(description="Lower-case letters, digits and underscores.")
-    kind: PoolKind = setting(description="Planted scenes; a folder of tars; captions with or without URLs.")
-    source: str = setting(description="Path of the tars or tables; empty for a world, which is planted.")
+    kind: PoolKind = setting(
+        description="Planted scenes; tars; captions with or without URLs; images in Parquet or files."
+    )
+    source: str = setting(description="Path of the tars, tables or images; empty for a world, which is planted.")
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
     columns: Mapping[str, str | None] = setting(
-        default_factory=dict, description="What the source calls caption, url (null: captions only) and uid."
+        default_factory=dict,
+        description="What the source calls caption, url (null: captions only), uid and image.",
     )
     header: Switch = setting(default=True, description="csv and tsv: the first line names the columns.")
     encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
@@ -42,6 +45,9 @@ class Pool:
     )
     roles: Mapping[str, str] = setting(
         default_factory=dict, description="Addresses of models that replace the profile's: role → address."
+    )
+    profile: str | None = setting(
+        default=None, description="Profile by name or path; --profile and CURATION_PROFILE go before it."
     )
     options: PoolOptions = setting(default_factory=PoolOptions, description="What the stages do.")
     download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")
@@ -63,6 +69,13 @@ class Pool:
         return self.kind != "url_table" or self.columns.get("url") is not None
 
     @property
+    def image_domain(self) -> ImageDomain | None:
+        """What the images show; None for captions only."""
+        if not self.has_images:
+            return None
+        return self.options.image_domain or ("scenes" if self.kind == "world" else "photographs")
+
+    @property
     def planted(self) -> tuple[int, int]:
         """Size and seed of a world pool."""
         size, seed = self.options.size, self.options.seed
@@ -72,8 +85,17 @@ class Pool:
 
     @property
     def must_download(self) -> bool:
-        """Whether images are still to be fetched."""
+        """Whether images are still to be fetched, or copied into tars."""
         return self.has_images and self.kind != "webdataset"
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Columns of numbers that the parts of the source carry: our name → the source's."""
+        given = given_columns(self.options.given_signals)
+        if self.kind not in ("url_table", "image_table"):
+            return {}
+        sizes = {ours: str(self.columns[ours]) for ours in url_tables.SIZES if self.columns.get(ours)}
+        return sizes | {f"given_{method}": column for method, (file, column) in given.items() if file is None}
 
     @property
     def text_format(self) -> TextFormat:
@@ -88,6 +110,8 @@ class Pool:
         """The settings that may change what a download yields; empty where nothing is downloaded."""
         if not self.must_download:
             return {}
+        if self.kind == "image_table":  # nothing is fetched or scaled
+            return {"max_bytes": self.download.max_bytes}
         return {"settings": self.download.config(), "allow_hosts": sorted(self.allow_hosts)}
 
     def expected_rows(self, settings: Settings) -> int:
@@ -127,6 +151,14 @@ def load_pool(settings: Settings, name: str) -> Pool:
     return pool
 
 
+def declared_options(settings: Settings, pool: Pool) -> dict[str, Any]:
+    """Options that the pool's file sets, also where that is the default; of a pool without a file, the others."""
+    path = settings.pools_root / f"{pool.name}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    written = {name: getattr(pool.options, name) for name in content.get("options") or {}}
+    return {**written, **content_of(pool.options)}
+
+
 def add_pool(
     settings: Settings,
     name: str,
@@ -135,11 +167,14 @@ def add_pool(
     columns: Mapping[str, str | None] | None = None,
     **declared: Any,
 ) -> Pool:
-    """Declare a pool from a folder of tars, or a parquet, csv or tsv file (or a folder of them).
+    """Declare a pool from a folder of tars; a parquet, csv or tsv file (or a folder of them) with URLs or captions
+    alone; Parquet files with images; or a folder of images with a table of their captions, or with KEY.txt beside.
 
-    `columns`: {'caption': …, 'url': …, 'uid': …} where names differ from the usual; {'url': None} for captions only.
-    `declared`: further fields of Pool. Adding the same declaration again is fine.
-    Raises ValueError for a source that is neither, or a name that stands for another pool.
+    `columns`: {'caption': …, 'url': …, 'uid': …, 'image': …} where names differ from the usual; {'url': None} for
+    captions only, {'image': None} for a table whose images are not to be read. `declared`: further fields of Pool.
+    A pool with images gets the profile of photographs where none is named. Adding the same declaration again is fine.
+    Raises ValueError for a source that is none of these, one without a row
+    of images, or a name that stands for another pool.
     """
     source = Path(path).expanduser().absolute()
     if not source.exists():
@@ -148,15 +183,55 @@ def add_pool(
         if columns:
             raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
         webdataset.tars_by_shard(name, source)
-        pool = Pool(name, "webdataset", str(source), **declared)
-    else:
-        try:
-            text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
-            detected = url_tables.detect_columns(source, columns, text)
-        except NotADirectoryError as error:
-            raise ValueError(f"{source}: expected a folder of tars or a parquet, csv or tsv file") from error
-        pool = Pool(name, "url_table", str(source), columns=asdict(detected), **declared)
-    return _declare(settings, pool)
+        return _declare_source(settings, Pool(name, "webdataset", str(source), **declared))
+    source = _where_tables_lie(source)
+    if source.is_file() and source.suffix not in image_tables.SUFFIXES:
+        raise ValueError(
+            f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
+            f"{', '.join(image_tables.SUFFIXES)}"
+        )
+    text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
+    check_columns(columns or {})
+    with_images = image_tables.detect_images(source, columns, text)
+    if with_images is not None:
+        named = {ours: theirs for ours, theirs in asdict(with_images).items() if theirs is not None}
+        pool = Pool(name, "image_table", str(source), columns=named, **declared)
+        _check_numbers(pool, text)
+        if not source_split(pool, settings).rows:
+            raise ValueError(f"{source} holds no rows; expected images with captions")
+        return _declare_source(settings, pool)
+    others = {ours: theirs for ours, theirs in (columns or {}).items() if ours != "image"}
+    detected = url_tables.detect_columns(source, others, text)
+    sizes = {} if detected.url is not None else url_tables.size_columns(source, text)
+    pool = Pool(name, "url_table", str(source), columns={**asdict(detected), **sizes}, **declared)
+    _check_numbers(pool, text)
+    return _declare_source(settings, pool)
+
+
+def _check_numbers(pool: Pool, text: TextFormat) -> None:
+    """Raise ValueError where the option `given_signals` names a column that the pool's table lacks."""
+    tables = image_tables.tables_in(Path(pool.source)) if pool.columns else []
+    known = list(image_tables.first_row(tables[0], text).columns) if tables else []
+    for ours, column in pool.numbers.items():
+        if column not in known:
+            method = ours.removeprefix("given_")
+            raise ValueError(
+                f"{pool.source} has no column {column!r} with values of {method}; it has {known or 'none'}"
+            )
+
+
+def check_columns(columns: Mapping[str, str | None]) -> None:
+    """Raise ValueError for a column that no source has."""
+    unknown = sorted(set(columns) - set(url_tables.COLUMN_OPTIONS))
+    if unknown:
+        raise ValueError(f"columns may name {sorted(url_tables.COLUMN_OPTIONS)}, got {unknown}")
+
+
+def _where_tables_lie(source: Path) -> Path:
+    """`data/` of a downloaded Hugging Face data set, whose folder has no table of its own; else the source itself."""
+    data = source / "data"
+    is_data_set = source.is_dir() and any(data.glob("*.parquet")) and not image_tables.tables_in(source)
+    return data if is_data_set else source
 
 
 def add_world_pool(
@@ -175,16 +250,25 @@ def add_world_pool(
     return pool
 
 
-def _declare(settings: Settings, pool: Pool) -> Pool:
+def _declare_source(settings: Settings, pool: Pool) -> Pool:
+    """Save the declaration of a source of one's own; images get the profile of photographs where none is named."""
+    if pool.has_images and pool.profile is None:
+        # a pool that an earlier version declared keeps the embedded profile, and its tables
+        return _declare(settings, replace(pool, profile=PHOTO_PROFILE), also=pool)
+    return _declare(settings, pool)
+
+
+def _declare(settings: Settings, pool: Pool, *, also: Pool | None = None) -> Pool:
+    """Save the declaration; where the name stands for the same pool, or for `also`, return that one."""
     if pool.name in list_pools(settings):
         existing = load_pool(settings, pool.name)
-        if existing != pool:
-            raise ValueError(
-                f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
-                "choose another name, edit that file, or remove it"
-            )
-    else:
-        save_pool(settings, pool)
+        if existing in (pool, also):
+            return existing
+        raise ValueError(
+            f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
+            "choose another name, edit that file, or remove it"
+        )
+    save_pool(settings, pool)
     return pool
 
 
@@ -206,15 +290,11 @@ def _plant(pool: Pool, settings: Settings) -> None:
 def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
     if pool.kind == "world":
         _plant(pool, settings)
-    columns = url_tables.ColumnMapping(
-        caption=str(pool.columns["caption"]), url=pool.columns.get("url"), uid=pool.columns.get("uid")
-    )
-    return url_tables.split_source(
-        pool.name,
-        pool.source_path(settings),
-        settings.work(pool.name),
-        columns,
-        pool.shard_size,
-        Denylist.load(settings.home),
-        pool.text_format,
-    )
+    named = pool.columns
+    caption, url, uid = named.get("caption"), named.get("url"), named.get("uid")
+    source, work = pool.source_path(settings), settings.work(pool.name)
+    others = (pool.shard_size, Denylist.load(settings.home), pool.text_format, pool.numbers)
+    if pool.kind == "image_table":
+        columns = image_tables.ImageColumns(named.get("image"), caption, url, uid)
+        return image_tables.split_images(pool.name, source, work, columns, *others)
+    return url_tables.split_source(pool.name, source, work, url_tables.ColumnMapping(str(caption), url, uid), *others)

@@ -3,16 +3,19 @@
 docs/options.md is made from this file: `python -m curation_assets.outputs.report.options_table`.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
+from curation_assets.core.validation import Number, Switch, Switched, Whole, build, checked, setting
 from curation_assets.numeric.fusion import Ties
 from curation_assets.numeric.standardise import MIN_GROUP, MU_LOGIT, Grouping, LengthUnit
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
 DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (docs/formulas.md §2.2: 4 → 33.7, 8 → 34.0)
 
+ImageDomain = Literal["photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
 Similarity = Literal["text_similarity", "edit_similarity"]
 StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
@@ -77,6 +80,18 @@ class BridgeTraining:
     seed: Whole | None = setting(default=None, description="Of initial weights and order; null: 42.")
 
 
+_IN_A_FILE = re.compile(r"(?P<file>.+\.(parquet|csv|tsv|jsonl)):(?P<column>.+)")
+
+
+def given_columns(given_signals: Mapping[str, str]) -> dict[str, tuple[Path | None, str]]:
+    """Of the option `given_signals`: method → (file, or None for the pool's own table; column)."""
+    found: dict[str, tuple[Path | None, str]] = {}
+    for method, text in given_signals.items():
+        match = _IN_A_FILE.fullmatch(text)
+        found[method] = (Path(match["file"]).expanduser(), match["column"]) if match else (None, text)
+    return found
+
+
 @checked("options")
 class PoolOptions:
     """Everything that the stages read of a pool's declaration, in the order of the flow."""
@@ -85,6 +100,10 @@ class PoolOptions:
     size: Whole | None = setting(default=None, ge=1, unit="samples", description="World pools only: how many scenes.")
     seed: Whole | None = setting(default=None, ge=0, description="World pools only: seed of the scenes.")
     # raw
+    image_domain: ImageDomain | None = setting(
+        default=None,
+        description="What the images show, and so which measured AUCs are shown; null: photographs (a world: scenes).",
+    )
     min_success_rate: Number = setting(
         default=0.1, ge=0, le=1, description="Share of a shard's usable rows that must not fail; 0: never stops."
     )
@@ -96,6 +115,10 @@ class PoolOptions:
         default=DEFAULT_CAPTION_COUNT, ge=1, unit="captions", description="Generated per image (SIEVE: 8)."
     )
     given: Mapping[str, str] = setting(default_factory=dict, description="Columns you have already: column → file.")
+    given_signals: Mapping[str, str] = setting(
+        default_factory=dict,
+        description="Values you have already: method → column of the pool's table, or FILE:COLUMN.",
+    )
     image_clusters: Whole | None = setting(
         default=None, ge=1, unit="clusters", description="For image_based; null: one per 128 images."
     )
@@ -166,6 +189,9 @@ class PoolOptions:
         default=None, gt=0, le=1, description="Share kept, in place of the shipped policies' own."
     )
     # downstream
+    truth: str | None = setting(
+        default=None, description="File of planted kinds (sample_id, kind), read by downstream/separation alone."
+    )
     downstream: Switch | None = setting(
         default=None, description="Train a small model on every subset; null: world pools only."
     )
@@ -177,3 +203,22 @@ class PoolOptions:
     evaluation_scenes: Whole = setting(
         default=200, ge=1, unit="scenes", description="Held-out scenes that those models are measured on."
     )
+
+
+#: What belongs to one pool alone and no profile may set.
+OF_ONE_POOL = ("size", "seed", "hash_lists", "backfill_cron", "canary", "given")
+
+
+def with_profile_options(declared: Mapping[str, Any], of_profile: Mapping[str, Any], where: str) -> PoolOptions:
+    """Options that a pool declares over those of its profile; a mapping (`student_fit`) setting by setting.
+
+    Raises ValueError that begins with `where` for what a profile may not set, or an option that does not exist.
+    """
+    own = sorted(set(of_profile) & set(OF_ONE_POOL))
+    if own:
+        raise ValueError(f"{where} may not set {', '.join(own)}: it belongs to one pool; set it in the pool's file")
+    merged = dict(of_profile)
+    for name, value in declared.items():
+        given = merged.get(name)
+        merged[name] = {**given, **value} if isinstance(given, Mapping) and isinstance(value, Mapping) else value
+    return build(PoolOptions, merged, where)

@@ -12,8 +12,11 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
+from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
+from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.pools.declaration import Pool, source_split
 from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
+from curation_assets.stores.url_tables import SIZES
 
 DOWNLOADS_FOLDER = "downloads"
 
@@ -55,8 +58,16 @@ def takedown_marker(pool: Pool, shard: str, settings: Settings) -> Path:
 def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
     """Table raw/registered_shards of a shard. Grain: one row per input row, in source order (REGISTERED_SCHEMA).
 
-    Rows on the denylist keep their id only.
+    Pools of kind image_table have further columns (IMAGE_SCHEMA), and pools of tables the numbers that they carry
+    (`Pool.numbers`, float64). Rows on the denylist keep their id only.
     """
+    schema = pl.Schema(
+        {
+            **REGISTERED_SCHEMA,
+            **(IMAGE_SCHEMA if pool.kind == "image_table" else {}),
+            **dict.fromkeys(pool.numbers, pl.Float64()),
+        }
+    )
     if pool.kind == "webdataset":
         tar = _tar(pool, shard, settings)
         denylist = Denylist.load(settings.home)
@@ -68,7 +79,7 @@ def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
             .part(shard)
             .with_columns(tar=pl.lit(None, pl.String), member=pl.lit(None, pl.String))
         )
-    return rows.with_columns(shard=pl.lit(shard)).select(REGISTERED_SCHEMA.names()).cast(REGISTERED_SCHEMA)
+    return rows.with_columns(shard=pl.lit(shard)).select(schema.names()).cast(schema)
 
 
 def download(
@@ -89,12 +100,15 @@ def download(
             advance(registered.height)
         return _as_downloads(keys.with_columns(status=pl.lit("kept")))
     requested, unrequested = requested_rows(registered)
+    broken = requested.filter(pl.col("source_reason").is_not_null())  # of images of one's own: nothing to copy
+    requested = requested.filter(pl.col("source_reason").is_null())
     if advance is not None:
-        advance(unrequested.height)
+        advance(unrequested.height + broken.height)
     fetched = _fetch(pool, shard, requested, settings, advance)
     dropped = _as_downloads(unrequested.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
-    both = pl.concat([fetched, dropped])
-    return keys.join(both, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
+    failed = _as_downloads(broken.select("sample_id", "source_row", status=pl.lit("failed"), reason="source_reason"))
+    ended = pl.concat([fetched, dropped, failed])
+    return keys.join(ended, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
         DOWNLOADS_SCHEMA.names()
     )
 
@@ -128,6 +142,7 @@ def _fetch(
             allow_hosts=pool.allow_hosts,
             denylist=denylist,
             advance=advance,
+            local=_local_images(pool, requested, settings) if pool.kind == "image_table" else None,
         )
     from curation_assets.world import server
 
@@ -138,11 +153,25 @@ def _fetch(
         return download_shard(requested, folder, shard, settings=served, denylist=denylist, advance=advance)
 
 
+def _local_images(pool: Pool, requested: pl.DataFrame, settings: Settings) -> LocalImages:
+    number = int(requested["source_row"][0]) // pool.shard_size if requested.height else 0
+    return LocalImages(
+        folder=folder_of(pool.source_path(settings)),
+        column=pool.columns.get("image"),
+        located=requested.select("source_row", *IMAGE_SCHEMA.names()),
+        first_row=number * pool.shard_size,
+        max_bytes=pool.download.max_bytes,
+    )
+
+
 def build_samples(
     pool: Pool, shard: str, registered: pl.DataFrame, downloads: pl.DataFrame, settings: Settings
 ) -> pl.DataFrame:
-    """Table raw/samples of a shard. Grain: one row per registered row, in order (SAMPLES_SCHEMA)."""
-    return build_sample_rows(
+    """Table raw/samples of a shard. Grain: one row per registered row, in order (SAMPLES_SCHEMA).
+
+    A pool without images takes their sizes from its table, where that has them.
+    """
+    samples = build_sample_rows(
         registered,
         downloads,
         work=settings.work(pool.name),
@@ -151,6 +180,15 @@ def build_samples(
         limits=pool.download.limits,
         hash_list=hash_list_of(pool),
     )
+    sizes = [name for name in SIZES if name in pool.numbers]
+    known = registered.select(
+        pl.when(pl.col("source_reason").is_null() & pl.col(name).is_between(1, 2**31 - 1))
+        .then(pl.col(name))
+        .alias(name)
+        for name in sizes
+    )
+    is_kept = samples["status"] == "kept"
+    return samples.with_columns(known[name].cast(pl.Int32).set(~is_kept, None).alias(name) for name in sizes)
 
 
 def hash_list_of(pool: Pool) -> HashList:

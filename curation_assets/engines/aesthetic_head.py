@@ -1,0 +1,63 @@
+"""The role aesthetic_head: one linear layer on the unit embedding of a CLIP's image tower (LAION aesthetics)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from safetensors.numpy import load_file
+
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.engines import EngineRequest, image_text_encoder
+from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.identities import identity_of
+from curation_assets.engines.needs.aesthetic_head import CONVERSION, ENCODER, ENCODER_SHA256, head_config
+
+
+class LinearHead:
+    """`embedding · weight + bias` of each image. docs/formulas.md §14.3."""
+
+    def __init__(self, identity: ModelIdentity, encoder: ImageTextEncoder, weight: np.ndarray, bias: float) -> None:
+        """`weight`: (D,), D the width of the encoder's embeddings. Raises ValueError for another width."""
+        width = encoder.embed_images([Image.new("RGB", (8, 8))]).shape[1]
+        if len(weight) != width:
+            raise ValueError(
+                f"{identity.address}: this head reads embeddings of {len(weight)} numbers, and "
+                f"{encoder.identity.address}, which its config.json names, gives {width}; convert it for the CLIP it "
+                f"was trained on: {CONVERSION}"
+            )
+        self.identity = identity
+        self.encoder = encoder
+        self.weight = np.asarray(weight, dtype=np.float64)
+        self.bias = bias
+
+    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images → (N,) float64, not clipped."""
+        if not images:
+            return np.zeros(0)
+        # a sum per row, no matrix product: the score of a row is the same whatever stands beside it
+        return (self.encoder.embed_images(images) * self.weight).sum(axis=1) + self.bias
+
+
+def load(request: EngineRequest) -> LinearHead:
+    """path: or hub: of a folder with model.safetensors (weight (D,) or (1, D); bias) and config.json, as
+    `aesthetic_conversion` writes it. The encoder that config.json names must still have the files it had then.
+
+    Raises ValueError for another folder, for other files of the encoder, and for a head of another width.
+    """
+    config = head_config(request.address)
+    address = request.companions[ENCODER]
+    found = identity_of(ENCODER, address, {})
+    if found.weights_sha256 != config[ENCODER_SHA256]:
+        raise ValueError(
+            f"{request.address.text} belongs to {address.text} with sha256 {config[ENCODER_SHA256][:12]}…, and that "
+            f"address now has {found.weights_sha256[:12]}…: scores of another encoder mean nothing. Bring the old "
+            f"files back, name the commit in the address, or convert the head again: {CONVERSION}"
+        )
+    tensors = load_file(local_folder(request.address) / "model.safetensors")
+    if set(tensors) != {"weight", "bias"} or tensors["bias"].size != 1:
+        shapes = {name: tensor.shape for name, tensor in sorted(tensors.items())}
+        raise ValueError(f"{request.address.text}: expected weight (D,) or (1, D) and one bias, got {shapes}")
+    companion: Any = EngineRequest(ENCODER, address, {}, {}, request.batch_size, request.device, found)
+    weight = tensors["weight"].reshape(-1)
+    return LinearHead(request.identity, image_text_encoder.load(companion), weight, float(tensors["bias"].reshape(())))

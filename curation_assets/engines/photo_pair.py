@@ -1,0 +1,198 @@
+"""photo_pair: photographs and English captions in one space, by small trained heads on frozen encoders. No GPU, no hub.
+
+An image is seen by EfficientNet-Lite backbones, a caption is read by a sentence encoder. Each of M heads maps both into
+a space of its own; a further block, untrained, is ConSE (Norouzi et al. 2014): the sentence vectors of the ImageNet
+classes that the backbone sees, weighted by their probabilities, against the caption's sentence vector. The blocks, each
+of unit length times the root of its weight, lie side by side: the cosine of two vectors is the weighted mean of the
+blocks' cosines. `embedded/photo_pair.py` trains a folder of this kind on any pairs.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
+
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.engines import EngineRequest, sentence_encoder
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.batches import chunks
+from curation_assets.engines.efficientnet import FeatureExtractor, load_backbone
+from curation_assets.engines.identities import companion_addresses, identity_of
+from curation_assets.engines.needs import card_of
+from curation_assets.stores.file_hash import file_sha256
+
+KIND = "photo_pair"  # in card.json
+HEAD_FILE = "head.safetensors"
+#: The likeliest classes that an image's ConSE vector sums.
+CONSE_CLASSES = 30
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def is_photo_pair(address: ModelAddress) -> bool:
+    """Whether a folder holds such heads, by its card.json."""
+    return card_of(address).get("kind") == KIND
+
+
+class PhotoFeatures:
+    """What the heads read of an image: roots of pooled features of both backbones, and class probabilities."""
+
+    def __init__(self, backbones: Sequence[FeatureExtractor]) -> None:
+        """From small to large: the last one gives its maxima and the class probabilities too."""
+        self.backbones = list(backbones)
+
+    def __call__(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(N,) images → (N, F) features ≥ 0, (N, 1000) probabilities. F = 1280 for each backbone and for the maxima."""
+        pooled = [backbone.pooled(images) for backbone in self.backbones]
+        last_means, last_maxima = pooled[-1]
+        parts = [*(means for means, _ in pooled), last_maxima]
+        # features after a ReLU are skewed, their roots much less
+        return torch.cat(parts, dim=1).clamp_min(0.0).sqrt(), self.backbones[-1].class_probabilities(last_means)
+
+
+class PhotoPairHead:
+    """The trained part: features of images and captions → unit vectors."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        """`tensors`: as `to_stored` writes them; held in float32."""
+        self.tensors = from_stored(tensors)
+        self.block_weights = self.tensors["block_weights"] / self.tensors["block_weights"].sum()  # (M + 1,)
+
+    @property
+    def width(self) -> int:
+        """D of the joint space."""
+        heads, width, _ = self.tensors["image.out.weight"].shape
+        return int(heads * width + self.tensors["class_vectors"].shape[1])
+
+    @torch.inference_mode()
+    def images(self, features: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+        """(N, F), (N, 1000) → (N, D), unit length."""
+        t = self.tensors
+        reduced = F.linear(features, t["image.reduce.weight"], t["image.reduce.bias"])  # (N, K)
+        top = probabilities.topk(CONSE_CLASSES, dim=1)
+        seen = torch.einsum("nt,ntd->nd", top.values, t["class_vectors"][top.indices])  # (N, 384)
+        return self._joined(self._heads(reduced, "image"), seen)
+
+    @torch.inference_mode()
+    def texts(self, sentences: torch.Tensor) -> torch.Tensor:
+        """(N, 384) unit vectors of the sentence encoder → (N, D), unit length."""
+        return self._joined(self._heads(sentences, "text"), sentences - self.tensors["text_centre"])
+
+    def _heads(self, inputs: torch.Tensor, side: str) -> torch.Tensor:
+        """(N, K) → (N, M, E): per head a hidden layer with GELU and an output layer."""
+        t = self.tensors
+        hidden = torch.einsum("nk,mhk->nmh", inputs, t[f"{side}.hidden.weight"]) + t[f"{side}.hidden.bias"]
+        return torch.einsum("nmh,meh->nme", F.gelu(hidden), t[f"{side}.out.weight"]) + t[f"{side}.out.bias"]
+
+    def _joined(self, blocks: torch.Tensor, conse: torch.Tensor) -> torch.Tensor:
+        roots = self.block_weights.sqrt()
+        parts = F.normalize(blocks, dim=2) * roots[:-1, None]  # (N, M, E)
+        joined = torch.cat([parts.flatten(1), F.normalize(conse, dim=1) * roots[-1]], dim=1)
+        return F.normalize(joined, dim=1)
+
+
+def to_stored(tensors: Tensors) -> dict[str, torch.Tensor]:
+    """Matrices as int8, each row times its own `NAME.scale`, everything else as float16: half of what float16 takes.
+
+    Cosines change by about .001.
+    """
+    stored = {}
+    for name, tensor in tensors.items():
+        if name.endswith(("weight", "vectors")):
+            scale = (tensor.float().abs().amax(dim=-1, keepdim=True) / 127).half()
+            stored[f"{name}.scale"] = scale
+            stored[name] = (tensor.float() / scale.float().clamp_min(1e-12)).round().clamp(-127, 127).to(torch.int8)
+        else:
+            stored[name] = tensor.half()
+    return {name: tensor.contiguous() for name, tensor in stored.items()}
+
+
+def from_stored(stored: Tensors) -> dict[str, torch.Tensor]:
+    """What `to_stored` was given, in float32, rounded."""
+    return {
+        name: tensor.float() * (stored[f"{name}.scale"].float() if f"{name}.scale" in stored else 1.0)
+        for name, tensor in stored.items()
+        if not name.endswith(".scale")
+    }
+
+
+class PhotoPairEncoder:
+    """Fills the role image_text_encoder."""
+
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        head: PhotoPairHead,
+        features: PhotoFeatures,
+        encoder: SentenceEncoder,
+        batch_size: int,
+    ) -> None:
+        self.identity = identity
+        self.head = head
+        self.features = features
+        self.encoder = encoder
+        self.batch_size = batch_size
+
+    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images of any mode → (N, D) float32, unit length."""
+        rows = [self.head.images(*self.features(batch)) for batch in chunks(images, self.batch_size)]
+        return torch.cat(rows).numpy() if rows else np.zeros((0, self.head.width), dtype=np.float32)
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32, unit length; cut at the sentence encoder's length. No prompt."""
+        if not texts:
+            return np.zeros((0, self.head.width), dtype=np.float32)
+        return self.head.texts(torch.from_numpy(self.encoder.embed_sentences(texts))).numpy()
+
+
+def load(request: EngineRequest) -> PhotoPairEncoder:
+    """The heads in a folder of card.json and head.safetensors, with the encoders that the card names.
+
+    Raises ModelUnavailableError where the weights are not those of the card, or were trained on another sentence
+    encoder than the one at hand.
+    """
+    card = card_of(request.address)
+    # looked up here and not read off the request: other roles (pair_encoder, captioner) load an encoder too
+    companions = companion_addresses("image_text_encoder", request.address, {})
+    return PhotoPairEncoder(
+        request.identity,
+        PhotoPairHead(checked_tensors(local_folder(request.address) / HEAD_FILE, card["weights_sha256"])),
+        load_features(card["backbones"], companions, request.device),
+        load_sentence_encoder(companions["sentence_encoder"], request, card["sentence_encoder_sha256"]),
+        request.batch_size,
+    )
+
+
+def checked_tensors(file: Path, sha256: str) -> dict[str, torch.Tensor]:
+    """Tensors of a file. Raises ModelUnavailableError where it is not the one with that sha256."""
+    got = file_sha256(file) if file.is_file() else "no file"
+    if got != sha256:
+        raise ModelUnavailableError(
+            f"{file}: the card expects sha256 {sha256[:12]}, got {got[:12]}; install the package, or train the folder, "
+            "again"
+        )
+    return load_file(file)
+
+
+def load_features(names: Sequence[str], companions: Mapping[str, ModelAddress], device: str) -> PhotoFeatures:
+    """The backbones `names`, found at the companions of the same names."""
+    return PhotoFeatures([load_backbone(name, local_folder(companions[name]), device) for name in names])
+
+
+def load_sentence_encoder(address: ModelAddress, request: EngineRequest, expected_sha256: str) -> Any:
+    """The encoder at `address`. Raises ModelUnavailableError where the heads were trained on another one."""
+    identity = identity_of("sentence_encoder", address, {})
+    if identity.weights_sha256 != expected_sha256:
+        raise ModelUnavailableError(
+            f"{request.address.text} was trained on a sentence encoder of sha256 {expected_sha256[:12]}, and "
+            f"{address.text} has {identity.weights_sha256[:12]}; install the release it was trained on, or train again"
+        )
+    return sentence_encoder.load(
+        EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, identity)
+    )

@@ -1,0 +1,45 @@
+"""Aesthetics: how people would rate the looks of the image, by a head of the operator's choice."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.core.roles import AestheticHead
+from curation_assets.methods import Example, Method, Values
+
+
+def aesthetic(image: Sequence[Image.Image], aesthetic_head: AestheticHead) -> Values:
+    """The head's score of each image, as it is: LAION's heads predict a mean rating of 1 to 10 and are not bounded.
+
+    No head is shipped: docs/formulas.md §14.3 describes how to convert a published one.
+    """
+    return Values.of(aesthetic_head.aesthetic_scores(image))
+
+
+class _ExampleHead:
+    """Likes light."""
+
+    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+        return np.array([1 + 9 * np.asarray(image).mean() / 255 for image in images])
+
+
+METHOD = Method(
+    name="aesthetic",
+    function=aesthetic,
+    columns=("image",),
+    roles=("aesthetic_head",),
+    unit="predicted mean rating, nominally 1 to 10",
+    bounds=(float("-inf"), float("inf")),
+    direction="higher",
+    source="LAION aesthetics (Schuhmann et al. 2022), head named by the operator; docs/formulas.md §14.3",
+    version="1",
+    summary="People's mean rating of the looks of the image, predicted from its CLIP embedding.",
+    no_planted_kind="no planted image is better looking than another, and no head is shipped",
+    default=False,
+    example=Example(
+        columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (85, 85, 85), "white")]},
+        value=[1.0, 4.0, 10.0],
+        roles={"aesthetic_head": _ExampleHead()},
+    ),
+)

@@ -1,0 +1,37 @@
+"""Light images: is any part of the image dark?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from curation_assets.methods import Example, Method, Values
+from curation_assets.numeric.image_quality import light_score
+
+
+def image_light(image: Sequence[Image.Image]) -> Values:
+    """1 − the 5th percentile of the pixels' perceived brightness; below .05 CleanVision calls an image light.
+
+    docs/formulas.md §14.1. A product on white paper has dark pixels and passes; a washed-out image does not.
+    """
+    return Values.of(np.array([light_score(one) for one in image]))
+
+
+METHOD = Method(
+    name="image_light",
+    function=image_light,
+    columns=("image",),
+    roles=(),
+    unit="1 − perceived brightness of the 5th percentile",
+    bounds=(0.0, 1.0),
+    direction="higher",
+    source="CleanVision 0.3.7 (Cleanlab), issue light; docs/formulas.md §14.1",
+    version="1",
+    summary="One minus the brightness of the darkest twentieth of the image, low where it is overexposed.",
+    no_planted_kind="no planted image is overexposed",
+    default=False,
+    example=Example(
+        columns={"image": [Image.new("RGB", (8, 8), (level,) * 3) for level in (255, 204, 0)]},
+        value=[0.0, 0.2, 1.0],  # 1 − level ÷ 255 of a grey pixel
+    ),
+)

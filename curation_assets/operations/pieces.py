@@ -1,0 +1,126 @@
+"""What a run of a pool takes besides its source: models and files, found before the first of them is fetched.
+
+Nothing here asks a network or loads a model.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.engines.presence import Part, State, part_at, parts_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.scoring.derived import DERIVING_ROLES
+
+
+class MissingPiecesError(ExpectedError):
+    """Something that a table of the run certainly needs is not there, and no fetch would bring it."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A model, a part of one, or a file."""
+
+    name: str  # "captioner", "semantic_decoder: bridge", "option labels"
+    address: str  # or path; "" where none is named
+    state: State
+    size: int | None  # bytes on this disk; None: unknown
+    tables: tuple[str, ...]  # that need it
+    advice: str = ""
+    is_required: bool = True  # False: something stands in for it
+
+
+def pieces_of(ctx: PoolContext, tables: Mapping[str, Table], names: Iterable[str] | None = None) -> list[Piece]:
+    """Models and files that the tables called `names` (None: all) take, by role in the order of the flow."""
+    chosen = [tables[name] for name in (tables if names is None else names)]
+    by_role: dict[str, list[str]] = {}
+    for table in chosen:
+        for role in table.roles:
+            by_role.setdefault(role, []).append(table.name)
+    pieces = [
+        _piece(ctx, tables, f"{role}: {part.name}" if part.name else role, part, users)
+        for role, users in by_role.items()
+        for part in parts_of(role, ctx.profile, ctx.pool_models)
+    ]
+    return [*pieces, *_of_students(ctx, tables, chosen), *_files(ctx, chosen)]
+
+
+def cautions_of(ctx: PoolContext) -> list[str]:
+    """What is known to mislead of the methods that the pool runs with the models of its profile, a sentence each."""
+    sentences = [
+        (method.name, method.caution(ctx.profile.roles, ctx.profile.methods.get(method.name, {})))
+        for stage in ("teachers", "signals")
+        for method in ctx.methods(stage)
+    ]
+    return [f"{name}: {sentence}" for name, sentence in sentences if sentence is not None]
+
+
+def check_pieces(pieces: Iterable[Piece]) -> None:
+    """Raises MissingPiecesError that names every required piece that is missing, what needs it and what to do."""
+    missing = [piece for piece in pieces if piece.state == "missing" and piece.is_required]
+    if missing:
+        sentences = [f"{_named(piece)} (for {_few(piece.tables)}): {piece.advice}" for piece in missing]
+        raise MissingPiecesError(
+            f"nothing was started, for {len(missing)} {'piece is' if len(missing) == 1 else 'pieces are'} missing:\n  "
+            + "\n  ".join(sentences)
+        )
+
+
+def _piece(ctx: PoolContext, tables: Mapping[str, Table], name: str, part: Part, users: list[str]) -> Piece:
+    state, advice = part.state, part.advice
+    if state == "made":
+        model = part.address.removeprefix("pool:")
+        if not {f"distilled/{model}", f"teachers/{model}"} & set(tables):
+            state, advice = "missing", f"no table of pool {ctx.pool.name!r} makes {part.address}; see its option distil"
+    column = next((column for column, role in DERIVING_ROLES.items() if role == name), None)
+    if state == "missing" and column is not None and f"signals/{column}" in users:
+        advice += f"; or bring the column along: options: {{given: {{{column}: FILE}}}}"
+    return Piece(name, part.address, state, part.size, tuple(users), advice)
+
+
+def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Table]) -> list[Piece]:
+    """The checkpoint that a student starts from."""
+    backbone = ctx.options.student_fit.backbone
+    users = [table.name for table in chosen if table.name.startswith(("distilled/icc_student", "distilled/student_"))]
+    users = [name for name in users if tables[name].compute_folder is not None]
+    if backbone is None or not users:
+        return []
+    return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]
+
+
+#: Option that names a file → tables that read it; an option whose absence another check reports is not here.
+FILE_OPTIONS = {
+    "labels": ("teachers/labelled_captions",),
+    "caption_benchmark": ("teachers/benchmark_captions",),
+    "word_benchmark": ("distilled/agreement",),
+    "related_to": ("standardised/word_weights",),
+    "reference_images": ("signals/image_clusters",),
+}
+PLANTED_LABELS = (
+    "planted ratings of drawn scenes stand in, which say little of other captions; rate some (curate annotate sample, "
+    "rate, merge) and set options: {labels: FILE}"
+)
+
+
+def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
+    made, pieces = {table.name for table in chosen}, []
+    for option, readers in FILE_OPTIONS.items():
+        users, given = tuple(name for name in readers if name in made), getattr(ctx.options, option)
+        if users and given is not None:
+            path = Path(str(given)).expanduser()
+            state: State = "here" if path.exists() else "missing"
+            size = path.stat().st_size if path.is_file() else None
+            advice = "" if path.exists() else "there is no such file; correct the option in the pool's declaration"
+            pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
+        elif users and option == "labels" and ctx.pool.kind != "world":
+            pieces.append(Piece("option labels", "", "missing", None, users, PLANTED_LABELS, is_required=False))
+    return pieces
+
+
+def _named(piece: Piece) -> str:
+    return f"{piece.name} {piece.address}" if piece.address else piece.name
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,201 @@
+"""A pool as one Parquet file for a viewer: per sample a thumbnail, caption, values, verdicts and a place on a plane."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.audit.shifts import host_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.numeric.identity import unit_interval_of
+from curation_assets.numeric.projection import project
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
+from curation_assets.selection.rows import ROW_KEY
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.catalog import stored_tables
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.images import ImageRejected
+
+FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
+FILE = "samples.parquet"
+VERSION = 1  # bump when the same pool would give another file
+MADE_OF = "made_of"  # key of the footer: what the file was made of
+DEFAULT_LIMIT = 20_000  # samples; about 4 kB each
+THUMBNAIL_PX = 128
+IMAGE_EMBEDDINGS = "signals/image_embedding"
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What was written. `placed_by`: the embeddings that were projected; `without_picture`: reason → samples."""
+
+    path: Path
+    rows: int
+    judged: int  # samples of the pool that the policies judge
+    placed_by: str
+    without_picture: dict[str, int]
+    is_reused: bool
+
+
+def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT_LIMIT) -> Exploration:
+    """Write the file of a pool, or reuse it where nothing that it is made of has changed.
+
+    Of the samples that raw kept and nobody takes down, the `limit` with the lowest hash of their id: the same ones
+    whenever the pool is the same. Columns: sample_id, caption, image (a struct as Hugging Face has it), shard, domain,
+    width, height; every value of a signal as NAME and of a recipe as fused_NAME, null where there is none; per policy
+    NAME_verdict and NAME_reason; x and y, null for a sample without the embedding that places it.
+
+    `policy`: only this one's verdicts. Raises ValueError for a limit below 1, an unknown policy, or a pool that has not
+    run.
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1 sample, got {limit}")
+    policies = _policies(ctx, policy)
+    assets = _values(ctx)
+    path = ctx.store.root / FOLDER / FILE
+    made_of = _made_of(ctx, [*assets, *(f"filtered/{name}" for name in policies)], limit)
+    if path.is_file():
+        footer = pl.read_parquet_metadata(path).get(MADE_OF)
+        known = {} if footer is None else json.loads(footer)
+        if known.get("made_of") == made_of:
+            return Exploration(path, **known["facts"], is_reused=True)
+    samples, judged = _drawn(ctx, limit)
+    frame, reasons = _with_pictures(ctx, samples)
+    for asset in assets:
+        frame = _joined(ctx, frame, asset, _value_columns(asset))
+    for name in policies:
+        columns = {"verdict": f"{name}_verdict", "reason": f"{name}_reason"}
+        frame = _joined(ctx, frame, f"filtered/{name}", columns)
+    frame, placed_by = _placed(ctx, frame)
+    facts: dict[str, Any] = {"rows": frame.height, "judged": judged, "placed_by": placed_by, "without_picture": reasons}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        footer = json.dumps({"made_of": made_of, "facts": facts})
+        frame.drop("source_row").write_parquet(temporary, compression="zstd", metadata={MADE_OF: footer})
+    return Exploration(path, **facts, is_reused=False)
+
+
+def _policies(ctx: PoolContext, name: str | None) -> list[str]:
+    """Policies whose verdicts are stored, or the named one. Raises ValueError where there is none."""
+    run = f"`curate run {ctx.pool.name}` first"
+    if not ctx.store.partitions("raw/samples"):
+        raise ValueError(f"pool {ctx.pool.name!r} has not run yet; {run}")
+    known = [policy.name for policy in policies_of(ctx)]
+    if name is not None and name not in known:
+        raise ValueError(f"no policy {name!r} in pool {ctx.pool.name!r}; known: {', '.join(sorted(known))}")
+    stored = set(stored_tables(ctx.store))
+    wanted = [one for one in known if name in (None, one) and f"filtered/{one}" in stored]
+    if not wanted:
+        what = "no policy" if name is None else f"policy {name!r}"
+        raise ValueError(f"{what} of pool {ctx.pool.name!r} has verdicts yet; {run}")
+    return wanted
+
+
+def _values(ctx: PoolContext) -> list[str]:
+    """Stored tables that give samples a number: signals and recipes."""
+    tables = []
+    for asset in stored_tables(ctx.store):
+        names = set(ctx.store.scan(asset).collect_schema().names())
+        if asset.split("/")[0] in ("signals", "fused") and names >= {*ROW_KEY, *_value_columns(asset)}:
+            tables.append(asset)
+    return tables
+
+
+def _value_columns(asset: str) -> dict[str, str]:
+    """Column of the table → column of the file."""
+    stage, name = asset.split("/")
+    return {"quality": f"fused_{name}"} if stage == "fused" else {"value": name}
+
+
+def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
+    """64 hex digits that change with what the file would hold."""
+    versions: list[Any] = [VERSION, limit, Denylist.load(ctx.settings.home).version]
+    embeddings = [IMAGE_EMBEDDINGS] if _has_embeddings(ctx) else []
+    if not embeddings:
+        versions += [vars(identity) for identity in ctx.identities(["sentence_encoder"])]
+    for asset in ("raw/samples", *embeddings, *assets):
+        shards: Sequence[str | None] = ctx.store.partitions(asset) or [None]
+        for shard in shards:
+            manifest = ctx.store.manifest(asset, shard)
+            versions.append([asset, shard, manifest and manifest.content_sha256])
+    return hashlib.sha256(json.dumps(versions, default=str).encode()).hexdigest()
+
+
+def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
+    """The samples that are shown, sorted by sample_id, and how many there are in the pool."""
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept")
+    rows = kept.select("sample_id", *ROW_KEY).collect()
+    order = np.argsort([unit_interval_of(one, "explore") for one in rows["sample_id"]], kind="stable")[:limit]
+    facts = ("caption", "url", "tar", "member", "width", "height", "image_sha256", "original_sha256")
+    drawn = rows[order].lazy().join(kept.select(*ROW_KEY, *facts), on=ROW_KEY, how="left").collect()
+    denied = Denylist.load(ctx.settings.home).denied(drawn)  # on the list, and not applied yet
+    drawn = drawn.filter(~denied).sort("sample_id", *ROW_KEY)
+    return drawn.with_columns(host_of(pl.col("url")).alias("domain")), rows.height
+
+
+def _with_pictures(ctx: PoolContext, samples: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The first columns of the file, and how many samples have no picture, by reason."""
+    load_image = ctx.image_loader()
+    pictures: list[dict[str, Any] | None] = [None] * samples.height
+    reasons: Counter[str] = Counter()
+    order = samples.with_row_index("position").sort("tar", "member", nulls_last=True)
+    with ctx.progress.task("thumbnails", samples.height) as advance:
+        for row in order.iter_rows(named=True):
+            try:
+                data = jpeg_thumbnail(load_image(row), THUMBNAIL_PX)
+                pictures[row["position"]] = {"bytes": data, "path": f"{row['sample_id']}.jpg"}
+            except ImageRejected as rejected:
+                reasons[rejected.reason] += 1
+            except (FileNotFoundError, KeyError):  # the owner's tar; `curate run` names shards that the source lacks
+                reasons["its tar is missing or has changed"] += 1
+            advance(1)
+    image = pl.Series("image", pictures, dtype=pl.Struct({"bytes": pl.Binary, "path": pl.String}))
+    frame = samples.select("sample_id", "caption", image, *ROW_KEY, "domain", "width", "height")
+    return frame, dict(sorted(reasons.items()))
+
+
+def _joined(ctx: PoolContext, frame: pl.DataFrame, asset: str, columns: dict[str, str]) -> pl.DataFrame:
+    """The frame with columns of a table, under the names that they get."""
+    table = ctx.store.scan(asset).select(
+        pl.col("shard").cast(pl.String), "source_row",
+        *(pl.col(name).cast(pl.Float64 if name in ("value", "quality") else pl.String).alias(new)
+          for name, new in columns.items()),
+    )  # fmt: skip
+    shown = table.join(frame.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
+    return frame.join(shown, on=ROW_KEY, how="left", maintain_order="left")
+
+
+def _has_embeddings(ctx: PoolContext) -> bool:
+    return IMAGE_EMBEDDINGS in stored_tables(ctx.store)
+
+
+def _placed(ctx: PoolContext, frame: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The frame with x and y: of its image embeddings where the pool has them, else of its captions'."""
+    if _has_embeddings(ctx):
+        table = ctx.store.scan(IMAGE_EMBEDDINGS).select(
+            pl.col("shard").cast(pl.String), "source_row", "image_embedding"
+        )
+        shown = table.join(frame.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
+        vectors = frame.select(ROW_KEY).join(shown, on=ROW_KEY, how="left", maintain_order="left")["image_embedding"]
+        placed_by = "image embeddings"
+    else:
+        with ctx.progress.task("sentence embeddings of captions", frame.height) as advance:
+            encoder = ctx.engines(["sentence_encoder"])["sentence_encoder"]
+            vectors = pl.Series(encoder.embed_sentences(frame["caption"].fill_null("").to_list()))
+            advance(frame.height)
+        placed_by = "sentence embeddings of captions"
+    has_vector = vectors.is_not_null().to_numpy()
+    with ctx.progress.task(f"places on a plane by {placed_by}", frame.height) as advance:
+        matrix = np.array(vectors.drop_nulls().to_list(), dtype=np.float32).reshape(int(has_vector.sum()), -1)  # (M, D)
+        places = np.full((frame.height, 2), np.nan, dtype=np.float32)  # (N, 2)
+        places[has_vector] = project(matrix, seed=0)
+        advance(frame.height)
+    x, y = (pl.Series(name, places[:, axis]).fill_nan(None) for axis, name in enumerate("xy"))
+    return frame.with_columns(x, y), placed_by

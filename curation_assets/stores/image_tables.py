@@ -1,0 +1,472 @@
+"""Pools of images that lie in Parquet files or in a folder: which columns hold what, and every row with its image.
+
+Three layouts. Parquet files with a column of image bytes, such as Hugging Face's image type, struct{bytes, path}. A
+table (csv, tsv, jsonl, parquet) with a column of file names, beside the images. A folder of KEY.jpg with KEY.txt.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.stores import url_tables
+from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.file_hash import cached_sha256, file_sha256
+from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
+from curation_assets.stores.samples import mark_duplicates
+from curation_assets.stores.text_tables import TextFormat, read_rows
+from curation_assets.stores.url_tables import COLUMN_NAMES, COLUMN_OPTIONS, Split, Stamps
+from curation_assets.stores.webdataset import MAX_TEXT_BYTES
+
+SUFFIXES = (*url_tables.TABLE_SUFFIXES, ".jsonl")
+#: Columns of image bytes, in order of preference.
+BYTES_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo", "image_bytes", "bytes")
+#: Columns of file names, in order of preference; Hugging Face's folders of images have file_name.
+FILE_NAMES = (
+    "file_name", "filename", "file", "image_file", "image_path", "img_path", "file_path", "filepath", "path",
+    "image_name", "img_name", "image", "img", "photo", "picture",
+)  # fmt: skip
+CAPTION_NAMES = (*COLUMN_NAMES["caption"], "captions", "sentences", "sentence", "description", "prompt")
+LOOKED_AT = 1000  # file names that are looked up to see whether a column holds some
+BATCH_ROWS = 16  # decoded from a Parquet file at a time: 16 images of at most some megabytes
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """Which column of the source holds what. `image` None: KEY.jpg with KEY.txt, without a table."""
+
+    image: str | None
+    caption: str | None = None
+    url: str | None = None
+    uid: str | None = None
+
+
+# -- what lies there --------------------------------------------------------------------------------------------------
+
+
+def folder_of(source: Path) -> Path:
+    """The folder that names of images count from."""
+    return source if source.is_dir() else source.parent
+
+
+def tables_in(source: Path) -> list[Path]:
+    """The tables of a source, sorted by name: of a folder `metadata.*` where there is one. Raises ValueError for
+    several formats."""
+    if source.is_file():
+        return [source] if source.suffix in SUFFIXES else []
+    files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
+    files = [path for path in files if path.stem == "metadata"] or files
+    suffixes = sorted({path.suffix for path in files})
+    if len(suffixes) > 1:
+        raise ValueError(f"{source}: expected files of one format, got {suffixes}; give one file, or move some")
+    return files
+
+
+def detect_images(
+    source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
+) -> ImageColumns | None:
+    """The columns of a source that brings its images along; None where it is a table of URLs or of captions alone.
+
+    `given` decides where it speaks: {'image': None} is a table without images. Raises ValueError that names what was
+    expected: a folder of images without captions, a table that names none of the images beside it, no caption column.
+    """
+    given, text = dict(given or {}), text or TextFormat()
+    if "image" in given and given["image"] is None:
+        return None
+    tables = tables_in(source)
+    if not tables:
+        return _without_table(source, given)
+    first = first_row(tables[0], text)
+    image = given.get("image") or _bytes_column(tables[0], first.schema)
+    if image is None and given.get("url") is None:
+        image = _names_column(source, tables[0], first, text)
+    if image is None:
+        return None
+    if image not in first.columns:
+        raise ValueError(
+            f"{source} has no column {image!r} for image; it has {first.columns}: name one with --image-column"
+        )
+    if not (_holds_bytes(first.schema[image]) or first.schema[image] in (pl.String, pl.Null)):
+        raise ValueError(
+            f"{source}: column {image!r} (image) must hold image bytes, struct{{bytes, path}} or file names, "
+            f"got {first.schema[image]}; name another with --image-column"
+        )
+    others = {name: _text_column(source, name, given, first, besides=image) for name in ("caption", "url", "uid")}
+    if others["caption"] is None:
+        raise ValueError(
+            f"{source}: no caption column; expected one of {list(CAPTION_NAMES)}, got {first.columns}; "
+            "name it with --caption-column NAME"
+        )
+    return ImageColumns(image, **others)
+
+
+def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumns | None:
+    """A folder without a table: images with their captions beside them, or nothing for us."""
+    if not source.is_dir() or not has_image_files(source):
+        return None
+    if given:
+        raise ValueError(f"{source} holds images and no table: columns do not apply, got {dict(given)}")
+    names = image_names(source)
+    if not any((source / name).with_suffix(".txt").is_file() for name in names):
+        raise ValueError(
+            f"{source} holds {len(names)} images such as {names[0]} and no captions; expected a table beside them "
+            f"(metadata.csv or any csv, tsv, jsonl or parquet) with a column file_name and one of captions, or "
+            f"{Path(names[0]).with_suffix('.txt')} for {names[0]}, and so on"
+        )
+    return ImageColumns(None)
+
+
+def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
+    """The first row of a table; of a Parquet file the columns alone."""
+    if path.suffix == ".parquet":
+        try:
+            return pl.DataFrame(schema=pl.read_parquet_schema(path))  # the first row may be an image of megabytes
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error
+    return read_rows(path, rows=1, text=text)
+
+
+def _holds_bytes(dtype: pl.DataType) -> bool:
+    """Hugging Face's image type, or plain bytes."""
+    if isinstance(dtype, pl.Struct):
+        fields = {field.name: field.dtype for field in dtype.fields}
+        return {"bytes", "path"} <= set(fields) and fields["bytes"] in (pl.Binary, pl.Null)
+    return dtype == pl.Binary
+
+
+def _bytes_column(path: Path, schema: pl.Schema) -> str | None:
+    """The column of image bytes: named so by Hugging Face's metadata, else by its type and name; None without one."""
+    candidates = [name for name, dtype in schema.items() if _holds_bytes(dtype)]
+    stated = [name for name in _stated_images(path) if name in candidates]
+    structs = [name for name in candidates if isinstance(schema[name], pl.Struct)]
+    usual = [name for name in candidates if name.lower() in BYTES_NAMES]
+    chosen = stated or structs or usual
+    return min(chosen, key=lambda name: _rank(name, BYTES_NAMES)) if chosen else None
+
+
+def _rank(name: str, names: Sequence[str]) -> int:
+    return names.index(name.lower()) if name.lower() in names else len(names)
+
+
+def _stated_images(path: Path) -> list[str]:
+    """Columns that the schema's `huggingface` metadata declares as images; none where there is no such metadata."""
+    if path.suffix != ".parquet":
+        return []
+    metadata = pq.read_schema(path).metadata or {}
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        return [name for name, feature in features.items() if feature.get("_type") == "Image"]
+    except (ValueError, KeyError, TypeError, AttributeError):  # not in the form that the library writes
+        return []
+
+
+def _names_column(source: Path, table: Path, first: pl.DataFrame, text: TextFormat) -> str | None:
+    """The column that names files of the folder; None where none does and no image lies there (or URLs are at hand)."""
+    folder = folder_of(source)
+    by_rank = sorted(
+        (name for name in first.columns if name.lower() in FILE_NAMES and first.schema[name] == pl.String),
+        key=lambda name: _rank(name, FILE_NAMES),
+    )
+    shown: dict[str, str] = {}
+    for column in by_rank:
+        values = _read(table, [column], text, LOOKED_AT)[column].drop_nulls().to_list()[:LOOKED_AT]
+        if any(locate(folder, value)[0] is not None for value in values):
+            return column
+        if values:
+            shown[column] = values[0]
+    is_folder_of_images = source.is_dir() and has_image_files(source)
+    if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in first.columns):
+        return None
+    example = image_names(folder)[0]
+    if shown:
+        raise ValueError(
+            f"{table} names no image of {folder}: its column {next(iter(shown))} has {next(iter(shown.values()))!r}, "
+            f"the folder {example!r}; expected names relative to the folder (another column: --image-column NAME)"
+        )
+    raise ValueError(
+        f"{table} lies beside images such as {example} and has no column of their names; expected one of "
+        f"{list(FILE_NAMES)}, got {first.columns}; name it with --image-column NAME ('none': captions only)"
+    )
+
+
+def _text_column(
+    source: Path, ours: str, given: Mapping[str, str | None], first: pl.DataFrame, *, besides: str
+) -> str | None:
+    usual = CAPTION_NAMES if ours == "caption" else COLUMN_NAMES[ours]
+    allowed = (pl.String, pl.Null, pl.List(pl.String)) if ours == "caption" else (pl.String, pl.Null)
+    if ours in given:
+        theirs = given[ours]
+    else:
+        by_lower = {name.lower(): name for name in reversed(first.columns) if name != besides}
+        fitting = [by_lower[name] for name in usual if name in by_lower]
+        theirs = next((name for name in fitting if first.schema[name] in allowed), next(iter(fitting), None))
+    if theirs is not None and theirs not in first.columns:
+        raise ValueError(
+            f"{source} has no column {theirs!r} for {ours}; it has {first.columns}: name one with "
+            f"{COLUMN_OPTIONS[ours]}"
+        )
+    if theirs is not None and first.schema[theirs] not in allowed:
+        expected = "strings or lists of strings" if ours == "caption" else "strings"
+        raise ValueError(
+            f"{source}: column {theirs!r} ({ours}) must hold {expected}, got {first.schema[theirs]}; "
+            f"name another with {COLUMN_OPTIONS[ours]} NAME"
+        )
+    return theirs
+
+
+def _read(path: Path, columns: Sequence[str], text: TextFormat, rows: int | None = None) -> pl.DataFrame:
+    table = read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
+    absent = [name for name in columns if name not in table.columns]  # .jsonl: a key that no line of a file has
+    return table.with_columns(pl.lit(None, pl.String).alias(name) for name in absent).select(columns)
+
+
+# -- rows and their images --------------------------------------------------------------------------------------------
+
+
+def split_images(
+    pool: str,
+    source: Path,
+    work: Path,
+    columns: ImageColumns,
+    shard_size: int,
+    denylist: Denylist | None = None,
+    text: TextFormat | None = None,
+    numbers: Mapping[str, str] | None = None,
+) -> Split:
+    """Cut a source into shards of `shard_size` rows, as `url_tables.split_source` does, and find each row's image.
+
+    Parts have further columns, IMAGE_SCHEMA. A row whose image cannot be read has none of them, and a source_reason.
+    Every image is read once per version of the source, to be identified; none is held.
+    """
+    text, home = text or TextFormat(), work / "source"
+    if not source.exists():
+        raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
+    tables = tables_in(source) if columns.image is not None else []
+    if columns.image is not None and not tables:
+        raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
+    hashes = cached_sha256(tables, home / "sha256.json")
+    base = config_sha256(
+        {
+            "files": [[path.name, hashes[str(path)]] for path in tables],
+            "names": _beside(source) if columns.image is None else [],
+            "columns": asdict(columns),
+            "shard_size": shard_size,
+            "pool": pool,
+            **({"numbers": dict(numbers)} if numbers else {}),
+            **({"denylist": denylist.version} if denylist else {}),
+            **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
+        }
+    )[:16]
+    folder = folder_of(source)
+
+    def rows() -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+        if columns.image is None:
+            return _rows_beside(source)
+        return _rows_of_tables(folder, tables, columns, text, numbers or {}, is_folder=source.is_dir())
+
+    return url_tables.stamped_split(home, base, folder, rows, pool, shard_size, denylist)
+
+
+#: Where a row's image lies.
+IMAGE_SCHEMA = pl.Schema(
+    {
+        "image_file": pl.String,  # a Parquet file or an image, relative to the source's folder
+        "image_row": pl.Int64,  # row of the Parquet file; null: the file is the image
+        "image_sha256": pl.String,
+    }
+)
+_SCHEMA = pl.Schema(
+    {"caption": pl.String(), "url": pl.String(), "uid": pl.String(), **IMAGE_SCHEMA, "source_reason": pl.String()}
+)
+
+
+def _rows_of_tables(
+    folder: Path,
+    tables: Sequence[Path],
+    columns: ImageColumns,
+    text: TextFormat,
+    numbers: Mapping[str, str],
+    *,
+    is_folder: bool,
+) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+    """Rows of all tables with their images, what files they name, and counts for people."""
+    assert columns.image is not None, "a folder without a table has no rows of tables"
+    named: list[str] = []
+    parts = []
+    holds_bytes = False
+    for path in tables:
+        dtype = first_row(path, text).schema.get(columns.image)
+        if dtype is None:
+            raise ValueError(f"{path} has no column {columns.image!r} for image, as the files before it have")
+        holds_bytes = _holds_bytes(dtype)
+        texts = _texts(path, columns, text, numbers)
+        if holds_bytes:
+            images = _bytes_rows(folder, path, columns.image, named)
+        else:
+            images = _file_rows(folder, _read(path, [columns.image], text)[columns.image].cast(pl.String), named)
+        parts.append(texts.hstack(images))
+    rows = _identified(pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA))
+    facts = {"captions_in_lists": int(any(_is_list(path, columns.caption, text) for path in tables))}
+    if is_folder and not holds_bytes:
+        facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
+    return rows, url_tables.stamps_of(folder, named), facts
+
+
+def _is_list(path: Path, column: str | None, text: TextFormat) -> bool:
+    return isinstance(first_row(path, text).schema.get(column or ""), pl.List)
+
+
+def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping[str, str]) -> pl.DataFrame:
+    """Caption (of a list the first), url and uid of every row, and its numbers."""
+    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+    needed = sorted({name for name in (*theirs.values(), *numbers.values()) if name is not None})
+    table = _read(path, needed, text)
+    ours = []
+    for name, column in theirs.items():
+        if column is None:
+            ours.append(pl.lit(None, pl.String).alias(name))
+        elif isinstance(table.schema[column], pl.List):
+            ours.append(pl.col(column).list.first().cast(pl.String).alias(name))
+        else:
+            ours.append(pl.col(column).cast(pl.String).alias(name))
+    return table.select(
+        *ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items())
+    )
+
+
+def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
+    """Where each row's image lies: in this very file, or in a file that its `path` names."""
+    rows: list[dict[str, str | int | None]] = []
+    for number, (data, name) in enumerate(image_cells(path, column)):
+        if data:
+            digest = hashlib.sha256(data).hexdigest()
+            rows.append({"image_file": path.name, "image_row": number, "image_sha256": digest, "source_reason": None})
+        else:
+            rows.append(_file_row(folder, name, named))
+    return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
+
+
+_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "source_reason": pl.String()})
+
+
+def _file_rows(folder: Path, names: pl.Series, named: list[str]) -> pl.DataFrame:
+    rows = [_file_row(folder, name, named) for name in names]
+    return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
+
+
+def _file_row(folder: Path, name: str | None, named: list[str]) -> dict[str, str | int | None]:
+    path, reason = locate(folder, name)
+    if name is not None and reason != PATH_REFUSED:
+        named.append(name)
+    row: dict[str, str | int | None] = dict.fromkeys(_FOUND_SCHEMA)
+    if path is None:
+        return row | {"source_reason": reason}
+    return row | {"image_file": name, "image_sha256": file_sha256(path)}
+
+
+def image_cells(
+    path: Path, column: str, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[bytes | None, str | None]]:
+    """(bytes, path) of every row of a Parquet file's image column, or of the `wanted` ones (ascending), in order.
+
+    Reads BATCH_ROWS rows at a time, and of the row groups only those with wanted rows. Raises ValueError for a damaged
+    file.
+    """
+    try:
+        file = pq.ParquetFile(path)
+        start = 0
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            inside = None if wanted is None else {row for row in wanted if start <= row < stop}
+            if inside is None or inside:
+                row = start
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[column], use_threads=False):
+                    numbers = range(row, row + batch.num_rows)
+                    row += batch.num_rows
+                    if inside is None or inside.intersection(numbers):
+                        cells = batch.column(0).to_pylist()
+                        yield from (
+                            _cell(cell) for n, cell in zip(numbers, cells, strict=True) if inside is None or n in inside
+                        )
+            start = stop
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error
+
+
+def _cell(cell: Mapping[str, bytes | str | None] | bytes | None) -> tuple[bytes | None, str | None]:
+    if cell is None or isinstance(cell, bytes):
+        return cell, None
+    data, name = cell["bytes"], cell["path"]
+    return (data if isinstance(data, bytes) else None), (name if isinstance(name, str) else None)
+
+
+def _identified(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds sample_id, source_row and is_duplicate. An image without URL or uid goes by its bytes, as in tars."""
+    ids = []
+    for position, row in enumerate(rows.select("url", "image_sha256", "caption", "uid").iter_rows()):
+        url, digest, caption, uid = row
+        origin = url or (f"sha256:{digest}" if digest else f"row#{position}")
+        ids.append(sample_id_of(origin, caption, uid))
+    identified = (
+        rows.drop("uid")
+        .with_row_index("source_row")
+        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
+    )
+    first = ["sample_id", "source_row", "url", "caption", "is_duplicate", "source_reason"]
+    marked = mark_duplicates(identified)
+    return marked.select(*first, *(name for name in marked.columns if name not in first))
+
+
+# -- captions beside the images ---------------------------------------------------------------------------------------
+
+
+def _beside(source: Path) -> list[list[str | int]]:
+    """Name, size and time of every image below a folder and of every text."""
+    names = sorted({*image_names(source), *_text_names(source)})
+    stats = [(name, (source / name).stat()) for name in names if (source / name).is_file()]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def _text_names(source: Path) -> list[str]:
+    """Texts below a folder that lie beside images: in folders of which some image has a caption of its name."""
+    texts = names_below(source, (".txt",))
+    known = set(texts)
+    paired = {Path(name).parent for name in image_names(source) if Path(name).with_suffix(".txt").as_posix() in known}
+    return [text for text in texts if Path(text).parent in paired]
+
+
+def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+    """One row per image or text of one name: as in tars, an image without text is a row (missing_txt), and a text
+    without image (missing_image)."""
+    images = image_names(source)
+    stems = {Path(name).with_suffix("").as_posix() for name in images}
+    entries = [(name, Path(name).with_suffix(".txt").as_posix()) for name in images]
+    entries += [("", text) for text in _text_names(source) if Path(text).with_suffix("").as_posix() not in stems]
+    rows = []
+    for image, text in sorted(entries, key=lambda entry: entry[1]):
+        caption, text_reason = _caption_in(source, text)
+        row = _file_row(source, image or None, [])
+        rows.append({"caption": caption, "url": None, "uid": None, **row} | {
+            "source_reason": row["source_reason"] or text_reason
+        })  # fmt: skip
+    return _identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}
+
+
+def _caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
+    """(caption without the line end, None) or (None, why there is none)."""
+    path, reason = locate(source, name)
+    if path is None:
+        return None, "txt_path_refused" if reason == PATH_REFUSED else "missing_txt"
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        return None, "txt_too_long"
+    try:
+        return path.read_bytes().decode("utf-8").rstrip("\r\n"), None
+    except UnicodeDecodeError:
+        return None, "txt_not_utf8"

@@ -1,0 +1,119 @@
+"""Images of a shard that lie in the pool's own source: copied into a tar byte for byte, as downloads lie in one."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.stores.content_hash import frame_sha256
+from curation_assets.stores.image_files import locate
+from curation_assets.stores.image_tables import image_cells
+from curation_assets.stores.images import ImageRejected
+
+_MAGIC = (
+    (b"\xff\xd8\xff", "jpg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF8", "gif"),
+    (b"BM", "bmp"),
+)
+_RESULTS = pl.Schema(
+    {
+        "uid": pl.String,
+        "key": pl.String,
+        "url": pl.String,
+        "status": pl.String,
+        "error_message": pl.String,
+        "width": pl.Int32,
+        "height": pl.Int32,
+        "original_width": pl.Int32,
+        "original_height": pl.Int32,
+        "sha256": pl.String,
+    }
+)
+
+
+def extension_of(data: bytes) -> str:
+    """jpg, png, gif, bmp or webp by the first bytes; bin for all else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return next((extension for magic, extension in _MAGIC if data.startswith(magic)), "bin")
+
+
+@dataclass(frozen=True)
+class LocalImages:
+    """Where the images of one shard lie."""
+
+    folder: Path  # that image files are named from
+    column: str | None  # of the image bytes, where image_row counts a Parquet file's rows
+    located: pl.DataFrame  # source_row, image_file, image_row, image_sha256
+    first_row: int  # source_row of the shard's first row
+    max_bytes: int  # larger images are not copied
+
+    @property
+    def digest(self) -> str:
+        """Changes with the images."""
+        return frame_sha256(self.located.select("source_row", "image_sha256"))
+
+    def write(self, rows: pl.DataFrame, folder: Path, number: int, on_rows: Callable[[int], None]) -> None:
+        """Write NNNNNN.tar and NNNNNN.parquet of `rows` into `folder`, in img2dataset's layout.
+
+        Keys count from the shard's first row, so a row that is left out changes no other member. An image is copied
+        whatever it holds; whether it can be decoded is asked of all pools' images later.
+        """
+        name = f"{number:06d}"
+        located = rows.select("sample_id", "source_row", "url").join(
+            self.located, on="source_row", how="left", maintain_order="left"
+        )
+        results = []
+        with tarfile.open(folder / f"{name}.tar", "w") as tar:
+            for row, data in self._images(located):
+                key = f"{name}{row['source_row'] - self.first_row:04d}"
+                result: dict[str, Any] = dict.fromkeys(_RESULTS)
+                result |= {"uid": row["sample_id"], "key": key, "url": row["url"], "status": "success"}
+                try:
+                    info = tarfile.TarInfo(f"{key}.{extension_of(self._sound(row, data))}")
+                except ImageRejected as rejection:
+                    results.append(result | {"status": "failed_to_resize", "error_message": str(rejection)})
+                else:
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+                    results.append(result | {"sha256": row["image_sha256"]})
+                on_rows(1)
+        pl.DataFrame(results, schema=_RESULTS, orient="row").write_parquet(folder / f"{name}.parquet")
+
+    def _sound(self, row: dict[str, Any], data: bytes) -> bytes:
+        if len(data) > self.max_bytes:
+            raise ImageRejected("too_many_bytes", f"more than {self.max_bytes} bytes")
+        if hashlib.sha256(data).hexdigest() != row["image_sha256"]:
+            raise ImageRejected("changed", f"{row['image_file']} is no longer what was registered; run again")
+        return data
+
+    def _images(self, located: pl.DataFrame) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Rows with at most `max_bytes` + 1 bytes of their images, in order; rows of one Parquet file are read as one
+        scan."""
+        for (file, is_inside), part in located.with_columns(is_inside=pl.col("image_row").is_not_null()).group_by(
+            "image_file", "is_inside", maintain_order=True
+        ):
+            records = part.drop("is_inside").to_dicts()
+            if is_inside:
+                assert self.column is not None, "rows of a Parquet file need the name of its image column"
+                ordered = sorted(records, key=lambda record: record["image_row"])
+                wanted = [record["image_row"] for record in ordered]
+                for record, (data, _) in zip(
+                    ordered, image_cells(self.folder / str(file), self.column, wanted), strict=True
+                ):
+                    yield record, (data or b"")[: self.max_bytes + 1]
+            else:
+                for record in records:
+                    path, _ = locate(self.folder, str(file))
+                    yield record, b"" if path is None else _read_up_to(path, self.max_bytes + 1)
+
+
+def _read_up_to(path: Path, size: int) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(size)

@@ -1,0 +1,152 @@
+"""Chains of the paper profiles and of `laptop`, their own settings on tiny checkpoints of the same layouts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from diffusers import EulerDiscreteScheduler
+from safetensors.torch import save_file
+from transformers import RobertaConfig, RobertaForMaskedLM
+
+from curation_assets.core.settings import Profile, load_profile
+from curation_assets.engines import load_engine
+from curation_assets.methods import get_method
+from curation_assets.scoring.derived import derive_column
+from curation_assets.scoring.parameters import with_parameters
+from curation_assets.scoring.samples import score_samples
+from curation_assets.stores.pools.options import with_profile_options
+from curation_assets.training.students import train_student
+from tests.engines.test_hub_teachers import save_clip_l, save_llama, save_stable_diffusion
+from tests.support.tiny_models import WIDTH, make_images, make_tokenizer, save_blip, save_blip2, special
+
+torch.set_num_threads(1)
+CAPTIONS = ["a red kite over the sea", "two dogs", "the wet beach in winter"]
+
+
+def save_distilroberta(folder: Path) -> None:
+    """As `distilroberta-base`: a masked language model with more positions than the 128 tokens of the recipe."""
+    tokenizer = make_tokenizer(folder)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=140, **special(tokenizer),
+    )  # fmt: skip
+    RobertaForMaskedLM(config).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder per layout that the profiles name."""
+    torch.manual_seed(5)
+    root = tmp_path_factory.mktemp("zoo")
+    save_blip(root / "blip")
+    save_blip2(root / "blip2")
+    save_distilroberta(root / "distilroberta")
+    save_stable_diffusion(root / "turbo", EulerDiscreteScheduler(timestep_spacing="trailing"))
+    save_llama(root / "llama")
+    save_clip_l(root / "clip")
+    (root / "bridge").mkdir()
+    bridge = torch.nn.Linear(16, WIDTH)
+    save_file(dict(bridge.state_dict()), root / "bridge" / "bridge.safetensors")
+    facts = {"prefix_length": 1, "input_dim": 16, "hidden_size": WIDTH}
+    (root / "bridge" / "bridge.json").write_text(json.dumps(facts))
+    return root
+
+
+def tiny(name: str, folders: Mapping[str, Path], **changes: Mapping[str, Any]) -> Profile:
+    """A shipped profile with folders for some roles, and what the tiny models cannot do as the real ones."""
+    profile = replace(load_profile(name), device="cpu").with_roles(**{r: f"path:{f}" for r, f in folders.items()})
+    for role, settings in changes.items():
+        profile = profile.with_generation(role, **settings)
+    return profile
+
+
+def score(name: str, profile: Profile, samples: pl.DataFrame) -> pl.DataFrame:
+    method = with_parameters(get_method(name), **profile.methods.get(name, {}))
+    return score_samples(method, samples, {role: load_engine(role, profile) for role in method.roles}, batch_size=4)
+
+
+def samples_of(captions: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"sample_id": [f"{i:032x}" for i in range(len(captions))], "caption": captions})
+
+
+@pytest.mark.parametrize("name", ["sieve_paper", "laptop"])
+def test_sieve_with_eight_prompted_captions_of_clips_crop(zoo: Path, name: str) -> None:
+    profile = tiny(name, {"captioner": zoo / "blip"}, captioner={"image_size": 48})
+    profile = profile.with_roles(sentence_encoder="embedded:minilm")  # the hub's all-MiniLM-L6-v2
+    count = with_profile_options({}, profile.options, name).caption_count if name == "sieve_paper" else 8
+    captioner: Any = load_engine("captioner", profile)
+    decode, lengths = captioner.loaded.model.decode, []
+
+    def decode_and_measure(*arguments: Any, **options: Any) -> torch.Tensor:
+        sequences = decode(*arguments, **options)
+        lengths.append(sequences.shape[1])  # new tokens of the longest caption
+        return sequences
+
+    captioner.loaded.model.decode = decode_and_measure
+    images = make_images(3)
+    made = derive_column(
+        "generated_captions", samples_of(CAPTIONS), captioner, count=count,
+        load_image=lambda row: images[int(row["sample_id"], 16)],
+    )  # fmt: skip
+    written = made["generated_captions"].to_list()
+    assert [len(captions) for captions in written] == [8, 8, 8]
+    assert not any(caption.startswith("a picture of") for captions in written for caption in captions)
+    captioner.loaded.model.decode = decode
+    assert 1 <= max(lengths) <= 16, "20 tokens of which the prompt takes four"
+    assert captioner.loaded.model.prompt_ids[0] == captioner.loaded.model.model.config.text_config.bos_token_id
+    assert captioner.loaded.tokenizer.decode(captioner.loaded.model.prompt_ids[1:]) == "a picture of"
+    scored = score("sieve", profile, samples_of(CAPTIONS).with_columns(made["generated_captions"]))
+    assert scored["value"].null_count() == 0
+
+
+def test_vba_of_icc_paper_keeps_the_best_of_five_beams_of_blip2(zoo: Path) -> None:
+    folders = {
+        "text_to_image": zoo / "turbo",
+        "beam_captioner": zoo / "blip2",
+        "text_similarity": zoo / "distilroberta",
+    }
+    profile = tiny(
+        "icc_paper", folders, text_to_image={"steps": 2, "height": 32, "width": 32}, text_similarity={"layer": 1}
+    )
+    scored = score("vba", profile, samples_of(CAPTIONS))
+    assert [len(beams) for beams in scored["reconstructions"]] == [5, 5, 5]
+    assert scored["value"].to_list() == [max(values) for values in scored["similarities"]]
+
+
+def test_the_student_of_icc_paper_is_trained_by_its_recipe(zoo: Path, tmp_path: Path) -> None:
+    """What both stages of distilling call, on a DistilRoBERTa of a few units."""
+    options = with_profile_options({}, load_profile("icc_paper").options, "icc_paper")
+    fit = options.student_fit
+    captions = [f"{a} {b} {i}" for i in range(8) for a in ("red", "wet") for b in ("kite", "dogs")]
+    targets = [0.2 + 0.6 * ("red" in caption) for caption in captions]
+    card = train_student(
+        captions, targets, tmp_path / "student", kind=options.student_kind, backbone=f"path:{zoo / 'distilroberta'}",
+        epochs=fit.epochs, batch_size=fit.batch_size, learning_rate=fit.learning_rate, patience=fit.patience,
+    )  # fmt: skip
+    recipe = card.recipe
+    assert card.kind == "roberta"
+    assert (recipe["epochs_run"], recipe["batch_size"], recipe["learning_rate"]) == (3, 128, 2e-5)
+    assert recipe["warm_up_share"] == 0.06
+    profile = tiny("icc_paper", {"student": tmp_path / "student"})
+    student: Any = load_engine("student", profile)
+    assert type(student.model).__name__ == "RobertaForSequenceClassification"
+    assert student.score_captions(["kite " * 400]).shape == (1,), "cut at 128 tokens"
+
+
+def test_the_teachers_of_laptop_run(zoo: Path) -> None:
+    """A diffusion model of two steps without guidance, BLIP's beams, a small language model behind a bridge."""
+    folders = {"text_to_image": zoo / "turbo", "beam_captioner": zoo / "blip", "semantic_decoder": zoo / "llama"}
+    profile = tiny(
+        "laptop", folders, text_to_image={"height": 32, "width": 32},
+        semantic_decoder={"text_encoder": f"path:{zoo / 'clip'}", "bridge": f"path:{zoo / 'bridge'}"},
+    )  # fmt: skip
+    assert profile.generation["text_to_image"]["guidance_scale"] == 0
+    for teacher in ("vba", "sba"):
+        scored = score(teacher, profile, samples_of(CAPTIONS))
+        assert scored["value"].null_count() == 0
+        assert [len(beams) for beams in scored["reconstructions"]] == [3, 3, 3]

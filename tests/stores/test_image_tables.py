@@ -1,0 +1,325 @@
+"""Images of one's own: Hugging Face Parquet, folders with a table, folders with texts; every row ends with a reason."""
+
+import csv
+import io
+import json
+import struct
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.image_tables import image_cells
+from curation_assets.stores.images import ImageStore
+from curation_assets.stores.local_images import extension_of
+from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, source_split
+from curation_assets.stores.pools.described import understood
+from curation_assets.stores.pools.shards import (
+    build_samples,
+    discover_shards,
+    download,
+    register_shard,
+    source_fingerprint,
+)
+from tests.support.paths import SHARED_DATA
+
+PHOTOS = SHARED_DATA / "photos"
+HF_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(tmp_path / "home", "embedded")
+
+
+def encoded(
+    colour: Any = (200, 30, 30), mode: str = "RGB", form: str = "PNG", size: tuple[int, int] = (40, 30)
+) -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, form)
+    return buffer.getvalue()
+
+
+def animation() -> bytes:
+    buffer = io.BytesIO()
+    frames = [Image.new("P", (40, 30), colour) for colour in range(3)]
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    return buffer.getvalue()
+
+
+def huge_png() -> bytes:
+    """A header of 3.6 billion pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(9))) + chunk(b"IEND", b"")
+
+
+def write_hf(path: Path, images: list[Any], features: dict[str, Any] | None = None, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"image": pa.array(images, type=HF_IMAGE), **columns})
+    if features is not None:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path, row_group_size=3)
+    return path
+
+
+def samples_of(pool: Pool, settings: Settings) -> pl.DataFrame:
+    """raw/samples of all shards."""
+    made = []
+    for shard in discover_shards(pool, settings):
+        registered = register_shard(pool, shard, settings)
+        downloads = download(pool, shard, registered, settings)
+        samples = build_samples(pool, shard, registered, downloads, settings)
+        made.append(samples)
+        assert downloads["reason"].is_null().to_list() == (downloads["status"] == "kept").to_list()
+    rows = pl.concat(made)
+    assert rows["reason"].is_null().to_list() == (rows["status"] == "kept").to_list()
+    return rows
+
+
+def test_hugging_face_parquet_is_read_as_images(tmp_path: Path, settings: Settings) -> None:
+    folder = tmp_path / "set" / "data"
+    folder.mkdir(parents=True)
+    (folder / "beside.png").write_bytes(encoded((0, 0, 9)))
+    cells: list[tuple[Any, str | None]] = [
+        ({"bytes": encoded((1, 0, 0)), "path": "1.png"}, None),
+        ({"bytes": encoded((9, 80, 20, 3), "CMYK", "JPEG"), "path": None}, None),
+        ({"bytes": encoded((9, 80, 20, 3), "RGBA"), "path": None}, None),
+        ({"bytes": animation(), "path": "a.gif"}, None),
+        ({"bytes": None, "path": "beside.png"}, None),
+        ({"bytes": b"", "path": "beside.png"}, None),  # another caption for it
+        ({"bytes": b"junk", "path": "j.png"}, "image_undecodable"),
+        ({"bytes": encoded(form="JPEG", size=(300, 300))[:-400], "path": None}, "image_truncated"),
+        ({"bytes": huge_png(), "path": None}, "image_too_many_pixels"),
+        ({"bytes": encoded(form="TIFF"), "path": None}, "image_format_not_allowed"),
+        ({"bytes": bytes(50_001), "path": None}, "image_too_many_bytes"),
+        ({"bytes": None, "path": "../../x.png"}, "image_path_refused"),
+        ({"bytes": None, "path": "/data/uploaded/x.png"}, "image_path_refused"),
+        ({"bytes": None, "path": "C:\\x.png"}, "image_path_refused"),
+        ({"bytes": None, "path": "nowhere.png"}, "image_not_found"),
+        ({"bytes": None, "path": None}, "missing_image"),
+        (None, "missing_image"),
+        ({"bytes": encoded((1, 0, 0)), "path": "again.png"}, "duplicate_sample_id"),  # same bytes, same caption
+    ]
+    captions = [[f"caption {number}", "another"] for number in range(len(cells) - 1)]
+    captions.append(captions[0])
+    write_hf(folder / "train-00000-of-00001.parquet", [cell for cell, _ in cells], caption=pa.array(captions))
+    pool = add_pool(settings, "hf", tmp_path / "set", shard_size=4, download={"max_bytes": 50_000})  # finds data/
+    assert (pool.kind, pool.has_images, dict(pool.columns)) == (
+        "image_table", True, {"image": "image", "caption": "caption"},
+    )  # fmt: skip
+    assert load_pool(settings, "hf") == pool
+    samples = samples_of(pool, settings)
+    assert samples["reason"].to_list() == [reason for _, reason in cells]
+    assert samples["caption"][:2].to_list() == ["caption 0", "caption 1"]
+    kept = samples.filter(pl.col("status") == "kept")
+    assert set(zip(kept["width"], kept["height"], strict=True)) == {(40, 30)}
+    store = ImageStore(settings.work("hf"))
+    first = kept.row(0, named=True)
+    assert store.read_bytes(first["tar"], first["member"]) == cells[0][0]["bytes"]  # byte for byte
+    assert first["image_sha256"] == first["original_sha256"]
+    assert store.load(kept.row(2, named=True)).mode == "RGB"
+    assert kept["member"].str.extract(r"\.(.+)$").to_list() == ["png", "jpg", "png", "gif", "png", "png"]
+    shown = understood(pool, source_split(pool, settings))
+    assert shown.startswith("Understood: 18 rows, 12 images (10 in Parquet, 2 in files)")
+    assert "18 captions in column caption (lists: the first of each)" in shown
+    assert "image_path_refused 3, missing_image 2, image_not_found 1" in shown
+
+
+def test_the_schemas_metadata_names_the_image_column(tmp_path: Path, settings: Settings) -> None:
+    """Two columns of its form: the declared one counts, else the usual name, else what --image-column says."""
+    image = pa.array([{"bytes": encoded((1, 1, 1)), "path": None}], type=HF_IMAGE)
+    mask = pa.array([{"bytes": encoded((2, 2, 2)), "path": None}], type=HF_IMAGE)
+    features = {"scan": {"_type": "Image"}, "text": {"_type": "Value"}}
+    source = write_hf(tmp_path / "a.parquet", mask.to_pylist(), features, scan=image, text=["a cat"])
+    assert add_pool(settings, "stated", source).columns["image"] == "scan"
+    plain = write_hf(tmp_path / "b.parquet", image.to_pylist(), None, mask=mask, text=["a cat"])
+    assert add_pool(settings, "usual", plain).columns["image"] == "image"
+    assert add_pool(settings, "named", plain, columns={"image": "mask"}).columns["image"] == "mask"
+    odd = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"jpg": [encoded()], "thumbnail": [b"x"], "txt": ["a cat"]}), odd)
+    assert add_pool(settings, "binary", odd).columns == {"image": "jpg", "caption": "txt"}
+    captions_alone = add_pool(settings, "texts", odd, columns={"image": None})
+    assert (captions_alone.kind, captions_alone.has_images) == ("url_table", False)
+    with pytest.raises(ValueError, match=r"has no column 'picture' for image; it has .*--image-column"):
+        add_pool(settings, "x", odd, columns={"image": "picture"})
+    pq.write_table(pa.table({"image": [1], "txt": ["a cat"]}), odd)
+    with pytest.raises(ValueError, match="must hold image bytes, struct"):
+        add_pool(settings, "x", odd, columns={"image": "image"})
+    pq.write_table(pa.table({"image": [encoded()], "label": [3]}), odd)
+    with pytest.raises(ValueError, match=r"no caption column; expected one of \['caption', 'text'.*--caption-column"):
+        add_pool(settings, "x", odd)
+    pq.write_table(pa.table({"image": pa.array([], pa.binary()), "text": pa.array([], pa.string())}), odd)
+    with pytest.raises(ValueError, match="holds no rows; expected images with captions"):
+        add_pool(settings, "x", odd)
+
+
+def test_cells_are_read_from_the_row_groups_that_hold_them(tmp_path: Path) -> None:
+    images = [{"bytes": bytes([number]), "path": None} for number in range(11)]
+    path = write_hf(tmp_path / "a.parquet", images)
+    assert [data for data, _ in image_cells(path, "image")] == [bytes([number]) for number in range(11)]
+    assert [data for data, _ in image_cells(path, "image", [2, 3, 10])] == [b"\x02", b"\x03", b"\x0a"]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"cannot be read as parquet: .*; repair it or leave it out"):
+        list(image_cells(path, "image"))
+
+
+def folder_of_images(folder: Path, names: list[str]) -> Path:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(encoded((60 * number, 0, 0), form="JPEG" if name.endswith("jpg") else "PNG"))
+    return folder
+
+
+def write_csv(path: Path, header: list[str], rows: list[tuple[str, ...]], encoding: str = "utf-8") -> Path:
+    with path.open("w", encoding=encoding, newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of_images(tmp_path / "photos", ["a.jpg", "sub/b.png", "c.jpg", "unlisted.jpg"])
+    (folder / "way_out.jpg").symlink_to("/etc/hostname")
+    (folder / "way_round.jpg").symlink_to("a.jpg")
+    rows = [
+        ("a.jpg", "a cat", None),
+        ("sub/b.png", "a dog", None),
+        ("./c.jpg", "a cow", None),
+        ("a.jpg", "another caption of it", None),
+        ("way_round.jpg", "a link inside", None),
+        ("a.jpg", "a cat", "duplicate_sample_id"),
+        ("c.jpg", " ", "empty_caption"),
+        ("c.jpg", "", "empty_caption"),
+        ("gone.jpg", "a hen", "image_not_found"),
+        ("sub", "a folder", "image_not_found"),
+        ("x" * 300 + ".jpg", "a long name", "image_not_found"),
+        ("../photos/a.jpg", "outside", "image_path_refused"),
+        (str(folder / "a.jpg"), "absolute", "image_path_refused"),
+        ("way_out.jpg", "a link", "image_path_refused"),
+        ("", "no name", "missing_image"),
+    ]
+    write_csv(folder / "metadata.csv", ["file_name", "text"], [row[:2] for row in rows])
+    write_csv(folder / "notes.csv", ["n"], [("1",)])  # metadata.* goes first
+    pool = add_pool(settings, "photos", folder)
+    samples = samples_of(pool, settings)
+    assert samples["reason"].to_list() == [row[2] for row in rows]
+    assert "images of the folder that no row names, left out: " in understood(pool, source_split(pool, settings))
+    digest = samples["image_sha256"][0]
+    assert samples["sample_id"][0] == sample_id_of(f"sha256:{digest}", "a cat")
+    # a file that changes or comes back is another version of its shard; the same again is the same
+    before = source_fingerprint(pool, "photos-000000", settings)
+    assert source_fingerprint(pool, "photos-000000", settings) == before
+    (folder / "gone.jpg").write_bytes(encoded((7, 7, 7), form="JPEG"))
+    assert source_fingerprint(pool, "photos-000000", settings) != before
+    assert samples_of(pool, settings)["status"][8] == "kept"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_kind_of_table_names_files(tmp_path: Path, settings: Settings, suffix: str) -> None:
+    folder = folder_of_images(tmp_path / "photos", ["a.jpg", "b.jpg"])
+    table = pl.DataFrame({"image": ["a.jpg", "b.jpg"], "caption": ["a café", "a dog"], "n": [1, 2]})
+    path = folder / f"list.{suffix}"
+    match suffix:
+        case "csv":
+            path.write_bytes(table.write_csv().encode("latin-1"))
+        case "tsv":
+            table.write_csv(path, separator="\t")
+        case "jsonl":
+            table.write_ndjson(path)
+        case _:
+            table.write_parquet(path)
+    if suffix == "csv":
+        with pytest.raises(ValueError, match=r"it was read as utf-8; name another with --encoding"):
+            add_pool(settings, "p", path)
+    pool = add_pool(settings, "p", path, encoding="latin-1" if suffix == "csv" else "utf-8")  # the file, not its folder
+    samples = samples_of(pool, settings)
+    assert (pool.kind, samples["caption"][0], samples["status"].to_list()) == ("image_table", "a café", ["kept"] * 2)
+
+
+def test_texts_beside_images(tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of_images(tmp_path / "p", ["a.jpg", "b/c.png", "lonely.jpg", "latin.jpg"])
+    (folder / "a.txt").write_text("a cat\n")
+    (folder / "b" / "c.txt").write_text("a dog")
+    (folder / "latin.txt").write_bytes("café".encode("latin-1"))
+    (folder / "orphan.txt").write_text("a text alone")
+    (folder / ".hidden.jpg").write_bytes(b"")
+    pool = add_pool(settings, "beside", folder)
+    samples = samples_of(pool, settings)
+    assert list(zip(samples["caption"], samples["reason"], strict=True)) == [
+        ("a cat", None),
+        ("a dog", None),
+        (None, "txt_not_utf8"),
+        (None, "missing_txt"),
+        ("a text alone", "missing_image"),
+    ]
+    before = source_fingerprint(pool, "beside-000000", settings)
+    (folder / "lonely.txt").write_text("no longer")
+    assert source_fingerprint(pool, "beside-000000", settings) != before
+
+
+def test_wrong_folders_are_answered_with_what_was_expected(tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of_images(tmp_path / "p", ["a.jpg"])
+    with pytest.raises(ValueError, match=r"1 images such as a.jpg and no captions; expected a table .* or a.txt for"):
+        add_pool(settings, "x", folder)
+    table = write_csv(folder / "t.csv", ["who", "words"], [("x", "y")])
+    with pytest.raises(ValueError, match=r"no column of their names; expected one of \['file_name'.*'who', 'words'"):
+        add_pool(settings, "x", folder)
+    write_csv(table, ["file_name", "caption"], [("x.jpg", "y")])
+    with pytest.raises(ValueError, match=r"its column file_name has 'x.jpg', the folder 'a.jpg'"):
+        add_pool(settings, "x", folder)
+    write_csv(table, ["file_name", "label"], [("a.jpg", "y")])
+    with pytest.raises(ValueError, match=r"no caption column; .* got \['file_name', 'label'\]"):
+        add_pool(settings, "x", folder)
+    (folder / "t.jsonl").write_text("{}")
+    with pytest.raises(ValueError, match="files of one format"):
+        add_pool(settings, "x", folder)
+    (tmp_path / "x.zip").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="expected a folder of tars or of images with captions, or a file"):
+        add_pool(settings, "x", tmp_path / "x.zip")
+
+
+def test_a_taken_down_image_is_dropped_and_the_others_stay_as_they_are(tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of_images(tmp_path / "p", ["a.jpg", "b.jpg", "c.jpg"])
+    write_csv(folder / "metadata.csv", ["file_name", "text"], [(f"{k}.jpg", f"picture {k}") for k in "abc"])
+    pool = add_pool(settings, "p", folder)
+    before = samples_of(pool, settings)
+    add_to_denylist(settings.home, [("sha256", before["image_sha256"][1])])
+    after = samples_of(pool, settings)
+    assert after["reason"].to_list() == [None, "takedown", None]
+    assert after[[0, 2]].equals(before[[0, 2]])
+    registered = register_shard(pool, "p-000000", settings)
+    assert registered.row(1, named=True)["image_file"] is registered.row(1, named=True)["image_sha256"] is None
+
+
+def test_formats_go_by_their_first_bytes() -> None:
+    assert [extension_of(encoded(form=form)) for form in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")] == [
+        "jpg", "png", "gif", "bmp", "webp", "bin",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not (PHOTOS / "000005.tar").is_file(), reason="../shared/data/photos is not here")
+def test_photographs_in_a_folder_are_those_of_their_tar(tmp_path: Path, settings: Settings) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rows = []
+    with tarfile.open(PHOTOS / "000005.tar") as tar:
+        for member in sorted(name for name in tar.getnames() if name.endswith(".jpg"))[:20]:
+            (folder / member).write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]
+            caption = tar.extractfile(member.replace(".jpg", ".txt")).read().decode()  # type: ignore[union-attr]
+            rows.append((member, caption))
+    write_csv(folder / "captions.csv", ["image", "caption"], rows)
+    samples = samples_of(add_pool(settings, "photos", folder), settings)
+    assert samples["status"].to_list() == ["kept"] * 20
+    assert samples["caption"].to_list() == [caption for _, caption in rows]
