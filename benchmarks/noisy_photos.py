@@ -2,7 +2,8 @@
 
     python benchmarks/noisy_photos.py --profile embedded --draws 3
     python benchmarks/noisy_photos.py --profile embedded --draws 1 --whole
-    python benchmarks/noisy_photos.py --profile embedded --into docs/photographs.md   # the page from the results alone
+    python benchmarks/noisy_photos.py --into docs/photographs.md   # the page from the results alone
+    python benchmarks/noisy_photos.py --publish                    # what commands and pages show beside a value
 
 A draw plants noise anew among the same photographs (`stores/pools/noisy_photos.py`), and the tables of `curate run`
 are made on it up to subsets, ledgers and the report. Without --whole the photographs are those of one shard that no
@@ -29,15 +30,18 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import Profile, Settings, load_settings
 from curation_assets.engines import identify_engine, load_engine
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import NEAR_DUPLICATES, policies_of
+from curation_assets.flow.declared import NEAR_DUPLICATES, missing_signals, policies_of, shown_name
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.flow.sql import recipes
+from curation_assets.flow.worth import MEASURED, engines_of
 from curation_assets.methods import Method, all_methods
 from curation_assets.numeric.metrics.separation import in_order
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.scoring.prepared import profile_without_pool, roles_needed
+from curation_assets.selection.policy import load_policies
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.pools.declaration import add_pool, list_pools, save_pool
 from curation_assets.stores.pools.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
 from curation_assets.stores.webdataset import read_tar_rows
 from curation_assets.world.web_texts import noise_texts
@@ -45,6 +49,7 @@ from curation_assets.world.web_texts import noise_texts
 RESULTS = Path(__file__).parent / "results"
 SHARED = Path(__file__).parents[2] / "shared/data"
 PHOTOS, ALT_TEXTS, WORD_RATINGS = "photos", "captions/alt_texts.parquet", "words/concreteness_ratings_half.tsv"
+HELD_OUT_PHOTOS = "held-out shard 000005"
 HELD_OUT, REFERENCE = "000005.tar", "000004.tar"  # read by no training; what image_based and relatedness compare with
 FRACTION = 0.25  # of the pool: what every policy that ranks keeps
 MIN_SIDE_PX = 100  # the photographs are at most 256 px wide: limits for originals of the web would drop nearly all
@@ -119,7 +124,12 @@ def run_draw(settings: Settings, seed: int, sources: Sequence[Path], named: list
         targets = settings.home / "target_captions.txt"
         targets.write_text("\n".join(read_tar_rows(reference)["caption"].drop_nulls().to_list()))
         options["related_to"] = str(targets)
-    add_pool(settings, name, folder, options=options)
+    if name not in list_pools(settings):
+        pool = add_pool(settings, name, folder, options=options)
+        # those too that a pool of one's own leaves out because their signals mean nothing on photographs
+        ctx = PoolContext.open(settings, name)
+        runs = [one.name for one in load_policies().values() if not missing_signals(ctx, one.references)]
+        save_pool(settings, replace(pool, options=replace(pool.options, policies=tuple(runs))))
     given = method_settings(settings, shared, named)
     if "laion_filter" in named:
         ctx = PoolContext.open(settings, name)
@@ -316,13 +326,35 @@ def write_page(path: Path) -> None:
     write_text_atomically(path, re.sub(between, lambda _: tables, text, flags=re.DOTALL))
 
 
+def publish(path: Path) -> None:
+    """Write what signals are worth with the models of shipped profiles, from the results on held-out photographs.
+
+    Only kinds that a signal is made for: what commands and pages show beside its values (flow/worth.py).
+    """
+    results = pl.read_csv(RESULTS / "noisy_photos_methods.csv", schema_overrides={"note": pl.String})
+    recipe_of = {shown_name(recipe): key for key, recipe in recipes().items()}
+    rows = []
+    for row in results.filter(pl.col("photographs") == HELD_OUT_PHOTOS, "is_made_for").drop_nulls("auc").to_dicts():
+        reference = recipe_of.get(row["method"], f"signals.{row['method']}")
+        profile = profile_without_pool(load_settings(None, row["profile"]).profile)
+        engines = engines_of(reference, profile)
+        if row["method"] != DUPLICATES:
+            numbers = {name: row[name] for name in ("auc", "low", "high")} | {
+                "n": row["photos"],
+                "n_clean": row["n_clean"],
+            }
+            rows.append({"reference": reference, "engines": engines, "kind": row["kind"], **numbers})
+    table = pl.DataFrame(rows).unique(["reference", "engines", "kind"], keep="first", maintain_order=True)
+    table.sort("reference", "engines", "kind").write_csv(path)
+
+
 def bench(home: Path, given: argparse.Namespace) -> None:
     """All draws, their tables, and what they took."""
     settings = load_settings(home, given.profile)
     settings = replace(settings, profile=profile_without_pool(settings.profile))
     photos, name = given.shared / PHOTOS, settings.profile.name
     sources = [photos] if given.whole else [photos / HELD_OUT]
-    photographs = "all shards, partly seen in training" if given.whole else "held-out shard 000005"
+    photographs = "all shards, partly seen in training" if given.whole else HELD_OUT_PHOTOS
     named, without = chosen_methods(settings, given.shared, given.skip)
     kept, separated, seconds = [], [], []
     for draw in range(given.draws):
@@ -357,7 +389,13 @@ def main() -> None:
     parser.add_argument("--skip", action="append", default=[], help="a method to leave out (repeat)")
     parser.add_argument("--home", type=Path, help="keep the pools here (default: a temporary folder)")
     parser.add_argument("--into", type=Path, help="put the tables of all results into this page, and measure nothing")
+    parser.add_argument(
+        "--publish", action="store_true", help="write flow/worth_on_photographs.csv, and measure nothing"
+    )
     given = parser.parse_args()
+    if given.publish:
+        publish(MEASURED)
+        return
     if given.into is not None:
         write_page(given.into)
         return

@@ -81,6 +81,9 @@ class Profile:
         default_factory=dict, unit="samples", description="Largest batch of a role: role → samples."
     )
     device: Device = setting(default="auto", description="Where models run; auto: a GPU if there is one.")
+    threads_per_worker: Whole = setting(
+        default=1, ge=1, unit="threads", description="Of a worker process on a CPU, where CURATION_WORKERS is not set."
+    )
 
     def __post_init__(self) -> None:
         for name in ("roles", "generation", "batch_size"):
@@ -186,8 +189,8 @@ class Settings:
         if profile_name is None or self.is_profile_chosen:
             return self
         profile = load_profile(profile_name)
-        is_same_device = (profile.device == "cpu") == (self.profile.device == "cpu")
-        workers = self.workers if is_same_device else _default_workers(profile, self.threads)
+        is_default = self.workers == _default_workers(self.profile, self.threads)
+        workers = _default_workers(profile, self.threads) if is_default else self.workers
         return replace(self, profile=profile, workers=workers)
 
     @property
@@ -214,9 +217,9 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
     OPENLINEAGE_URL as OpenLineage's own clients read it.
 
-    Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core on
-    a CPU profile, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one otherwise: processes would fight over a
-    GPU.
+    Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core (or
+    per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
+    otherwise: processes would fight over a GPU.
     """
     name = profile or os.environ.get("CURATION_PROFILE")
     chosen = load_profile(name or DEFAULT_PROFILE)
@@ -232,4 +235,4 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
 
 
 def _default_workers(profile: Profile, threads: int) -> int:
-    return min(threads, MAX_DEFAULT_WORKERS) if profile.device == "cpu" else 1
+    return max(1, min(threads // profile.threads_per_worker, MAX_DEFAULT_WORKERS)) if profile.device == "cpu" else 1

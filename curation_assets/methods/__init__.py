@@ -83,7 +83,7 @@ class Method:
     example: Example
     stage: Literal["signals", "teachers"] = "signals"
     summary: str = ""  # what the score is, one sentence
-    made_for: tuple[str, ...] = ()  # planted kinds of noise (KINDS) that it should separate from clean samples
+    made_for: tuple[str, ...] = ()  # planted KINDS of noise to separate from clean samples, the main one first
     known_limits: Mapping[str, str] = field(default_factory=dict)  # kind of made_for → why it cannot do well on scenes
     no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
     blank_caption: str | None = None  # reason that a blank caption gets instead of a call; None: the function values it

@@ -15,7 +15,7 @@ from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.core.settings import Profile
 from curation_assets.engines import clear_engines, identify_engine, load_engine, resolve_address
 from curation_assets.engines.efficientnet import BACKBONES, fold_batch_norms, load_backbone, tensors_digest
-from curation_assets.engines.photo_pair import PhotoPairHead, from_stored, to_stored
+from curation_assets.engines.photo_pair import PhotoPairHead, RememberedImages, from_stored, to_stored
 from tests.support.paths import SHARED_DATA, WEIGHTS
 
 PHOTOS = SHARED_DATA / "photos"
@@ -287,3 +287,22 @@ def test_a_digest_is_of_names_shapes_and_numbers() -> None:
     assert tensors_digest(one) != tensors_digest({**one, "a": torch.zeros(3, 2)})
     assert tensors_digest(one) != tensors_digest({**one, "b": torch.zeros(1)})
     assert tensors_digest(one) != tensors_digest({"a": one["a"], "c": one["b"]})
+
+
+def test_images_are_embedded_once_and_remembered_by_content_and_heads() -> None:
+    memory, calls = RememberedImages(size=3), []
+
+    def embed(images: list[Image.Image]) -> np.ndarray:
+        calls.append(len(images))
+        return np.array([[float(image.getpixel((0, 0))[0]), 0.0] for image in images], dtype=np.float32)
+
+    images = [Image.new("RGB", (4, 4), (red, 0, 0)) for red in (1, 2, 1)]
+    assert memory.embed("a", images, embed)[:, 0].tolist() == [1, 2, 1]
+    assert memory.embed("a", [image.copy() for image in images], embed)[:, 0].tolist() == [1, 2, 1]
+    assert calls == [2]  # equal pixels once, and never again
+    memory.embed("b", images[:1], embed)
+    assert calls == [2, 1]  # other heads, other vectors
+    memory.embed("a", [Image.new("RGB", (2, 8), (1, 0, 0))], embed)
+    assert calls == [2, 1, 1]  # the same bytes in another shape are another image
+    memory.embed("a", images[:2], embed)
+    assert sum(calls) > 4, "no more than three are kept"

@@ -277,3 +277,18 @@ def test_what_the_caller_chooses_goes_before_the_profile_of_the_pool(
     assert load_settings(tmp_path, "embedded").for_pool("photos").profile.name == "embedded"
     monkeypatch.setenv("CURATION_PROFILE", "hub")
     assert load_settings(tmp_path).for_pool("photos").profile.name == "hub"
+
+
+def test_workers_follow_the_profile_of_the_pool_unless_they_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CURATION_PROFILE", raising=False)
+    monkeypatch.delenv("CURATION_WORKERS", raising=False)
+    monkeypatch.setenv("CURATION_THREADS", "4")
+    assert load_settings(tmp_path).workers == 4
+    assert load_settings(tmp_path).for_pool("photos").workers == 2  # two threads each
+    assert load_settings(tmp_path).for_pool("hub").workers == 1
+    monkeypatch.setenv("CURATION_THREADS", "1")
+    assert load_settings(tmp_path).for_pool("photos").workers == 1
+    monkeypatch.setenv("CURATION_WORKERS", "3")
+    assert load_settings(tmp_path).for_pool("photos").workers == 3

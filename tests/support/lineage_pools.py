@@ -18,7 +18,8 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.stores.pools.declaration import add_pool
 
 SIGNALS = ("icc", "clip_score", "sieve")
-OPTIONS: dict[str, Any] = {"fraction": 0.25, "distil": False, "downstream": False}
+#: The images are noise: no figure measured on photographs holds for them, and all policies apply.
+OPTIONS: dict[str, Any] = {"fraction": 0.25, "distil": False, "downstream": False, "image_domain": "other"}
 
 
 def jpeg(seed: int) -> bytes:
