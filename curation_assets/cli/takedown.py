@@ -5,10 +5,6 @@ from typing import Annotated, Any
 import typer
 
 from curation_assets.cli.common import HomeOption, JsonOption, ProfileOption, settings_from, show, show_json
-from curation_assets.core.settings import Settings
-from curation_assets.flow.context import PoolContext
-from curation_assets.flow.graph import tables_of
-from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.stores.denylist import KINDS, add_to_denylist
 from curation_assets.stores.pools.declaration import list_pools
 
@@ -49,6 +45,8 @@ def apply(
 
     From tars, tables, caches and reports.
     """
+    from curation_assets.defs.takedown import take_down  # Dagster takes seconds to import
+
     settings = settings_from(home, profile)
     certificates = []
     for name in pool or list_pools(settings):
@@ -63,20 +61,6 @@ def apply(
         show_json(certificates)
     if any(issued["left"] for issued in certificates):
         raise ValueError("some bytes are left; see the certificate")
-
-
-def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> dict[str, Any] | None:
-    """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist."""
-    from curation_assets.defs.launch import run_pool
-
-    ctx = PoolContext.open(settings, pool)
-    tables = tables_of(ctx)
-    begun = begin_takedown(ctx, tables, with_sources=with_sources)
-    if begun is None:
-        return None
-    run_pool(settings, pool, tables=begun.tables)
-    certificate, path = finish_takedown(ctx, tables, begun)
-    return {**certificate, "certificate": str(path)}
 
 
 def _show(certificate: dict[str, Any]) -> None:

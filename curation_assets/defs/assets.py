@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
+from curation_assets.defs.dead_runs import PID, process_tags
 from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -93,6 +94,8 @@ def _asset_of(
         required_resource_keys={"observer"},
     )
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        if PID not in context.run.tags:  # launched by the UI or the daemon
+            context.instance.add_run_tags(context.run_id, process_tags())
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)

@@ -6,6 +6,7 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings, check_shard_key
 from curation_assets.defs.assets import asset_key, partitions_of
+from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 
@@ -37,6 +38,21 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
         return dg.SensorResult(dynamic_partitions_requests=requests)
 
     return new_shards
+
+
+def dead_run_sensor() -> dg.SensorDefinition:
+    """Reports runs as failed whose process was killed: they would hold their slots, and the queue, for ever."""
+
+    @dg.sensor(
+        name="dead_runs",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports runs as failed whose process has ended, and frees the slots that they hold.",
+    )
+    def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        return dg.SkipReason("; ".join(free_dead_runs(context.instance)) or "no run has died")
+
+    return dead_runs
 
 
 def backfill_sensor() -> dg.AutomationConditionSensorDefinition:

@@ -13,6 +13,7 @@ from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, check_shard_key, resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
+from curation_assets.defs.dead_runs import free_dead_runs, process_tags, watched
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -57,14 +58,18 @@ def run_pool(
     on_table: Callable[[TableReport], None] = lambda report: None,
     shards: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
+    on_notice: Callable[[str], None] = lambda sentence: None,
 ) -> list[TableReport]:
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
-    What is up to date and known to the instance is reported without a run.
+    What is up to date and known to the instance is reported without a run. `on_notice` receives sentences about runs
+    that died and about what this one waits for.
     Raises RunFailedError for what a person can mend; for a bug, what Dagster raises. A second
     call resumes.
     """
     instance = prepare_instance(settings)
+    for sentence in free_dead_runs(instance):
+        on_notice(sentence)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)
     unknown = sorted(set(tables or ()) - set(declared))
@@ -97,10 +102,11 @@ def run_pool(
             if roles:
                 warm_up(settings, roles)
             try:
-                _run_phase(pool_name, waiting, keys, definitions, instance, observer)
-                derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
-                if derived and missing:
-                    _run_phase(pool_name, derived, missing, definitions, instance, observer)
+                with watched(instance, on_notice):
+                    _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+                    derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
+                    if derived and missing:
+                        _run_phase(pool_name, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
@@ -183,7 +189,7 @@ def _run_phase(
                 instance=instance,
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer reports
                 resources=assets.observer_resource(observer),
-                tags=dict(tags),
+                tags={**tags, **process_tags()},
             )
         except dg.DagsterExecutionInterruptedError as stop:  # SIGINT or SIGTERM, which Dagster takes for itself
             raise KeyboardInterrupt from stop

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import run_pool
+from curation_assets.defs.takedown import finish_interrupted
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
@@ -24,12 +25,20 @@ def run_and_publish(
 ) -> list[TableReport]:
     """`run_pool`, then what others read of it: OpenLineage events where `settings` name a receiver, and the catalogue.
 
-    `on_notice` receives sentences about the events; a receiver that is down costs a notice, not the run.
-    Raises what `run_pool` raises.
+    `on_notice` receives sentences about the events and about other runs; a receiver that is down costs a notice, not
+    the run. A takedown of the pool that was interrupted is finished first. Raises what `run_pool` raises.
     """
+    certificate = finish_interrupted(settings, pool_name)
+    if certificate is not None:
+        on_notice(
+            f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "
+            f"{len(certificate['left'])} files still hold something; certificate {certificate['certificate']}"
+        )
     began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
     try:
-        reports = run_pool(settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables)
+        reports = run_pool(
+            settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables, on_notice=on_notice
+        )
     finally:  # of a failed run, too
         if settings.openlineage_url is not None:
             on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))

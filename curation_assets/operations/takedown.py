@@ -1,9 +1,11 @@
 """curate takedown: a sample leaves every byte that we wrote, and a certificate lists what was changed.
 
 The denylist (stores/denylist.py) keeps it from coming back: it is read at registration, at download and when subsets
-are written. `begin` purges what holds the sample: its bytes leave tars and tables at once, before anything is computed.
-The flow then makes the affected shards again, and nothing else; `finish` looks for what is left and writes the
-certificate. Cuts, ranges, statistics and students that were fitted on the sample stay frozen and are named.
+are written. `begin` writes down what it is about to remove (`pending_path`), then purges what holds the sample: its
+bytes leave tars and tables at once, before anything is computed. The flow then makes the affected shards again, and
+nothing else; `finish` looks for what is left, writes the certificate and removes the note. A takedown that was killed
+in between is finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and students that were fitted on
+the sample stay frozen and are named.
 """
 
 import hashlib
@@ -18,6 +20,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -27,7 +30,7 @@ from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
 from curation_assets.stores import webdataset
-from curation_assets.stores.atomic import remove_path, remove_stale, replacing, write_text_atomically
+from curation_assets.stores.atomic import PRIVATE, remove_path, remove_stale, replacing, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
 from curation_assets.stores.download import rewrite_tar, take_down_downloads
@@ -45,7 +48,8 @@ class Takedown:
     """A takedown under way in one pool."""
 
     pool: str
-    samples: pl.DataFrame  # sample_id, shard, source_row, url, caption, image_sha256, original_sha256
+    samples: pl.DataFrame  # SAMPLE_SCHEMA
+    with_sources: bool = False
     digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
     tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
     remaining_sources: list[str] = field(default_factory=list)
@@ -57,13 +61,24 @@ class Takedown:
 
 
 def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
-    """Rows of a pool that the denylist knows and that still hold something."""
-    registered = ctx.store.scan("raw/registered_shards").filter(pl.col("source_reason").ne_missing(TAKEDOWN))
-    rows = registered.select("sample_id", "shard", "source_row", "url", "caption").collect()
-    hashes = rows.select("shard", "source_row", *(pl.lit(None, pl.String).alias(name) for name in _HASHES))
+    """Rows of a pool that the denylist knows and that still hold something, in either of the tables with their texts.
+
+    Columns of SAMPLE_SCHEMA, sorted by shard and source_row.
+    """
+    listed, texts = ["sample_id", "shard", "source_row"], ["url", "caption"]
+    rows = pl.DataFrame(schema=SAMPLE_SCHEMA)
+    if ctx.store.partitions("raw/registered_shards"):
+        registered = ctx.store.scan("raw/registered_shards").filter(pl.col("source_reason").ne_missing(TAKEDOWN))
+        rows = _as_samples(registered.select(*listed, *texts).collect())
     if ctx.store.partitions("raw/samples"):
-        hashes = ctx.store.scan("raw/samples").select("shard", "source_row", *_HASHES).collect()
-    rows = rows.join(hashes, on=["shard", "source_row"], how="left", maintain_order="left")
+        # its rows outlive registration where a takedown was interrupted
+        samples = ctx.store.scan("raw/samples").filter(pl.col("reason").ne_missing(TAKEDOWN))
+        samples = samples.select(*listed, *texts, *_HASHES).collect()
+        rows = rows.drop(_HASHES).join(
+            samples.select("shard", "source_row", *_HASHES), on=["shard", "source_row"], how="left"
+        )
+        unregistered = samples.join(rows, on=["shard", "source_row"], how="anti")
+        rows = pl.concat([_as_samples(rows), _as_samples(unregistered)])
     is_denied = denylist.denied(rows)
     # Rows of the same id anywhere are the same sample.
     ids = rows.filter(is_denied)["sample_id"].unique()
@@ -71,6 +86,46 @@ def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
 
 
 _HASHES = ("image_sha256", "original_sha256")
+SAMPLE_SCHEMA = pl.Schema(
+    {
+        "sample_id": pl.String(),
+        "shard": pl.String(),
+        "source_row": pl.Int64(),
+        "url": pl.String(),
+        "caption": pl.String(),
+        **dict.fromkeys(_HASHES, pl.String()),
+    }
+)
+
+
+def _as_samples(rows: pl.DataFrame) -> pl.DataFrame:
+    """The columns of SAMPLE_SCHEMA; those that are missing are null."""
+    missing = [pl.lit(None, kind).alias(name) for name, kind in SAMPLE_SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE_SCHEMA.items())
+
+
+# -- what was begun ---------------------------------------------------------------------------------------------------
+
+
+def pending_path(home: Path, pool: str) -> Path:
+    """The note of a takedown under way: it holds the texts to look for, and is removed with the certificate."""
+    return home / FOLDER / "pending" / f"{pool}.json"
+
+
+def pending_takedown(home: Path, pool: str) -> Takedown | None:
+    """The takedown of a pool that was begun and has no certificate yet; None where there is none."""
+    path = pending_path(home, pool)
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    samples = pl.DataFrame(content.pop("samples"), schema=SAMPLE_SCHEMA, orient="row")
+    return Takedown(pool, samples, **content)
+
+
+def _write_pending(home: Path, takedown: Takedown) -> None:
+    content = {**vars(takedown), "samples": takedown.samples.rows()}
+    del content["pool"]
+    write_text_atomically(pending_path(home, takedown.pool), json.dumps(content), mode=PRIVATE)
 
 
 def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False) -> Takedown | None:
@@ -80,25 +135,34 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     are known once their URLs are removed.
     """
     home, store, pool = ctx.settings.home, ctx.store, ctx.pool
-    if not store.partitions("raw/registered_shards"):
-        return None
-    samples = affected_samples(ctx, Denylist.load(home))
+    before = pending_takedown(home, pool.name) or Takedown(pool.name, pl.DataFrame(schema=SAMPLE_SCHEMA))
+    samples = pl.concat([before.samples, affected_samples(ctx, Denylist.load(home))])
+    samples = samples.unique(["shard", "source_row"], keep="first").sort("shard", "source_row")
+    if Denylist.load(home):
+        _drop_previous_versions(ctx, tables)
     if samples.is_empty():
         return None
-    takedown = Takedown(pool.name, samples)
-    add_to_denylist(home, [("uid", sample_id) for sample_id in samples["sample_id"].unique()])
+    takedown = Takedown(pool.name, samples, with_sources or before.with_sources)
     touched = touched_tables(tables)
-    takedown.tables = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
-    takedown.digests_before = digests(home, _artefacts(ctx, tables, touched, takedown.shards))
+    stored = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
+    takedown.tables = [name for name in tables if name in stored or name in before.tables]
+    takedown.digests_before = digests(home, _artefacts(ctx, tables, touched, takedown.shards)) | before.digests_before
+    takedown.remaining_sources = list(before.remaining_sources)
+    _write_pending(home, takedown)
+    add_to_denylist(home, [("uid", sample_id) for sample_id in samples["sample_id"].unique()])
     for shard in takedown.shards:
-        _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), with_sources=with_sources, takedown=takedown)
+        _purge_shard(ctx, shard, samples.filter(pl.col("shard") == shard), takedown=takedown)
     if pool.kind == "world":
         _purge_world(ctx, samples["sample_id"].unique().to_list())
     elif pool.kind in ("url_table", "image_table"):
         takedown.remaining_sources.append(pool.source)
     for split in (store.root / "source").glob("split-*"):
         remove_path(split)  # made again, without them
-    for name in touched:
+    needles = Needles.of(samples)
+    for name, files in orphans(ctx, tables).items():
+        if any(needles.matches_in(path) for path in files):
+            store.remove(name)
+    for name in reversed(touched):  # registered rows last: what is downloaded is purged by them
         if tables[name].grain == "shard":
             for shard in takedown.shards:
                 store.remove(name, shard)
@@ -111,9 +175,8 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
     _purge_canary(ctx, samples)
-    texts = Needles.of(samples).texts
     for path in other_files(ctx, takedown.shards):
-        scrub(path, texts)
+        scrub(path, needles.texts)
     return takedown
 
 
@@ -187,14 +250,42 @@ def kept_fits(tables: Mapping[str, Table]) -> list[str]:
     return sorted(name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
 
 
-def _purge_shard(
-    ctx: PoolContext, shard: str, samples: pl.DataFrame, *, with_sources: bool, takedown: Takedown
-) -> None:
+def _drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
+    """Delete what the store keeps of folders such as the report: a run after `takedown add` leaves samples there.
+
+    Earlier ledgers stay: they hold ids and numbers, and `why` reads them.
+    """
+    for name in touched_tables(tables):
+        link = ctx.store.asset_path(name)
+        if link.is_symlink() and name != LEDGER:
+            for version in link.parent.glob(f".{link.name}.version-*"):
+                if version != link.resolve().parent:
+                    remove_path(version)
+
+
+def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Path]]:
+    """Stored tables that the pool no longer declares, such as a policy's that was deleted, with all their files.
+
+    Nothing would make them again without a sample.
+    """
+    files: dict[str, list[Path]] = {}
+    for stage in STAGES:
+        for folder in sorted((ctx.store.root / stage).glob("*")):
+            is_version = folder.name.startswith(".") and ".version-" in folder.name
+            if folder.name.startswith(".") and not is_version:
+                continue  # drafts and saved rows, which `begin_takedown` removes
+            name = f"{stage}/{folder.name.removeprefix('.').partition('.version-')[0]}"
+            if name not in tables and name not in _REMEMBERING:
+                files.setdefault(name, []).extend(_files(folder.resolve()))
+    return files
+
+
+def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedown: Takedown) -> None:
     pool, settings = ctx.pool, ctx.settings
     ids = samples["sample_id"].unique().to_list()
     if pool.kind == "webdataset":
         tar = webdataset.tars_by_shard(pool.name, pool.source_path(settings))[shard]
-        if with_sources:
+        if takedown.with_sources:
             _purge_source_tar(tar, samples)
         else:
             takedown.remaining_sources.append(str(tar))
@@ -202,8 +293,8 @@ def _purge_shard(
         before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
         write_text_atomically(marker, "".join(f"{sample_id}\n" for sample_id in sorted({*before, *ids})))
         return
-    if not pool.must_download:
-        return
+    if not pool.must_download or shard not in ctx.store.partitions("raw/registered_shards"):
+        return  # without registered rows: an interrupted takedown got past this shard's images
     before_rows, _ = requested_rows(ctx.store.read("raw/registered_shards", shard))
     take_down_downloads(
         settings.work(pool.name) / DOWNLOADS_FOLDER,
@@ -260,7 +351,8 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     paths = _artefacts(ctx, tables, touched, takedown.shards)
     after = digests(home, paths)
     needles = Needles.of(takedown.samples)
-    searched = sorted({*paths, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
+    undeclared = [path for files in orphans(ctx, tables).values() for path in files]
+    searched = sorted({*paths, *undeclared, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
     canary = home / (ctx.options.canary or "")
     searched += [canary] if canary.is_file() else []
     left = [(_shown(home, path), what) for path in searched for what in needles.matches_in(path)]
@@ -285,6 +377,8 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
+    if not left:
+        remove_path(pending_path(home, takedown.pool))
     return certificate, path
 
 

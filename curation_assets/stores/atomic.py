@@ -74,7 +74,13 @@ def replacing(target: Path) -> Iterator[Path]:
         raise
 
 
-def write_text_atomically(target: Path, text: str) -> None:
-    """`text` as UTF-8, whole or not at all."""
+PRIVATE = 0o600  # readable by its owner alone
+
+
+def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -> None:
+    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content."""
     with replacing(target) as temporary:
+        if mode is not None:
+            temporary.touch(mode)
+            temporary.chmod(mode)
         temporary.write_text(text, encoding="utf-8")

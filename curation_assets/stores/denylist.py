@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import polars as pl
 
 from curation_assets.numeric.identity import is_sample_id
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.manifest import utc_now
 
 FOLDER = "takedown"  # under home; certificates lie there too
@@ -127,5 +127,7 @@ def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
     new = {(kind, listed._hash(kind, value)) for kind, value in pairs} - known
     content["entries"] += [{"kind": kind, "hash": digest, "added_at": utc_now()} for kind, digest in sorted(new)]
     if new:
-        write_text_atomically(path, json.dumps(content, indent=1))
+        write_text_atomically(path, json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
+    elif path.is_file():
+        path.chmod(PRIVATE)  # written by an earlier version
     return len(new)

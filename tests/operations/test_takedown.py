@@ -2,14 +2,18 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 import shutil
 import sqlite3
+import stat
 import tarfile
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -21,13 +25,14 @@ from typer.testing import CliRunner
 
 from curation_assets.audit.why import explain
 from curation_assets.cli import app
-from curation_assets.cli.takedown import take_down
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
+from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.operations import takedown as takedown_module
 from curation_assets.operations.scrubbing import GONE
-from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
+from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, pending_path
 from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import thumbnail
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
@@ -36,6 +41,7 @@ from curation_assets.stores.download import DownloadSettings, download_shard, ta
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.saved_rows import SavedRows
+from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
@@ -177,6 +183,106 @@ def test_sources_are_rewritten_on_request_and_rows_keep_their_places(tmp_path: P
     assert after.filter(same | (pl.col("shard") != "photos-000001")).equals(
         before.filter(same | (pl.col("shard") != "photos-000001"))
     )
+
+
+class Killed(BaseException):
+    """What a process that is killed would never catch."""
+
+
+def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the `number`-th change of a file by the takedown is not made, and ends it."""
+    changes = itertools.count()
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **settings: Any) -> Any:
+            if next(changes) == number:
+                raise Killed
+            return change(*args, **settings)
+
+        return made
+
+    for name in ("remove_path", "write_text_atomically", "add_to_denylist", "rewrite_tar", "scrub"):
+        monkeypatch.setattr(takedown_module, name, counted(getattr(takedown_module, name)))
+    monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
+
+
+def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path) -> None:
+    """Nothing of the sample is left and there is a certificate, whichever step the first attempt ended before."""
+    undisturbed = tmp_path / "undisturbed"
+    bring_up_to_date(webdataset_pool(undisturbed))
+    needles = [json.dumps(needle)[1:-1].encode() for needle in ("/9.jpg", caption_of(9))]
+    for number in itertools.count():
+        home = tmp_path / f"killed-{number}"
+        shutil.copytree(undisturbed, home, symlinks=True)
+        settings = load_settings(home, "embedded")
+        save_pool(settings, replace(load_pool(settings, "photos"), source=str(home / "tars")))
+        ctx = PoolContext.open(settings, "photos")
+        assert holders(ctx.store.root, *needles)
+        add_to_denylist(home, [("url", "http://host0.example/9.jpg")])
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killed_at(number, monkeypatch)
+            try:
+                begin_takedown(ctx, tables_of(ctx))
+                was_killed = False
+            except Killed:
+                was_killed = True
+        if was_killed and number:  # before the first change nothing is begun
+            note = pending_path(home, "photos")
+            assert stat.S_IMODE(note.stat().st_mode) == 0o600
+        begun = begin_takedown(ctx, tables_of(ctx))
+        assert begun is not None, number
+        assert [row["url"] for row in begun.samples.to_dicts()] == ["http://host0.example/9.jpg"]
+        bring_up_to_date(settings)
+        certificate, _ = finish_takedown(ctx, tables_of(ctx), begun)
+        assert certificate["left"] == [], number
+        assert certificate["artefacts"], "the digests are those from before the first attempt"
+        assert holders(ctx.store.root, *needles) == [], number
+        assert not pending_path(home, "photos").exists()
+        assert begin_takedown(ctx, tables_of(ctx)) is None
+        shutil.rmtree(home)
+        if not was_killed:
+            break
+    assert number > 10, "a takedown has more steps than this test interrupted"
+
+
+def test_a_version_kept_for_readers_is_purged_although_a_run_came_first(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    report = ctx.store.asset_path("downstream/report")
+    for content in (caption_of(9), "the next version, without it"):
+
+        def write(folder: Path, content: str = content) -> None:
+            (folder / "report.html").write_text(content)
+
+        ctx.store.materialise_folder("downstream/report", write, code_version=content)
+    assert holders(report.parent, caption_of(9).encode())
+    add_to_denylist(tmp_path, [("url", "http://nowhere.example/1.jpg")])
+    assert begin_takedown(ctx, tables_of(ctx)) is None
+    assert holders(report.parent, caption_of(9).encode()) == []
+    assert holders(report.parent, b"the next version")
+
+
+def test_a_table_that_the_pool_no_longer_declares_is_searched(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    old = ctx.store.root / "filtered" / "an_old_policy" / "shard=photos-000001"
+    old.mkdir(parents=True)
+    pl.DataFrame({"caption": [caption_of(9)]}).write_parquet(old / "data.parquet")
+    add_to_denylist(tmp_path, [("url", "http://host0.example/9.jpg")])
+    begun = begin_takedown(ctx, tables_of(ctx))
+    assert begun is not None
+    bring_up_to_date(settings)
+    assert finish_takedown(ctx, tables_of(ctx), begun)[0]["left"] == []
+    assert holders(old.parent, caption_of(9).encode()) == []
+
+
+def test_salt_and_denylist_are_their_owners_alone(tmp_path: Path) -> None:
+    add_to_denylist(tmp_path, [("domain", "example.org")])
+    path = tmp_path / "takedown" / "denylist.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)  # as an earlier version wrote it
+    add_to_denylist(tmp_path, [("domain", "example.org")])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""A takedown from its beginning to its certificate: what is purged is made again by a run of the pool."""
+
+from typing import Any
+
+from curation_assets.core.settings import Settings
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
+
+
+def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> dict[str, Any] | None:
+    """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist.
+
+    A takedown that was interrupted is finished with it. Raises what `run_pool` raises; a second call goes on.
+    """
+    ctx = PoolContext.open(settings, pool)
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables, with_sources=with_sources)
+    if begun is None:
+        return None
+    if begun.tables:
+        run_pool(settings, pool, tables=[name for name in begun.tables if name in tables])
+    certificate, path = finish_takedown(ctx, tables, begun)
+    return {**certificate, "certificate": str(path)}
+
+
+def finish_interrupted(settings: Settings, pool: str) -> dict[str, Any] | None:
+    """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
+
+    Raises what `take_down` raises.
+    """
+    return None if pending_takedown(settings.home, pool) is None else take_down(settings, pool)

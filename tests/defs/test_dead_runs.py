@@ -1,0 +1,108 @@
+"""Runs that are killed: they are reported as failed, and what they hold is freed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from curation_assets.defs.dead_runs import HOST, PID, PROCESS_START, UNFINISHED, free_dead_runs, has_ended, process_tags
+from curation_assets.defs.launch import prepare_instance, run_pool
+from tests.support.lineage_pools import webdataset_pool
+from tests.support.paths import REPOSITORY
+
+RAW = ["raw/registered_shards", "raw/downloads", "raw/samples"]
+#: A run whose download of the first shard never comes back.
+STUCK = """
+import sys, time
+from pathlib import Path
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow import run_table
+
+def stuck(*args, **settings):
+    Path(sys.argv[2]).touch()
+    time.sleep(600)
+
+run_table.materialise_shards = stuck
+run_pool(load_settings(sys.argv[1], "embedded"), "photos", tables=["raw/downloads"])
+"""
+
+
+def stuck_run(home: Path) -> subprocess.Popen[bytes]:
+    """A process inside raw/downloads, with its slot."""
+    inside = home / "inside"
+    child = subprocess.Popen([sys.executable, "-c", STUCK, str(home), str(inside)], cwd=REPOSITORY)
+    while not inside.exists():
+        assert child.poll() is None, "the run ended before it was inside"
+        time.sleep(0.1)
+    inside.unlink()
+    return child
+
+
+def test_a_run_killed_inside_a_download_holds_nothing_up(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    run_pool(settings, "photos", tables=RAW[:1])
+    child = stuck_run(tmp_path)
+    instance = prepare_instance(settings)
+    assert instance.event_log_storage.get_concurrency_info("network").claimed_slots
+    child.kill()
+    child.wait()
+    assert instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED])), "Dagster takes it for alive"
+    notices: list[str] = []
+    reports = run_pool(settings, "photos", tables=RAW, on_notice=notices.append)
+    assert {report.table for report in reports} == set(RAW)
+    assert [notice for notice in notices if f"pid {child.pid}" in notice and "had ended" in notice]
+    assert not instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED]))
+    assert not instance.event_log_storage.get_concurrency_info("network").claimed_slots
+
+
+def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    run_pool(settings, "photos", tables=RAW[:1])
+    child = stuck_run(tmp_path)
+    notices: list[str] = []
+
+    def on_notice(sentence: str) -> None:
+        notices.append(sentence)
+        if "waits for" in sentence:
+            os.kill(child.pid, signal.SIGKILL)
+            child.wait()
+
+    run_pool(settings, "photos", tables=RAW, on_notice=on_notice)
+    assert f"pid {child.pid}" in notices[0]
+    assert "'network'" in notices[0]
+    assert "had ended" in notices[1]
+
+
+def test_living_and_unknown_processes_are_left_alone(tmp_path: Path) -> None:
+    assert has_ended(process_tags()) is False
+    assert has_ended({}) is None
+    assert has_ended({**process_tags(), HOST: "another"}) is None
+    assert has_ended({**process_tags(), PROCESS_START: "another process of the same pid"}) is True
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert has_ended({**process_tags(), PID: str(ended.pid)}) is True
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for tags in ({}, process_tags(), {**process_tags(), HOST: "another"}):
+            instance.create_run_for_job(
+                dg.GraphDefinition(name="nothing").to_job(), tags=tags, status=dg.DagsterRunStatus.STARTED
+            )
+        assert free_dead_runs(instance) == []
+        assert len(instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))) == 3
+
+
+@pytest.mark.parametrize("status", UNFINISHED)
+def test_a_dead_run_is_reported_in_every_state(tmp_path: Path, status: dg.DagsterRunStatus) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        tags = {**process_tags(), PROCESS_START: "long ago"}
+        run = instance.create_run_for_job(dg.GraphDefinition(name="nothing").to_job(), tags=tags, status=status)
+        assert len(free_dead_runs(instance)) == 1
+        record = instance.get_run_by_id(run.run_id)
+        assert record is not None
+        assert record.status == dg.DagsterRunStatus.FAILURE
+        assert free_dead_runs(instance) == []
