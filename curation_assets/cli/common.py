@@ -222,3 +222,6 @@ def _end_children() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
+    parallel = sys.modules.get("curation_assets.flow.parallel")
+    if parallel is not None:  # what goes on in this process starts workers anew
+        parallel.stop_workers()

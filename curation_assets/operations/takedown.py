@@ -72,8 +72,8 @@ def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
         rows = _as_samples(registered.select(*listed, *texts).collect())
     if ctx.store.partitions("raw/samples"):
         # its rows outlive registration where a takedown was interrupted
-        samples = ctx.store.scan("raw/samples").filter(pl.col("reason").ne_missing(TAKEDOWN))
-        samples = samples.select(*listed, *texts, *_HASHES).collect()
+        stored = ctx.store.scan("raw/samples").filter(pl.col("reason").ne_missing(TAKEDOWN))
+        samples = stored.select(*listed, *texts, *_HASHES).collect()
         rows = rows.drop(_HASHES).join(
             samples.select("shard", "source_row", *_HASHES), on=["shard", "source_row"], how="left"
         )

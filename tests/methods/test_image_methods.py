@@ -102,6 +102,7 @@ def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFact
         "fraction": 0.9,
         "caption_count": 1,
     }
+    options["image_domain"] = "scenes"  # drawn: what the scene models are worth on photographs is no matter
     add_pool(settings, "scenes", source, options=options, roles={"student": student})
     ctx = PoolContext.open(settings, "scenes")
     run_with_upstream(ctx, "downstream/report")

@@ -127,7 +127,7 @@ def test_a_typing_error_in_python_names_the_pool(tmp_path: Path) -> None:
         ),
         (
             lambda: Profile("p", {}, batch_size={"x": 1}),
-            "profile 'p': batch_size has no role 'x'; known: beam_captioner",
+            "profile 'p': batch_size has no role 'x'; known: aesthetic_head",
         ),
         (lambda: Profile("p", {}, device="gpu"), "profile 'p': device must be one of auto, cpu, cuda, got 'gpu'"),  # type: ignore[arg-type]
         (lambda: Profile("p", {"captioner": "x"}), "profile 'p': address of role 'captioner' must read scheme:rest"),
