@@ -49,12 +49,14 @@ with tarfile.open(photos / "00000.tar", "w") as tar:
 
 # %% [markdown]
 # `add_pool` looks at what lies there and declares a pool: `<home>/pools/photos.yaml`. What comes after the home are
-# the pool's options (all are in [options.md](options.md)): here the share to keep, and the policies to apply.
+# the pool's options (all are in [options.md](options.md)): here the share to keep, and the policies to apply. Images
+# get the profile `photos`, whose models know photographs; these pictures are drawn, so this pool names `embedded`.
 #
-# Command: `curate pool add photos /data/photos --home DIR`, and the options in that file.
+# Command: `curate pool add photos /data/photos --profile embedded --home DIR`, and the options in that file.
 
 # %%
-pool = ca.add_pool("photos", photos, home=folder / "home", fraction=0.5, policies=["icc", "clip", "random"])
+policies = ["icc", "clip", "random"]
+pool = ca.add_pool("photos", photos, home=folder / "home", profile="embedded", fraction=0.5, policies=policies)
 print(pool.name, pool.shards, pool.policies)
 
 # %% [markdown]
