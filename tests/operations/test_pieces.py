@@ -71,8 +71,8 @@ def test_a_bridge_that_the_pool_trains_is_made_by_the_run(tmp_path: Path) -> Non
 
 
 def test_a_file_of_an_option_that_is_not_there_stops(tmp_path: Path) -> None:
-    pieces = found(pool(tmp_path / "home", "embedded", distil=True, labels=str(tmp_path / "gone.tsv")))
-    with pytest.raises(MissingPiecesError, match=r"option labels .*gone\.tsv \(for teachers/labelled_captions\)"):
+    pieces = found(pool(tmp_path / "home", "embedded", distil=True, labels=str(tmp_path / "missing.tsv")))
+    with pytest.raises(MissingPiecesError, match=r"option labels .*missing\.tsv \(for teachers/labelled_captions\)"):
         check_pieces(pieces.values())
 
 

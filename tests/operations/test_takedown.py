@@ -124,7 +124,7 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     assert output["raw"] == {"status": "dropped", "reason": "takedown"}
     assert output["caption"] is None
     assert {one["verdict"] for one in output["policies"]} == {"dropped"}
-    # Again, from the server: the download is gone, the table too.
+    # Again, from the server: without the download and its table.
     shutil.rmtree(ctx.store.root / "downloads" / "tiny-000001")
     ctx.store.remove("raw/downloads", "tiny-000001")
     run_pool(settings, "tiny", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
@@ -157,8 +157,8 @@ def test_delivered_tars_by_every_kind_of_name(tmp_path: Path, kind: str) -> None
     assert everything(tmp_path / "tars") == before, "the owner's tars are the owner's"
     assert {Path(source).name for source in certificate["sources_not_ours"]} == {f"{n // 8:06d}.tar" for n in hit}
     needles = [f"{n}.jpg" for n in hit] + [caption_of(n) for n in hit]
-    gone = holders(ctx.store.root, *(json.dumps(needle)[1:-1].encode() for needle in needles if len(needle) > 6))
-    assert gone == [], gone
+    left = holders(ctx.store.root, *(json.dumps(needle)[1:-1].encode() for needle in needles if len(needle) > 6))
+    assert left == [], left
     samples = ctx.store.scan("raw/samples").collect()
     assert samples.filter(pl.col("reason") == "takedown").height == len(hit)
     assert samples.height == 24
@@ -405,8 +405,8 @@ def test_downloads_obey_the_list_and_a_purged_one_is_not_fetched_again(tmp_path:
         assert server.requests.total() == 5, "what is listed by its URL is not even asked for"
         assert holders(out, encode(samples[2]), samples[2].caption.encode()) == []
         before = everything(out)
-        gone, after = output["sample_id"][4], urls.filter(pl.col("source_row") != 4)
-        take_down_downloads(out, key, [gone], before=urls, after=after, settings=served)
+        removed, after = output["sample_id"][4], urls.filter(pl.col("source_row") != 4)
+        take_down_downloads(out, key, [removed], before=urls, after=after, settings=served)
         assert holders(out, encode(samples[4]), world_url(4).encode()) == []
         again = download_shard(after, out, key, settings=served, denylist=Denylist.load(tmp_path))
         assert server.requests.total() == 5, "the others are not fetched again"

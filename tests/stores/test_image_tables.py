@@ -202,7 +202,7 @@ def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings)
         ("a.jpg", "a cat", "duplicate_sample_id"),
         ("c.jpg", " ", "empty_caption"),
         ("c.jpg", "", "empty_caption"),
-        ("gone.jpg", "a hen", "image_not_found"),
+        ("absent.jpg", "a hen", "image_not_found"),
         ("sub", "a folder", "image_not_found"),
         ("x" * 300 + ".jpg", "a long name", "image_not_found"),
         ("../photos/a.jpg", "outside", "image_path_refused"),
@@ -221,7 +221,7 @@ def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings)
     # a file that changes or comes back is another version of its shard; the same again is the same
     before = source_fingerprint(pool, "photos-000000", settings)
     assert source_fingerprint(pool, "photos-000000", settings) == before
-    (folder / "gone.jpg").write_bytes(encoded((7, 7, 7), form="JPEG"))
+    (folder / "absent.jpg").write_bytes(encoded((7, 7, 7), form="JPEG"))
     assert source_fingerprint(pool, "photos-000000", settings) != before
     assert samples_of(pool, settings)["status"][8] == "kept"
 

@@ -145,7 +145,7 @@ def _pictures(ctx: PoolContext, rows: PoolRows, wanted: Sequence[int]) -> dict[i
             continue
         try:
             data = jpeg_thumbnail(load_image(row), PICTURE_PX, quality=75)
-        except (FileNotFoundError, KeyError, ImageRejected):  # the owner's tar has gone or changed since
+        except (FileNotFoundError, KeyError, ImageRejected):  # the owner's tar is missing or has changed since
             continue
         if (size := size + len(data)) > MAX_PICTURE_BYTES:
             break
