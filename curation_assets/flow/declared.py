@@ -108,14 +108,18 @@ def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
         return {}
     if domain != "photographs":
         return dict.fromkeys(references, "not measured on such images")
-    return {reference: str(worth_of(reference, ctx.profile)) for reference in references}
+    return {reference: str(_worth(ctx, reference)) for reference in references}
+
+
+def _worth(ctx: PoolContext, reference: str) -> Worth:
+    return worth_of(reference, ctx.profile, {*ctx.options.given, *ctx.options.given_signals})
 
 
 def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
     """What the policy reads and is at chance on photographs, where the pool holds some."""
     if ctx.pool.image_domain != "photographs":
         return []
-    worths = (worth_of(reference, ctx.profile) for reference in policy.references)
+    worths = (_worth(ctx, reference) for reference in policy.references)
     return [worth for worth in worths if worth.is_meaningful is False]
 
 

@@ -1,7 +1,7 @@
 """What a signal is worth on photographs: AUCs that were measured with named models, and where they do not apply."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +54,15 @@ class Worth:
         return f"not meaningful on {DOMAIN} ({figures})" if self.is_meaningful is False else figures
 
 
-def worth_of(reference: str, profile: Profile) -> Worth:
+def worth_of(reference: str, profile: Profile, given: Collection[str] = ()) -> Worth:
     """What a signal is worth on photographs with the models of `profile`.
+
+    `given`: methods and derived columns whose values the user brings; nothing is known of signals that rest on them.
 
     `reference`: 'signals.METHOD' or 'fused.RECIPE'. Without measurements where these very addresses were not measured,
     and for a table that is neither or is made for no kind of noise.
     """
-    engines = engines_of(reference, profile)
+    engines = None if _rests_on(reference, given) else engines_of(reference, profile)
     rows = {} if engines is None else _measured().get((reference, engines), {})
     kinds = _made_for(reference)
     return Worth(reference, kinds, tuple(rows[kind] for kind in kinds if kind in rows))
@@ -72,6 +74,10 @@ def engines_of(reference: str, profile: Profile) -> str | None:
     if not roles <= set(profile.roles):
         return None
     return ";".join(f"{role}={profile.roles[role]}" for role in sorted(roles))
+
+
+def _rests_on(reference: str, given: Collection[str]) -> bool:
+    return any(name in given or set(all_methods()[name].columns) & set(given) for name in _methods_of(reference))
 
 
 def _methods_of(reference: str) -> list[str]:

@@ -86,6 +86,15 @@ def test_policies_on_meaningless_signals_are_left_out_unless_named(tmp_path: Pat
     assert worths_of(other, ["signals.clip_score"]) == {"signals.clip_score": "not measured on such images"}
 
 
+@pytest.mark.usefixtures("measured")
+def test_values_that_the_user_brings_are_not_judged_by_the_models(tmp_path: Path) -> None:
+    ctx = photo_pool(tmp_path, given_signals={"clip_score": f"{tmp_path / 'scores.parquet'}:cosine"})
+    assert "clip" in {policy.name for policy in policies_of(ctx)}
+    assert worths_of(ctx, ["signals.clip_score"]) == {"signals.clip_score": "not measured on photographs"}
+    embedded = load_profile("embedded")
+    assert worth.worth_of("fused.icc_clip", embedded, {"clip_score"}).is_meaningful is None
+
+
 def test_what_ships_was_measured_with_models_that_profiles_name() -> None:
     """A row that no shipped profile could show would be a leftover."""
     shipped = [load_profile(name) for name in ("embedded", "photos")]
