@@ -14,6 +14,7 @@ from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_tables import image_cells
 from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"),
@@ -21,20 +22,8 @@ _MAGIC = (
     (b"GIF8", "gif"),
     (b"BM", "bmp"),
 )
-_RESULTS = pl.Schema(
-    {
-        "uid": pl.String,
-        "key": pl.String,
-        "url": pl.String,
-        "status": pl.String,
-        "error_message": pl.String,
-        "width": pl.Int32,
-        "height": pl.Int32,
-        "original_width": pl.Int32,
-        "original_height": pl.Int32,
-        "sha256": pl.String,
-    }
-)
+#: As a download leaves it: captions are joined later.
+_RESULTS = {name: kind for name, kind in SIDECAR_SCHEMA.items() if name != "caption"}
 
 
 def extension_of(data: bytes) -> str:

@@ -16,6 +16,21 @@ from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, tar_index
 from curation_assets.stores.samples import mark_duplicates
 
+#: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
+SIDECAR_SCHEMA = {
+    "url": pl.String,
+    "caption": pl.String,
+    "key": pl.String,
+    "uid": pl.String,
+    "status": pl.String,
+    "error_message": pl.String,
+    "width": pl.Int32,
+    "height": pl.Int32,
+    "original_width": pl.Int32,
+    "original_height": pl.Int32,
+    "sha256": pl.String,  # of the image file in the tar
+}
+
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 MAX_TEXT_BYTES = MIB  # of a caption or a json: DataComp has captions of a million characters
 _NUMBER = re.compile(r"(\d{1,})$")

@@ -14,25 +14,11 @@ from curation_assets.outputs.exports.croissant import webdataset_croissant, writ
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
 MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
 MAX_BYTES_PER_SHARD = 3_000_000_000
 TAR_BLOCK = 512  # bytes: every member costs a header and padding up to a multiple of it
-
-#: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
-SIDECAR_SCHEMA = {
-    "url": pl.String,
-    "caption": pl.String,
-    "key": pl.String,
-    "uid": pl.String,
-    "status": pl.String,
-    "error_message": pl.String,
-    "width": pl.Int32,
-    "height": pl.Int32,
-    "original_width": pl.Int32,
-    "original_height": pl.Int32,
-    "sha256": pl.String,  # of the image file in the tar
-}
 
 
 def export_webdataset(
