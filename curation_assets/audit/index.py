@@ -5,10 +5,11 @@ that changed; `curate run` calls it at its end.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -184,8 +185,13 @@ class Index:
     tables: dict[str, StoredTable]
 
     @classmethod
-    def read(cls, folder: Path, shards: list[str]) -> "Index":
-        """The index of a pool's work folder, seen from `shards`. Raises FileNotFoundError with what to do."""
+    def read(
+        cls, folder: Path, shards: list[str], trainings: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> "Index":
+        """The index of a pool's work folder, seen from `shards`. Raises FileNotFoundError with what to do.
+
+        `trainings`: tables whose partitions are no shards → their keys.
+        """
         tables, inputs = (_read_coded(folder / f"{name}.parquet") for name in ("tables", "inputs"))
         if tables is None or inputs is None:
             raise FileNotFoundError(
@@ -194,21 +200,22 @@ class Index:
         position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
         columns, texts = _arrays(tables[0]), tables[1]
         words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}
-        indices = _indices(columns["partition"], texts["partition"], position)
+        own = {name: {key: number for number, key in enumerate(keys)} for name, keys in trainings.items()}
         stored_tables: dict[str, StoredTable] = {}
         for part in _runs(columns["asset"]):
             mine = {name: column[part] for name, column in columns.items()}
+            name = texts["asset"][mine["asset"][0]]
             is_pool = texts["partition"][mine["partition"][0]] == POOL
-            stored_tables[texts["asset"][mine["asset"][0]]] = _stored(
-                mine, indices[part], 1 if is_pool else len(shards), words
-            )
+            size = 1 if is_pool else len(own.get(name, shards))
+            at = _indices(mine["partition"], texts["partition"], own.get(name, position))
+            stored_tables[name] = _stored(mine, at, size, words)
         columns, texts = _arrays(inputs[0]), inputs[1]
-        indices = _indices(columns["partition"], texts["partition"], position)
         for part in _runs(columns["asset"], columns["input"]):
             name, read = (texts[column][columns[column][part.start]] for column in ("asset", "input"))
             if name in stored_tables:
                 size = len(stored_tables[name].is_stored)
-                of_part = [_spread(columns[column][part], indices[part], size, 0) for column in ("content", "count")]
+                at = _indices(columns["partition"][part], texts["partition"], own.get(name, position))
+                of_part = [_spread(columns[column][part], at, size, 0) for column in ("content", "count")]
                 stored_tables[name].inputs[read] = (of_part[0], of_part[1])
         return cls(shards, stored_tables)
 

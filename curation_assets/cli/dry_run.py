@@ -14,7 +14,15 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.pieces import cautions_of, pieces_of
-from curation_assets.operations.planning import REASONS, TableFacts, facts_of, make_plan, not_fetched, verdict_flips
+from curation_assets.operations.planning import (
+    REASONS,
+    TableFacts,
+    facts_of,
+    make_plan,
+    not_fetched,
+    trainings_of,
+    verdict_flips,
+)
 from curation_assets.operations.refit import unfinished
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import DUPLICATES
@@ -67,7 +75,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         facts = with_policy(facts, changed)
     stored = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
-    plan = make_plan(facts, Index.read(ctx.store.root / "index", shards))
+    plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
     content: dict[str, Any] = {
         "pool": pool,
         "shards": len(shards),

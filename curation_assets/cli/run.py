@@ -47,7 +47,10 @@ CHANGES = "Dry run: what if …"
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
 # Less than the defaults: five minutes on two cores.
-DEMO_BUDGET = {"captioner_steps": 150, "captioner_batch": 24, "dual_encoder_steps": 80, "dual_encoder_batch": 48}
+DEMO_BUDGET = {
+    "captioning": {"samples_seen": 3_600, "batch_size": 24},
+    "retrieval": {"samples_seen": 3_840, "batch_size": 48},
+}
 DEMO_OPTIONS = {"distillation_size": 450, "caption_count": 2, "fusion_l2": 1.0, "downstream_budget": DEMO_BUDGET}
 
 
@@ -126,8 +129,8 @@ def run(
 ) -> None:
     """Bring every table of a pool up to date; what is up to date is not made again.
 
-    Pools of your own train no models on their subsets unless their declaration has options: {downstream: true}.
-    A stopped run goes on where it was.
+    A stopped run goes on where it was. Pools of your own train no models on their subsets unless their declaration
+    has options: {downstream: true, evaluation_set: …}; docs/evaluation.md.
     """
     what_ifs = {
         "--fraction": fraction is not None, "--threshold": threshold is not None, "--rank-by": rank_by is not None,
@@ -246,7 +249,7 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
     keys = shards or ctx.shards()
     for name in upstream_of(declared, names):
         table = declared[name]
-        parts: list[str | None] = list(keys) if table.grain == "shard" else [None]
+        parts = table.partitions(keys)
         blocked = ctx.store.blocked(name)
         failed = [part or WHOLE for part in parts if (part or WHOLE) in blocked]
         state = None

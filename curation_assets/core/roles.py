@@ -45,6 +45,15 @@ class ImageTextEncoder(Engine, Protocol):
 
 
 @runtime_checkable
+class PatchEncoder(Protocol):
+    """What an image–text encoder may offer besides: how it sees the parts of an image."""
+
+    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images, at least one → (N, T, D) float32, a state per patch (and class token)."""
+        ...
+
+
+@runtime_checkable
 class Captioner(Engine, Protocol):
     """Image → sampled captions, what SIEVE compares. A caption depends on its own image and seed only."""
 

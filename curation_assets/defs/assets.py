@@ -52,6 +52,13 @@ def partitions_of(pool: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=pool)
 
 
+def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | None:
+    """Shards, or trainings by training set, size and seed; None for a whole-pool table."""
+    if table.grain == "training":
+        return dg.StaticPartitionsDefinition(list(table.keys))
+    return partitions_of(pool) if table.grain == "shard" else None
+
+
 def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
     """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks."""
     return (
@@ -77,12 +84,13 @@ def _asset_of(
 ) -> dg.AssetsDefinition:
     key = asset_key(pool_name, table.name)
     is_sharded = table.grain == "shard"
+    partitions = partitions_definition(pool_name, table)
 
     @dg.asset(
         key=key,
         deps=[asset_key(pool_name, name) for name in table.inputs],
-        partitions_def=partitions_of(pool_name) if is_sharded else None,
-        backfill_policy=dg.BackfillPolicy.multi_run(MAX_SHARDS_PER_RUN) if is_sharded else None,
+        partitions_def=partitions,
+        backfill_policy=None if partitions is None else dg.BackfillPolicy.multi_run(MAX_SHARDS_PER_RUN),
         group_name=table.stage,
         code_version=table.version,
         description=table.description,
@@ -108,8 +116,8 @@ def _asset_of(
             metadata = _run_metadata(ctx, table, result.done, frame, with_picture=next(pictures) <= PICTURES_PER_RUN)
             context.add_asset_metadata(metadata, partition_key=result.shard)
 
-        shards = sorted(context.partition_keys) if is_sharded else None
-        result = run_table(ctx, table, shards, tables=tables, on_shard=report)
+        keys = None if partitions is None else sorted(context.partition_keys)
+        result = run_table(ctx, table, keys, tables=tables, on_shard=report)
         for sentence, error in result.problems:
             observer.problem(sentence, error)
         if result.errors:
@@ -129,8 +137,9 @@ def _failure(result: TableResult) -> Exception:
     if result.table.grain == "pool":
         return first
     sentences = {shard: f"{type(error).__name__}: {error}" for shard, error in errors.items()}
+    what = "trainings" if result.table.grain == "training" else "shards"
     failure = dg.Failure(
-        f"{result.table.name}: {len(errors)} of {len(result.shards)} shards failed; finished shards are kept "
+        f"{result.table.name}: {len(errors)} of {len(result.shards)} {what} failed; finished {what} are kept "
         f"and a retry computes only the rest. First: {next(iter(sentences.values()))}",
         metadata=sentences,
     )
@@ -174,7 +183,6 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
 
 def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
-        "grain": f"one row per sample of a {table.grain}",
         "query": dg.MetadataValue.md(f"`select * from {pool_name}.{table.name.replace('/', '_')} limit 20`"),
     }
     if table.column_lineage:

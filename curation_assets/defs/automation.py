@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from curation_assets.core.settings import Settings, check_shard_key
-from curation_assets.defs.assets import asset_key, partitions_of
+from curation_assets.defs.assets import asset_key, partitions_definition, partitions_of
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -66,11 +66,23 @@ def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
 
 
 def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDefinition"]:
-    """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool."""
+    """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool.
+
+    `<pool>_trainings`, of a pool that trains models on its subsets: by training set, size and seed.
+    """
     tables = tables_of(PoolContext.open(settings, pool_name)).values()
     per_shard = [asset_key(pool_name, table.name) for table in tables if table.grain == "shard"]
     whole_pool = [asset_key(pool_name, table.name) for table in tables if table.grain == "pool"]
+    trained = [table for table in tables if table.grain == "training"]
+    trainings = [
+        dg.define_asset_job(
+            f"{pool_name}_trainings",
+            dg.AssetSelection.assets(*(asset_key(pool_name, table.name) for table in trained)),
+            partitions_def=partitions_definition(pool_name, trained[0]),
+        )
+    ]
     return [
+        *(trainings if trained else ()),
         dg.define_asset_job(
             f"{pool_name}_shards",
             dg.AssetSelection.assets(*per_shard),

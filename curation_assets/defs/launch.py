@@ -93,10 +93,13 @@ def run_pool(
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
     for phase in phases(list(declared.values()), tables):
-        keys_of = {table.name: sorted([*keys, *missing]) if STAGES[table.stage].is_derived else keys for table in phase}
-        up_to_date = _up_to_date(ctx, phase, keys_of, declared, instance)
+        of_derived = sorted([*keys, *missing])
+        parts_of = {
+            table.name: table.partitions(of_derived if STAGES[table.stage].is_derived else keys) for table in phase
+        }
+        up_to_date = _up_to_date(ctx, phase, parts_of, declared, instance)
         for table in (table for table in phase if table.name in up_to_date):
-            table_done(_report_of_up_to_date(ctx, table, keys_of[table.name]))
+            table_done(_report_of_up_to_date(ctx, table, parts_of[table.name]))
         waiting = [table for table in phase if table.name not in up_to_date]
         if waiting:
             if roles:
@@ -118,7 +121,7 @@ def run_pool(
 def _up_to_date(
     ctx: PoolContext,
     phase: Sequence[Table],
-    keys_of: Mapping[str, Sequence[str]],
+    parts_of: Mapping[str, Sequence[str | None]],
     declared: Mapping[str, Table],
     instance: dg.DagsterInstance,
 ) -> set[str]:
@@ -130,31 +133,29 @@ def _up_to_date(
         if any(name in names and name not in up_to_date for name in table.inputs):
             continue
         key = assets.asset_key(ctx.pool.name, table.name)
-        keys = keys_of[table.name]
-        if table.grain == "shard":
-            is_known = instance.get_materialized_partitions(key).issuperset(keys)
-        else:
+        parts = parts_of[table.name]
+        if table.grain == "pool":
             is_known = instance.get_latest_materialization_event(key) is not None
-        parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
+        else:
+            is_known = instance.get_materialized_partitions(key).issuperset(part for part in parts if part is not None)
         is_known = is_known and ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
         if is_known and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
             up_to_date.add(table.name)
     return up_to_date
 
 
-def _report_of_up_to_date(ctx: PoolContext, table: Table, keys: Sequence[str]) -> TableReport:
-    parts: Sequence[str | None] = keys if table.grain == "shard" else [None]
+def _report_of_up_to_date(ctx: PoolContext, table: Table, parts: Sequence[str | None]) -> TableReport:
     manifests = [ctx.store.manifest(table.name, part) for part in parts]
     rows = sum(manifest.row_count for manifest in manifests if manifest is not None)
     return TableReport(table=table.name, seconds=0.0, row_count=rows, reused=len(parts), computed=0)
 
 
 def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list[list[Table]]:
-    """Group tables into as few runs as possible: per-shard tables and whole-pool tables by turns, inputs first."""
+    """Group tables into as few runs as possible: those of one grain at a time, inputs first."""
     requested = [table for table in declared if only is None or table.name in only]
     done: set[str] = {table.name for table in declared} - {table.name for table in requested}
     result: list[list[Table]] = []
-    for grain in itertools.cycle(("shard", "pool")):
+    for grain in itertools.cycle(("shard", "pool", "training")):
         if len(done) >= len({table.name for table in declared}):
             return result
         phase: list[Table] = []
@@ -180,6 +181,8 @@ def _run_phase(
     if phase[0].grain == "shard":
         known = instance.get_dynamic_partitions(pool_name)
         runs = [{RANGE_START: first, RANGE_END: last} for first, last in _ranges(known, keys)]
+    elif phase[0].grain == "training":
+        runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
     failed: list[Exception] = []
     for tags in runs:  # a bad shard harms no neighbour, in whichever stretch
         try:

@@ -45,6 +45,11 @@ class BlipRetrieval:
         return _unit(torch.cat(rows)) if rows else self._nothing()
 
     @torch.inference_mode()
+    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images → (N, T, W) float32: states of the vision tower, class token first."""
+        return torch.cat([self._see(batch).float().cpu() for batch in chunks(images, self.batch_size)]).numpy()
+
+    @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at 64 tokens. No prompt."""
 

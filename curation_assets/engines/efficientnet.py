@@ -81,6 +81,15 @@ class FeatureExtractor:
         return torch.cat(means), torch.cat(maxima)
 
     @torch.inference_mode()
+    def places(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        """(N,) RGB images → (N, H · W, 1280) float32: the last layer, place by place, in [0, 6]."""
+        rows = []
+        for batch in chunks(images, IMAGES_AT_ONCE):
+            states = self.model.forward_features(self._pixels(batch))  # (B, 1280, H, W)
+            rows.append(states.flatten(2).transpose(1, 2).cpu())
+        return torch.cat(rows)
+
+    @torch.inference_mode()
     def class_probabilities(self, means: torch.Tensor) -> torch.Tensor:
         """(N, 1280) mean features → (N, 1000) probabilities of ImageNet's classes."""
         return self.model.get_classifier()(means.to(self.device)).softmax(dim=1).cpu()

@@ -73,6 +73,20 @@ class OpenClipEncoder:
             rows.append(_unit(embedded))
         return torch.cat(rows).numpy()[inverse] if rows else self._nothing()
 
+    @torch.inference_mode()
+    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images → (N, T, W) float32: states of the last block of the vision tower, class token first."""
+        rows = []
+        for batch in chunks(images, self.batch_size):
+            pixels = torch.stack([self.preprocess(image.convert("RGB")) for image in batch])  # (B, 3, H, W)
+            with autocast(self.device):
+                states = self.model.visual.forward_intermediates(
+                    pixels.to(self.device), indices=1, intermediates_only=True, output_fmt="NLC", output_extra_tokens=True
+                )
+            parts = [*states.get("image_intermediates_prefix", ()), *states["image_intermediates"]]
+            rows.append(torch.cat(parts, dim=1).float().cpu())  # (B, 1 + P, W)
+        return torch.cat(rows).numpy()
+
     def _nothing(self) -> np.ndarray:
         return np.zeros((0, len(self.embed_texts([""])[0])), dtype=np.float32)
 

@@ -186,6 +186,10 @@ class PhotoPairEncoder:
     def _embed(self, images: Sequence[Image.Image]) -> np.ndarray:
         return self.head.images(*self.features(images)).numpy()
 
+    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images of any mode → (N, T, 1280) float32: places of the last backbone's last layer, row by row."""
+        return self.features.backbones[-1].places([image.convert("RGB") for image in images]).numpy()
+
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at the sentence encoder's length. No prompt."""
         if not texts:

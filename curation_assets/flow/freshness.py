@@ -1,7 +1,7 @@
 """Whether a table is up to date, and bringing it up to date: what its content depends on, hashed."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from curation_assets.audit.versions import VersionBook
@@ -45,11 +45,17 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
     if (shard is None) != (table.grain == "pool"):
         raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
     inputs: list[tuple[str, str | None]] = []
-    for name in table.inputs:
-        if tables[name].grain == "pool":
+    read: Sequence[tuple[str, str | None]] = [(name, shard) for name in table.inputs]
+    if table.partition_inputs is not None and shard is not None:
+        read = table.partition_inputs(ctx, shard)
+    for name, key in read:
+        grain = tables[name].grain
+        if grain == "pool":
             inputs.append((name, None))
-        elif shard is not None:
-            inputs.append((name, shard))
+        elif grain == table.grain:
+            inputs.append((name, key))
+        elif grain == "training":
+            inputs.extend((name, key) for key in tables[name].keys)
         else:
             inputs.extend((name, key) for key in ctx.store.partitions(name))
     config = config_of(ctx, table, shard)

@@ -53,7 +53,8 @@ def materialise_shards(
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
-    side_by_side = len(stale) > 1 and bool(table.roles) and ctx.settings.workers > 1
+    runs_models = bool(table.roles) or "torch" in table.kinds
+    side_by_side = len(stale) > 1 and runs_models and ctx.settings.workers > 1
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
@@ -62,7 +63,8 @@ def materialise_shards(
             workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, shard, ctx.run_id): shard
             for shard in stale
         }
-        with ctx.progress.task(f"{table.name}, shards", len(stale)) as advance:
+        what = "models" if table.grain == "training" else "shards"
+        with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
                 yield jobs[job], job.result()

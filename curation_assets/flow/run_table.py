@@ -107,7 +107,7 @@ def run_table(
     tables: Mapping[str, Table],
     on_shard: Callable[[ShardResult, pl.DataFrame | None], None] = lambda result, frame: None,
 ) -> TableResult:
-    """Bring a table up to date (`shards`: None for a whole-pool table), check it, mark what is blocked.
+    """Bring a table up to date (`shards`: keys of partitions, None for a whole-pool table), check it, mark what is blocked.
 
     `on_shard` hears of every shard as it finishes or fails, with its rows where they were read. An exception of a
     shard is never raised here: it is in `errors`, and what is finished is kept.
@@ -136,9 +136,14 @@ def run_with_upstream(ctx: PoolContext, *names: str) -> None:
     """
     tables = tables_of(ctx)
     for table in with_upstream(tables, names).values():
-        result = run_table(ctx, table, ctx.shards() if table.grain == "shard" else None, tables=tables)
+        result = run_table(ctx, table, keys_of(table, ctx.shards()), tables=tables)
         for sentence, error in result.problems:
             raise error or ValueError(sentence)
+
+
+def keys_of(table: Table, shards: Sequence[str]) -> Sequence[str] | None:
+    """What `run_table` takes for all of a table: its partitions, or None for a whole-pool table."""
+    return None if table.grain == "pool" else [key for key in table.partitions(shards) if key is not None]
 
 
 def checks_of(table: Table) -> list[Check]:

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.flow.context import PoolContext
 
-Grain = Literal["shard", "pool"]
+Grain = Literal["shard", "pool", "training"]
+
+#: (context, partition key) → (table, partition or None for all of it): what one partition reads.
+PartitionInputs = Callable[[PoolContext, str], Sequence[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class TableCheck:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool."""
+    """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool; 'training': one per
+    training set, size and seed, whose keys the table knows."""
 
     name: str  # "stage/name"
     grain: Grain
@@ -59,17 +63,25 @@ class Table:
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
     warning_column: str | None = None  # sentences that a person should read, null where all is well
+    keys: tuple[str, ...] = ()  # partitions of grain 'training', such as icc_at0250-000000
+    partition_inputs: PartitionInputs | None = None  # where a partition of grain 'training' reads less than all inputs
     checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
 
     def __post_init__(self) -> None:
-        if self.grain not in ("shard", "pool"):
-            raise ValueError(f"table {self.name!r}: grain must be 'shard' or 'pool', got {self.grain!r}")
+        if self.grain not in get_args(Grain):
+            raise ValueError(f"table {self.name!r}: grain must be one of {get_args(Grain)}, got {self.grain!r}")
+        if (self.grain == "training") != bool(self.keys):
+            raise ValueError(f"table {self.name!r} of grain {self.grain!r} has {len(self.keys)} keys of its own")
         if (self.compute is None) == (self.compute_folder is None):
             raise ValueError(f"table {self.name!r} needs either compute or compute_folder")
         if self.is_frozen and self.grain != "pool":
             raise ValueError(f"table {self.name!r}: only a whole-pool table can be frozen")
         for upstream in self.inputs:
             check_reads_forward(self.name, upstream)
+
+    def partitions(self, shards: Sequence[str]) -> Sequence[str | None]:
+        """Keys of this table's partitions, of a pool with these shards; None alone for a whole-pool table."""
+        return {"shard": shards, "pool": (None,), "training": self.keys}[self.grain]
 
     @property
     def stage(self) -> str:

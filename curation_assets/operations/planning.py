@@ -5,7 +5,7 @@ Every step is one operation on arrays over all shards; no partition is looked up
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,16 @@ class TableFacts:
     config: Mapping[str, Any] | None  # None: not compared
     is_frozen: bool = False
     uses_gpu: bool = False
+    training_keys: tuple[str, ...] = ()  # partitions of a table of grain 'training'
+
+    @property
+    def grain(self) -> str:
+        """As the table's: 'shard', 'pool' or 'training'."""
+        return "shard" if self.is_per_shard else "training" if self.training_keys else "pool"
+
+    def count(self, shards: int) -> int:
+        """Partitions in a pool of so many shards."""
+        return {"shard": shards, "pool": 1, "training": len(self.training_keys)}[self.grain]
 
 
 @dataclass(frozen=True)
@@ -54,13 +64,15 @@ class Plan:
     reasons: dict[str, np.ndarray]  # table → (S,) or (1,) int8, index into REASONS, -1: up to date
     rows: dict[str, np.ndarray]  # table → (S,) or (1,): rows of each partition, as stored or to be expected
     costs: pl.DataFrame  # per table: partitions, stale, rows, cpu_seconds, gpu_seconds, and one count per reason
+    training_keys: Mapping[str, Sequence[str]]  # of tables whose partitions are no shards
 
     def partitions(self, table: str, limit: int | None = None) -> list[tuple[str | None, str]]:
-        """(shard, reason) of a table's stale partitions."""
+        """(key, reason) of a table's stale partitions."""
         codes = self.reasons[table]
         indices = np.flatnonzero(codes >= 0)[:limit]
         is_pool = len(codes) == 1 and table in _pool_tables(self)
-        return [(None if is_pool else self.shards[at], REASONS[codes[at]]) for at in indices]
+        keys = self.training_keys.get(table, self.shards)
+        return [(None if is_pool else keys[at], REASONS[codes[at]]) for at in indices]
 
 
 def _pool_tables(plan: Plan) -> set[str]:
@@ -85,6 +97,7 @@ def facts_of(ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequen
             models=_models(ctx, table, role_parts),
             config=None if name == "raw/registered_shards" else _config(ctx, table),
             is_frozen=table.is_frozen,
+            training_keys=table.keys,
             uses_gpu=bool(table.roles) and ctx.profile.device != "cpu",
         )
         for name, table in tables.items()
@@ -131,14 +144,14 @@ def not_fetched(facts: Sequence[TableFacts]) -> dict[str, str]:
 def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
     """Which partitions a run would make again. `facts` in flow order."""
     size = len(index.shards)
-    grain = {table.name: table.is_per_shard for table in facts}
+    grain = {table.name: table.grain for table in facts}
     reasons: dict[str, np.ndarray] = {}
     stale_of: dict[str, np.ndarray] = {}
     remade_of: dict[str, np.ndarray] = {}  # because code, models or settings of it, or of what it rests on, changed
     rows_of: dict[str, np.ndarray] = {}
     costs = []
     for table in facts:
-        n = size if table.is_per_shard else 1
+        n = table.count(size)
         stored = index.tables.get(table.name)
         code = np.full(n, -1, dtype=np.int8)
         upstream, remade = (_any_input(table, flags, grain, n) for flags in (stale_of, remade_of))
@@ -163,18 +176,23 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
         remade_of[table.name] = remade | np.isin(code, _REMADE)
         rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
         costs.append(_cost(table, stored, code, rows_of[table.name]))
-    return Plan(index.shards, reasons, rows_of, pl.DataFrame(costs, infer_schema_length=None))
+    return Plan(index.shards, reasons, rows_of, pl.DataFrame(costs, infer_schema_length=None), trainings_of(facts))
 
 
-def _any_input(table: TableFacts, flags: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int) -> np.ndarray:
+def trainings_of(facts: Iterable[TableFacts]) -> dict[str, tuple[str, ...]]:
+    """Tables whose partitions are no shards → their keys, as `Index.read` takes them."""
+    return {table.name: table.training_keys for table in facts if table.training_keys}
+
+
+def _any_input(table: TableFacts, flags: Mapping[str, np.ndarray], grain: Mapping[str, str], n: int) -> np.ndarray:
     """(n,) whether something holds of any partition that each partition reads."""
     result = np.zeros(n, dtype=bool)
     for name in table.inputs:
-        result |= flags[name] if table.is_per_shard and grain[name] else flags[name].any()
+        result |= flags[name] if grain[name] == table.grain else flags[name].any()
     return result
 
 
-def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain: Mapping[str, bool]) -> np.ndarray:
+def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain: Mapping[str, str]) -> np.ndarray:
     """(n,) stored partitions that were made from other contents than are stored now, or from other shards."""
     changed = np.zeros(len(stored.is_stored), dtype=bool)
     for name in table.inputs:
@@ -182,11 +200,12 @@ def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain:
         if now is None:
             continue
         contents, counts = stored.inputs.get(name, (np.zeros(1, np.uint64), np.zeros(1, np.int64)))
-        if table.is_per_shard and grain[name]:
-            changed |= contents != now.content
+        is_read = counts > 0 if table.training_keys else np.ones_like(changed)  # a training reads one policy's tables
+        if grain[name] == table.grain and table.grain != "pool":
+            changed |= (contents != now.content) & is_read
         else:
             contents_now = now.content[now.is_stored]
-            changed |= (contents != contents_now.sum(dtype=np.uint64)) | (counts != len(contents_now))
+            changed |= ((contents != contents_now.sum(dtype=np.uint64)) | (counts != len(contents_now))) & is_read
     return changed & stored.is_stored
 
 
@@ -222,7 +241,7 @@ def _distinct(*columns: np.ndarray, where: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def _rows(
-    table: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, bool], n: int
+    table: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, str], n: int
 ) -> np.ndarray:
     """(n,) rows that each partition has or, where it is missing, will have: as many as its first input, or the mean."""
     rows = np.zeros(n)
@@ -231,7 +250,7 @@ def _rows(
         if stored.is_stored.all():
             return rows
     is_missing = np.ones(n, dtype=bool) if stored is None else ~stored.is_stored
-    first = next((rows_of[name] for name in table.inputs if grain[name] == table.is_per_shard), None)
+    first = next((rows_of[name] for name in table.inputs if grain[name] == table.grain), None)
     guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else 0.0
     rows[is_missing] = first[is_missing] if first is not None and stored is None else guess
     return rows
@@ -249,7 +268,7 @@ def _cost(table: TableFacts, stored: StoredTable | None, code: np.ndarray, rows:
         seconds = 0.0
     return {
         "table": table.name,
-        "grain": "shard" if table.is_per_shard else "pool",
+        "grain": table.grain,
         "partitions": len(code),
         "stale": int(stale.sum()),
         "rows": int(rows[stale].sum()),

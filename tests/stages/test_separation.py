@@ -16,7 +16,7 @@ from curation_assets.methods import all_methods, get_method
 from curation_assets.numeric.metrics.separation import KINDS, in_order, verdict_of
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.outputs.report.pictures import auc_colour
-from curation_assets.stages.downstream.tables import read_truth
+from curation_assets.stages.downstream.truth import read_truth
 from curation_assets.world.photo_noise import PHOTO_MIX
 from curation_assets.world.pool import CAPTION_FOR
 from tests.conftest import FinishedPool

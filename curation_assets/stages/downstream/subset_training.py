@@ -1,159 +1,273 @@
-"""What a subset is worth: every trainer trains a small model on it and measures it on held-out scenes."""
+"""What a training set is worth: every trainer trains a model on it, and measures it on the evaluation set.
 
-from collections.abc import Iterator, Mapping, Sequence
+`downstream/<trainer>_runs` has one partition per training set, size and seed, so that only changed sets train again,
+and a stopped training goes on from its last checkpoint; `downstream/<trainer>` measures them all.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from curation_assets.core.settings import Settings
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
-from curation_assets.flow.parallel import call_in_workers
 from curation_assets.flow.table import Table
-from curation_assets.stages.filtered.tables import kept_ids
-from curation_assets.training.trainers import Task, Trainer, all_trainers
+from curation_assets.selection.training_sets import TrainingKey
+from curation_assets.stages.downstream.comparison import compare_training_sets
+from curation_assets.stages.downstream.evaluation_set import (
+    EVALUATION_SET,
+    chosen_set,
+    evaluation_image,
+    evaluation_rows,
+    untrained_reason,
+)
+from curation_assets.stages.downstream.training_sets import TRAINING_SETS, keys_of_pool, kinds_of_sets
+from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, ROLES, VISION_FEATURES, stacked
+from curation_assets.training.trainers import Examples, Task, Trainer, all_trainers
 
-EVALUATION_SEED = 7_000_001  # never a pool's seed: evaluation scenes are held out
+COMPARISON = "downstream/comparison"
+
+#: Grain: one row per training set, size, seed and metric of one trainer.
+METRICS_SCHEMA = pl.Schema(
+    {
+        "policy": pl.String,  # name of the training set
+        "kind": pl.String,  # policy, control or file
+        "size": pl.Float64,  # share of the pool; null: the set's own
+        "n": pl.Int64,  # samples in it, each as often as it is listed
+        "seed": pl.Int64,
+        "metric": pl.String,
+        "value": pl.Float64,  # higher is better
+        "reason": pl.String,  # why there is no value
+    }
+)
+
+
+def trainers_of(ctx: PoolContext) -> dict[str, Trainer]:
+    """Trainers that the pool runs. Raises ValueError for an unknown name, with the nearest."""
+    known = all_trainers()
+    check_known(f"pool {ctx.pool.name!r}: option downstream_trainers", "trainer", ctx.options.downstream_trainers, known)
+    return {name: known[name] for name in known if name in ctx.options.downstream_trainers}
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table per trainer."""
-    verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
-    for trainer in all_trainers().values():
+    """Two tables per trainer, and the comparison of all training sets.
+
+    A pool that should train and has nothing to measure on gets tables whose rows say so.
+    """
+    has_set = chosen_set(ctx) is not None
+    keys = keys_of_pool(ctx)
+    trained = []
+    for trainer in trainers_of(ctx).values():
+        runs = f"downstream/{trainer.name}_runs"
+        if has_set:
+            yield _runs_table(ctx, trainer, keys)
+        trained.append(f"downstream/{trainer.name}")
         yield Table(
-            name=f"downstream/{trainer.name}",
+            name=trained[-1],
             grain="pool",
-            inputs=("raw/samples", *verdicts),
-            version=trainer.version,
-            compute=lambda ctx, shard, trainer=trainer: metrics_by_policy_and_seed(ctx, trainer),  # type: ignore[misc]
-            roles=("image_text_encoder",),
-            config=lambda ctx, shard, trainer=trainer: run_settings(ctx, trainer),  # type: ignore[misc]
+            inputs=(TRAINING_SETS, EVALUATION_SET, runs) if has_set else ("raw/samples",),
+            version="2",
+            compute=lambda ctx, shard, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
+            roles=_measuring_roles(ctx, trainer) if has_set else (),
+            config=lambda ctx, shard, trainer=trainer: _metrics_config(ctx, trainer),  # type: ignore[misc]
             description=(
-                f"One row per policy, seed and metric: {trainer.measures} trained on the subset, one budget for all."
+                f"One row per training set, size, seed and metric: {trainer.measures}, one budget for all. Higher is "
+                "better."
             ),
-            kinds=("torch", "polars"),
         )
+    yield Table(
+        name=COMPARISON,
+        grain="pool",
+        inputs=tuple(trained),
+        version="1",
+        compute=lambda ctx, shard: comparison_of(ctx),
+        description=(
+            "One row per trainer, training set, size and metric: mean and 95 % interval over seeds, difference from "
+            "`random` of the same size, rank, and a sentence on what the figures show."
+        ),
+    )
 
 
-def run_settings(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
-    """The trainer's budget, the same for every subset; seeds; number of evaluation scenes.
+def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Table:
+    features = (VISION_FEATURES, EVALUATION_FEATURES) if trainer.reads == "features" else ()
+
+    def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
+        # features follow from a sample's image and the model; a new shard changes those of no other sample
+        return [(TRAINING_SETS, key), (EVALUATION_SET, None)]
+
+    return Table(
+        name=f"downstream/{trainer.name}_runs",
+        grain="training",
+        keys=keys,
+        inputs=("raw/samples", TRAINING_SETS, EVALUATION_SET, *features),
+        partition_inputs=reads,
+        version=trainer.version,
+        compute=lambda ctx, key: train(ctx, trainer, str(key)),
+        roles=ROLES if trainer.reads == "features" else (),
+        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)},
+        description=(
+            f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, size and "
+            "seed: "
+            + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")
+        ),
+        kinds=("torch", "polars"),
+    )
+
+
+def budget_of(ctx: PoolContext, trainer: Trainer) -> dict[str, int]:
+    """The trainer's budget, the same for every training set.
 
     Raises ValueError where the pool's option `downstream_budget` names what no trainer has.
     """
     given = ctx.options.downstream_budget
-    check_known(
-        "option downstream_budget", "setting", given, {name for each in all_trainers().values() for name in each.budget}
+    check_known("option downstream_budget", "trainer", given, all_trainers())
+    own = given.get(trainer.name, {})
+    check_known(f"option downstream_budget.{trainer.name}", "setting", own, trainer.budget)
+    return {**trainer.budget, **own}
+
+
+def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
+    """What one model gave: see `Trainer.gives`."""
+    from curation_assets.engines import resolve_device
+
+    evaluation = evaluation_rows(ctx)
+    chosen = _listed(ctx, trainer, key)
+    task = Task(
+        _training_examples(ctx, trainer, chosen),
+        _evaluation_examples(ctx, trainer, evaluation),
+        TrainingKey.parse(key).seed,
+        budget_of(ctx, trainer),
+        ctx.store.unfinished_path(f"downstream/{trainer.name}_runs", key),
+        resolve_device(ctx.profile.device),
+    )
+    given = trainer.train(task)
+    return evaluation.select("image_id").hstack(given) if trainer.gives == "captions" else given
+
+
+def _listed(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
+    """Samples of a training set whose image can be read, each as often as it is listed.
+
+    Raises ValueError for fewer than a batch.
+    """
+    listed = ctx.store.read(TRAINING_SETS, key)
+    if trainer.reads == "features":
+        usable = ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null()).select("sample_id").collect()
+        listed = listed.join(usable, on="sample_id", how="semi", maintain_order="left")
+    else:
+        usable = ctx.store.scan("raw/samples").filter(pl.col("has_image") & (pl.col("status") == "kept"))
+        listed = listed.join(usable.select("sample_id").collect(), on="sample_id", how="semi", maintain_order="left")
+    repeated = listed[np.repeat(np.arange(listed.height), listed["count"].to_numpy())]
+    batch = budget_of(ctx, trainer)["batch_size"]
+    if repeated.height < batch:
+        wanted = TrainingKey.parse(key)
+        raise ValueError(
+            f"training set {wanted.name} has {repeated.height} samples with an image, less than one batch of {batch} "
+            f"of trainer {trainer.name}; lower options.downstream_budget.{trainer.name}.batch_size, or take larger "
+            "downstream_sizes"
+        )
+    return repeated
+
+
+def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame) -> Examples:
+    ids = listed["sample_id"]
+    captions = [[caption] for caption in listed["caption"].to_list()]
+    features = None
+    if trainer.reads == "features":
+        columns = ["sample_id", "features", "patches"]
+        stored = ctx.store.scan(VISION_FEATURES).filter(pl.col("sample_id").is_in(ids.unique().implode()))
+        distinct = stored.select(columns).collect().drop_nulls("features").unique("sample_id")
+        position = {sample_id: number for number, sample_id in enumerate(distinct["sample_id"].to_list())}
+        features = stacked(distinct)[[position[sample_id] for sample_id in ids.to_list()]]
+    located = ctx.store.scan("raw/samples").filter(
+        (pl.col("status") == "kept") & pl.col("sample_id").is_in(ids.unique().implode())
+    )
+    rows = {row["sample_id"]: row for row in located.select("sample_id", "tar", "member").collect().to_dicts()}
+    load_row, sample_ids = ctx.image_loader(), ids.to_list()
+    return Examples(captions, lambda positions: [load_row(rows[sample_ids[at]]) for at in positions], features)
+
+
+def _evaluation_examples(ctx: PoolContext, trainer: Trainer, evaluation: pl.DataFrame) -> Examples:
+    features = None
+    if trainer.reads == "features":
+        features = stacked(ctx.store.read(EVALUATION_FEATURES))
+    rows = evaluation.to_dicts()
+    captions = [row["captions"] for row in rows]
+    return Examples(captions, lambda positions: [evaluation_image(ctx, rows[at]) for at in positions], features)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def _measuring_roles(ctx: PoolContext, trainer: Trainer) -> tuple[str, ...]:
+    compares = trainer.gives == "captions" and "bert_score" in ctx.options.caption_metrics
+    return ("text_similarity",) if compares else ()
+
+
+def _metrics_config(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
+    if chosen_set(ctx) is None:
+        return {"reason": untrained_reason(ctx)}
+    config: dict[str, Any] = {"sets": kinds_of_sets(ctx)}
+    if trainer.gives == "captions":
+        from curation_assets.scoring.caption_metrics import tokeniser_in_use
+
+        config |= {"metrics": list(ctx.options.caption_metrics), "tokeniser": tokeniser_in_use()}
+    return config
+
+
+def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
+    """METRICS_SCHEMA of every training set, size and seed."""
+    kinds, keys = kinds_of_sets(ctx), keys_of_pool(ctx)
+    reason = untrained_reason(ctx)
+    if reason is not None:
+        wanted = [TrainingKey.parse(key) for key in keys]
+        rows = [_row(kinds, key, None, "none", None, reason) for key in wanted]
+        return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+    given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
+    measured = _of_captions(ctx, given) if trainer.gives == "captions" else _of_metrics(given)
+    rows = []
+    for text, metrics in measured.items():
+        key = TrainingKey.parse(text)
+        n = int(ctx.store.read(TRAINING_SETS, text)["count"].sum())
+        rows += [_row(kinds, key, n, metric, value, why) for metric, (value, why) in metrics.items()]
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+
+
+def _row(
+    kinds: Mapping[str, str], key: TrainingKey, n: int | None, metric: str, value: float | None, reason: str | None
+) -> dict[str, Any]:
+    facts = {"policy": key.name, "kind": kinds[key.name], "size": key.size, "n": n, "seed": key.seed}
+    return {**facts, "metric": metric, "value": value, "reason": reason}
+
+
+_Metrics = dict[str, dict[str, tuple[float | None, str | None]]]
+
+
+def _of_metrics(given: Mapping[str, pl.DataFrame]) -> _Metrics:
+    return {key: {metric: (value, None) for metric, value in frame.iter_rows()} for key, frame in given.items()}
+
+
+def _of_captions(ctx: PoolContext, given: Mapping[str, pl.DataFrame]) -> _Metrics:
+    from curation_assets.scoring.caption_metrics import measure_captions
+
+    roles = _measuring_roles(ctx, all_trainers()["captioning"])
+    measured = measure_captions(
+        evaluation_rows(ctx)["captions"].to_list(),
+        {key: frame["caption"].to_list() for key, frame in given.items()},
+        metrics=ctx.options.caption_metrics,
+        similarity=ctx.engines(roles)["text_similarity"] if roles else None,
     )
     return {
-        **trainer.budget,
-        **{name: value for name, value in given.items() if name in trainer.budget},
-        "seeds": list(ctx.options.downstream_seeds),
-        "evaluation_scenes": ctx.options.evaluation_scenes,
+        key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()
     }
 
 
-def metrics_by_policy_and_seed(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
-    """Rows policy, seed, metric, value. Each (policy, seed) is stored apart, so only changed subsets train again."""
-    budget = run_settings(ctx, trainer)
-    seeds = budget.pop("seeds")
-    runs = [(policy.name, seed) for policy in policies_of(ctx) for seed in seeds]
-    table = f"downstream/{trainer.name}_runs"
-    made_from: dict[tuple[str, int], dict[str, Any]] = {
-        (policy, seed): {
-            "partition": f"{policy}-{seed:06d}",
-            "code_version": trainer.version,
-            "inputs": [(f"filtered/{policy}", None)],
-            "models": ctx.identities(["image_text_encoder"]),
-            "config": budget,
-        }
-        for policy, seed in runs
-    }
-    stale = [run for run in runs if not _is_fresh(ctx, table, made_from[run])]
-    if stale:
-        features = pool_features(ctx)
-        calls = [
-            (Task(*features.subset(kept_ids(ctx, policy)), *features.evaluation, seed, budget),)
-            for policy, seed in stale
-        ]
-        with ctx.progress.task(f"train {trainer.name}", len(stale)) as advance:
-            for run, metrics in zip(
-                stale, call_in_workers(ctx.settings, trainer.train_and_measure, calls), strict=True
-            ):
-                policy, seed = run
-                rows = [
-                    {"policy": policy, "seed": seed, "metric": key, "value": value} for key, value in metrics.items()
-                ]
-                ctx.store.materialise(table, lambda rows=rows: pl.DataFrame(rows), run_id=ctx.run_id, **made_from[run])  # type: ignore[misc]
-                advance(1)
-    return pl.concat([ctx.store.read(table, made_from[run]["partition"]) for run in runs])
-
-
-def _is_fresh(ctx: PoolContext, table: str, made_from: Mapping[str, Any]) -> bool:
-    facts = dict(made_from)
-    return ctx.store.is_fresh(table, facts.pop("partition"), **facts)
-
-
-class PoolFeatures:
-    """Frozen vision features of every sample that some policy keeps, and of the evaluation scenes."""
-
-    def __init__(
-        self, by_id: dict[str, tuple[np.ndarray, str]], evaluation: tuple[np.ndarray, list[list[str]]]
-    ) -> None:
-        self._by_id = by_id
-        self.evaluation = evaluation  # (M, T, D) features, M lists of references
-
-    def subset(self, sample_ids: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-        """(N, T, D) features and N captions of the given samples, in their order."""
-        chosen = [self._by_id[sample_id] for sample_id in sample_ids]
-        return np.stack([features for features, _ in chosen]), [caption for _, caption in chosen]
-
-
-_last_features: tuple[Any, PoolFeatures] | None = None
-
-
-def pool_features(ctx: PoolContext) -> PoolFeatures:
-    """Features of the pool's kept samples, 16 KiB each; remembered from one trainer to the next."""
-    global _last_features
-    kept = sorted({sample_id for policy in policies_of(ctx) for sample_id in kept_ids(ctx, policy.name)})
-    key = (ctx.store.root, tuple(kept), ctx.options.evaluation_scenes)
-    if _last_features is None or _last_features[0] != key:
-        shards = ctx.store.partitions("raw/samples")
-        calls = [(ctx.settings, ctx.pool.name, shard, kept) for shard in shards]
-        by_id: dict[str, tuple[np.ndarray, str]] = {}
-        with ctx.progress.task("vision features, shards", len(shards)) as advance:
-            for of_shard in call_in_workers(ctx.settings, shard_features, calls):
-                by_id |= of_shard
-                advance(1)
-        (evaluation,) = call_in_workers(ctx.settings, evaluation_features, [(ctx.options.evaluation_scenes,)])
-        _last_features = (key, PoolFeatures(by_id, evaluation))
-    return _last_features[1]
-
-
-def shard_features(
-    settings: Settings, pool_name: str, shard: str, sample_ids: Sequence[str]
-) -> dict[str, tuple[np.ndarray, str]]:
-    """sample_id → ((T, D) features, caption) of those of `sample_ids` that one shard has and keeps."""
-    from curation_assets.training.downstream import vision_features
-
-    ctx = PoolContext.open(settings, pool_name)
-    rows = ctx.store.read("raw/samples", shard).filter(
-        (pl.col("status") == "kept") & pl.col("sample_id").is_in(list(sample_ids))
-    )
-    if rows.is_empty():
-        return {}
-    records, load_image = rows.to_dicts(), ctx.image_loader()
-    features = vision_features([load_image(record) for record in records])
-    return {
-        record["sample_id"]: (feature, record["caption"]) for record, feature in zip(records, features, strict=True)
-    }
-
-
-def evaluation_features(count: int) -> tuple[np.ndarray, list[list[str]]]:
-    """(count, T, D) features of held-out scenes, and their references."""
-    from curation_assets.training.downstream import vision_features
-    from curation_assets.world.pool import plant_evaluation_scenes
-
-    scenes = plant_evaluation_scenes(count, EVALUATION_SEED)
-    return vision_features([image for image, _ in scenes]), [list(references) for _, references in scenes]
+def comparison_of(ctx: PoolContext) -> pl.DataFrame:
+    """All trainers' metrics, compared within this pool."""
+    parts = [
+        ctx.store.read(f"downstream/{name}").with_columns(
+            pl.lit(name).alias("trainer"), pl.lit(ctx.pool.name).alias("pool")
+        )
+        for name in trainers_of(ctx)
+    ]
+    return compare_training_sets(pl.concat(parts))

@@ -18,24 +18,29 @@ from curation_assets.flow.declared import (
     teacher_names,
 )
 from curation_assets.flow.table import Table
-from curation_assets.stages.downstream import subset_training
+from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
 from curation_assets.stages.downstream import text_methods as text_tables
+from curation_assets.stages.downstream.evaluation_set import SCENES, chosen_set, untrained_reason
+from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS
+from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
+from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, VISION_FEATURES
 from curation_assets.stages.filtered.tables import kept_ids
-from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.noisy_photos import read_planted_truth
 from curation_assets.training.trainers import all_trainers
 
 TEXT_IN_IMAGES = "downstream/text_in_images"
+#: What the report does not read of what models are trained and measured on.
+NOT_SHOWN = (SCENES, HELD_OUT, TRAINING_SETS, VISION_FEATURES, EVALUATION_FEATURES)
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Tables of this stage. Training downstream models needs an evaluation set, which only the world pool brings."""
+    """Tables of this stage. Models are trained on subsets where the pool has an evaluation set to measure them on."""
     yield from text_tables.tables(ctx)
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
     downstream: list[str] = []
     if ctx.trains_downstream:
-        for table in subset_training.tables(ctx):
-            downstream.append(table.name)
+        for table in _trained_tables(ctx):
+            if table.name not in NOT_SHOWN:
+                downstream.append(table.name)
             yield table
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
@@ -56,7 +61,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "aligned against mismatched samples."
             ),
         )
-    if ctx.pool.kind == "world" or ctx.options.truth is not None:
+    if has_truth(ctx):
         quality += ("downstream/separation",)
         yield Table(
             name="downstream/separation",
@@ -64,7 +69,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
             version="4",
             compute=_separation,
-            config=None if ctx.options.truth is None else _truth_config,
+            config=None if ctx.options.truth is None else lambda ctx, shard: truth_config(ctx),
             description=(
                 "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
                 "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
@@ -107,6 +112,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=tuple(report_inputs),
         version="2",
         compute_folder=_report,
+        config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
         description=(
             "HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, costs), "
             "compare.html (two policies side by side, with what-ifs)."
@@ -115,20 +121,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def read_truth(ctx: PoolContext) -> pl.DataFrame:
-    """The planted truth of a world pool, or of one that names a file of it: kept apart, read by evaluation only."""
-    if ctx.options.truth is not None:
-        return read_planted_truth(_truth_path(ctx))
-    return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
-
-
-def _truth_path(ctx: PoolContext) -> Path:
-    return Path(str(ctx.options.truth)).expanduser()
-
-
-def _truth_config(ctx: PoolContext, shard: str | None) -> dict[str, str]:
-    read_planted_truth(_truth_path(ctx))  # a file that is missing or of another kind is refused before it is hashed
-    return {"truth_sha256": file_sha256(_truth_path(ctx))}
+def _trained_tables(ctx: PoolContext) -> Iterator[Table]:
+    if chosen_set(ctx) is not None:
+        yield from evaluation_set.tables(ctx)
+        yield from training_sets.tables(ctx)
+        if any(trainer.reads == "features" for trainer in subset_training.trainers_of(ctx).values()):
+            yield from vision_features.tables(ctx)
+    yield from subset_training.tables(ctx)
 
 
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
@@ -247,5 +246,5 @@ def _report(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.outputs.report.report import write_report
 
     shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
-    write_report(ctx, folder / "report.html", trained=shown)
+    write_report(ctx, folder / "report.html", trained=shown, untrained_reason=untrained_reason(ctx))
     write_compare_page(ctx, folder / "compare.html")

@@ -6,7 +6,7 @@ docs/options.md is made from this file: `python -m curation_assets.outputs.repor
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from curation_assets.core.validation import Number, Switch, Switched, Whole, build, checked, setting
 from curation_assets.numeric.fusion import Ties
@@ -18,6 +18,9 @@ DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (doc
 ImageDomain = Literal["photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
 Similarity = Literal["text_similarity", "edit_similarity"]
+Control = Literal["longest_caption", "lexicon", "oracle", "all"]
+CONTROLS: tuple[Control, ...] = get_args(Control)
+CaptionMetric = Literal["bleu", "meteor", "rouge_l", "cider", "spice", "bert_score"]
 StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
 
 
@@ -193,20 +196,53 @@ class PoolOptions:
         default=None, description="File of planted kinds (sample_id, kind), read by downstream/separation alone."
     )
     downstream: Switch | None = setting(
-        default=None, description="Train a small model on every subset; null: world pools only."
+        default=None,
+        description="Train models on every subset and measure them on `evaluation_set`; null: world pools only.",
     )
-    downstream_budget: Mapping[str, Whole] = setting(
+    evaluation_set: str | None = setting(
+        default=None,
+        description=(
+            "What trained models are measured on: split:SHARE (images of this pool held out of training, by their "
+            "hash), shard:KEY (a shard held out), or the path of a standard set (docs/evaluation.md); null: held-out "
+            "scenes of a world, and nothing for other pools."
+        ),
+    )
+    evaluation_images: Whole | None = setting(
+        default=None, ge=2, unit="images", description="Measured on, at most; null: 200 scenes of a world, else 5,000."
+    )
+    downstream_trainers: tuple[str, ...] = setting(
+        default=("captioning", "retrieval"), description="Models trained on each subset (docs/evaluation.md)."
+    )
+    downstream_sizes: tuple[Number, ...] = setting(
+        default=(),
+        description="Shares of the pool at which subsets are compared, to a thousandth; none: each policy's own size.",
+    )
+    downstream_seeds: tuple[Whole, ...] = setting(
+        default=(0,), description="One training per seed and subset; `random` is drawn anew for each."
+    )
+    downstream_controls: tuple[Control, ...] = setting(
+        default=CONTROLS, description="Beside policies, where the pool has what they need (docs/evaluation.md)."
+    )
+    downstream_subsets: Mapping[str, str] = setting(
+        default_factory=dict, description="Subsets made elsewhere to train on too: name → .npy of ids (DataComp's)."
+    )
+    downstream_budget: Mapping[str, Mapping[str, Whole]] = setting(
         default_factory=dict,
-        description="Settings of the trainers in place of their defaults (training/trainers/): name → number.",
+        description="Of trainers, in place of their own: trainer → samples_seen, batch_size.",
     )
-    downstream_seeds: tuple[Whole, ...] = setting(default=(0,), description="One training per seed and subset.")
-    evaluation_scenes: Whole = setting(
-        default=200, ge=1, unit="scenes", description="Held-out scenes that those models are measured on."
+    caption_metrics: tuple[CaptionMetric, ...] = setting(
+        default=("bleu", "rouge_l", "cider"),
+        description="Of trained captioners; meteor and spice need Java, bert_score the role text_similarity.",
     )
+
+    def __post_init__(self) -> None:
+        for share in self.downstream_sizes:
+            if not 0 < share <= 1 or abs(1000 * share - round(1000 * share)) > 1e-6:
+                raise ValueError(f"downstream_sizes must be shares in (0, 1] in thousandths, got {share}")
 
 
 #: What belongs to one pool alone and no profile may set.
-OF_ONE_POOL = ("size", "seed", "hash_lists", "backfill_cron", "canary", "given")
+OF_ONE_POOL = ("size", "seed", "hash_lists", "backfill_cron", "canary", "given", "evaluation_set", "downstream_subsets")
 
 
 def with_profile_options(declared: Mapping[str, Any], of_profile: Mapping[str, Any], where: str) -> PoolOptions:

@@ -1,44 +1,81 @@
-"""Trainers: what a subset is worth to a model trained on it. One file per trainer, found by its `TRAINER`.
+"""Trainers: what a training set is worth to a model trained on it. One file per trainer, named by its `TRAINER`.
 
-A file here is all that a new one takes: the table `downstream/<name>`, its rows in the report and its budget follow.
-Model libraries are imported inside the function, so that declaring tables loads none.
+A file here is all that a new one takes: its tables, its rows in the report and its budget follow. Model libraries are
+imported inside functions, so that declaring tables loads none.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import polars as pl
+from PIL import Image
 
-#: Steps and batch sizes of the miniature captioner and dual encoder. Their results are stored under all four numbers.
-MINIATURE_BUDGET = {"captioner_steps": 150, "captioner_batch": 48, "dual_encoder_steps": 100, "dual_encoder_batch": 96}
+from curation_assets.numeric.metrics.retrieval import recall_at_k
+
+RECALL_AT = (1, 5, 10)
+
+#: Positions → RGB images, decoded when they are needed.
+Load = Callable[[Sequence[int]], list[Image.Image]]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images with what is written about them. A sample listed m times is there m times."""
+
+    captions: list[list[str]]  # (N,) one each in a training set, one or more in an evaluation set
+    load: Load
+    features: np.ndarray | None = None  # (N, T, D) frozen patch features, where the trainer reads them
+
+    def __len__(self) -> int:
+        return len(self.captions)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a trainer is given: one subset, what to measure on, and how long to train."""
+    """One training: on what, measured on what, for how long."""
 
-    features: np.ndarray  # (N, T, D) frozen vision features of the subset's images
-    captions: list[str]  # (N,)
-    evaluation: np.ndarray  # (M, T, D) features of held-out scenes
-    references: list[list[str]]  # (M,) captions of each, at least one
+    training: Examples
+    evaluation: Examples
     seed: int
-    budget: Mapping[str, Any]
+    budget: Mapping[str, int]  # samples_seen, batch_size
+    checkpoint: Path  # where the training saves itself, to be continued after a stop
+    device: str
+    progress: Callable[[int], None] | None = None  # called with the number of steps done
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A small model that is trained on a subset under a fixed budget and measured on held-out scenes."""
+    """A model that is trained on a training set under a fixed budget, and how it is measured."""
 
-    name: str  # as its file; the table is downstream/<name>
-    train_and_measure: Callable[[Task], dict[str, float]]  # metrics; importable, since worker processes run it
-    budget: Mapping[str, int]  # default of every setting; the pool's option `downstream_budget` changes them
-    shown_metrics: tuple[str, ...]  # those with a picture in the report, in its order
+    name: str  # as its file; the tables are downstream/<name>_runs and downstream/<name>
+    train: Callable[[Task], pl.DataFrame]  # what the model gave: a caption per evaluation image, or metrics
+    gives: Literal["captions", "metrics"]  # columns caption (N rows, in order), or metric and value
+    reads: Literal["features", "images"]
+    budget: Mapping[str, int]  # default; the pool's option `downstream_budget` changes it
+    shown_metrics: tuple[str, ...]  # those with a column of their own in the report, in its order
     measures: str  # in words: "recall@k both ways of a dual encoder"
     version: str = "1"  # bump when the numbers change
+
+
+def metrics_frame(metrics: Mapping[str, float]) -> pl.DataFrame:
+    """What a trainer that gives metrics returns. Columns: metric, value."""
+    schema = {"metric": pl.String, "value": pl.Float64}
+    return pl.DataFrame(list(metrics.items()), schema=schema, orient="row")
+
+
+def recalls(images: np.ndarray, texts: np.ndarray, captions: Sequence[Sequence[str]]) -> dict[str, float]:
+    """recall@1, 5 and 10 both ways. (I, D) unit vectors, (T, D) of all captions in the order of `captions`, I lists."""
+    caption_image = np.repeat(np.arange(len(captions)), [len(of_image) for of_image in captions])
+    similarity = texts @ images.T  # (T, I)
+    return {
+        name: value for k in RECALL_AT for name, value in recall_at_k(similarity, caption_image, k).items()
+    }
 
 
 @cache

@@ -1,0 +1,132 @@
+"""downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.core.validation import check_known
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.table import Table
+from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.rows import DUPLICATES, PoolRows
+from curation_assets.selection.training_sets import (
+    CONTROL,
+    FILE,
+    POLICY,
+    TrainingKey,
+    control_set,
+    given_set,
+    policy_set,
+    trainable,
+    training_keys,
+)
+from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
+from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.subsets import read_subset_npy
+
+TRAINING_SETS = "downstream/training_sets"
+HELD_OUT = "downstream/held_out"
+LEXICON = "signals/concreteness_lexicon"
+OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
+
+
+def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
+    """Training set → policy, control or file; policies first. Raises ValueError for a name used twice."""
+    kinds = {policy.name: CONTROL if policy.rank_by == RANDOM else POLICY for policy in policies_of(ctx)}
+    for name in [*_controls(ctx), *ctx.options.downstream_subsets]:
+        if name in kinds:
+            raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {name!r}; rename one of them")
+        kinds[name] = FILE if name in ctx.options.downstream_subsets else CONTROL
+    return kinds
+
+
+def _controls(ctx: PoolContext) -> list[str]:
+    """Controls that the pool has what they need for."""
+    runs_lexicon = any(f"signals/{method.name}" == LEXICON for method in ctx.methods("signals"))
+    possible = {"longest_caption": True, "all": True, "lexicon": runs_lexicon, "oracle": has_truth(ctx)}
+    return [name for name in ctx.options.downstream_controls if possible[name]]
+
+
+def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
+    """Partitions of all trainings of the pool, sorted."""
+    options = ctx.options
+    keys = training_keys(kinds_of_sets(ctx), options.downstream_sizes, options.downstream_seeds)
+    return tuple(sorted(map(str, keys)))
+
+
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """One partition per training set, size and seed."""
+    policies = {policy.name: policy for policy in policies_of(ctx)}
+    references = {reference.replace(".", "/") for policy in policies.values() for reference in policy.references}
+    controls = _controls(ctx)
+    lexicon = (LEXICON,) if "lexicon" in controls else ()
+    always = ("raw/samples", DUPLICATES, HELD_OUT)
+
+    def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
+        policy = policies.get(TrainingKey.parse(key).name)
+        own = lexicon if policy is None else [reference.replace(".", "/") for reference in policy.references]
+        return [(name, key) for name in (*always, *own)]
+
+    yield Table(
+        name=TRAINING_SETS,
+        grain="training",
+        keys=keys_of_pool(ctx),
+        inputs=(*always, *sorted(references | set(lexicon))),
+        partition_inputs=reads,
+        version="1",
+        compute=lambda ctx, key: _training_set(ctx, str(key)),
+        config=_config,
+        description=(
+            "One row per sample of a training set: its caption, and how often it is listed (`count`). Sets are those "
+            "of policies, controls and given files, without what models are measured on."
+        ),
+    )
+
+
+def _config(ctx: PoolContext, key: str | None) -> dict[str, object]:
+    files = {name: file_sha256(_subset_file(path)) for name, path in ctx.options.downstream_subsets.items()}
+    config: dict[str, object] = {"policies": {policy.name: policy.version for policy in policies_of(ctx)}}
+    if files:
+        config["subsets"] = files
+    return config | (truth_config(ctx) if ctx.options.truth is not None else {})
+
+
+def _subset_file(path: str) -> Path:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ValueError(f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it")
+    return file
+
+
+def _training_set(ctx: PoolContext, key: str) -> pl.DataFrame:
+    wanted = TrainingKey.parse(key)
+    rows = trainable(PoolRows.read(ctx.store), ctx.store.read(HELD_OUT))
+    ids = pl.DataFrame({"sample_id": _ids(ctx, wanted, rows)}, schema={"sample_id": pl.String})
+    counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
+    facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))
+    return facts.join(counted, on="sample_id", maintain_order="left").rename({"shard": "in_shard"}).sort("sample_id")
+
+
+def _ids(ctx: PoolContext, wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
+    policies = {policy.name: policy for policy in policies_of(ctx)}
+    if wanted.name in policies:
+        return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
+    if wanted.name in ctx.options.downstream_subsets:
+        file = _subset_file(ctx.options.downstream_subsets[wanted.name])
+        return given_set(read_subset_npy(file), rows, wanted.size)
+    check_known("training set", "control", [wanted.name], ctx.options.downstream_controls)
+    lexicon, kinds = None, None
+    if wanted.name == "lexicon":
+        values = ctx.store.scan(LEXICON).select("sample_id", "value").collect().drop_nulls()
+        lexicon = dict(values.iter_rows())
+    if wanted.name == "oracle":
+        kinds = dict(read_truth(ctx).select("sample_id", "kind").iter_rows())
+    size = _own_share(policies.values()) if wanted.size is None else wanted.size
+    return control_set(wanted.name, rows, size, lexicon=lexicon, kinds=kinds)
+
+
+def _own_share(policies: Iterable[Policy]) -> float:
+    """Share of a control that has no size of its own: as many as the policy `random` keeps."""
+    return next((policy.fraction for policy in policies if policy.rank_by == RANDOM and policy.fraction), OWN_SHARE)
