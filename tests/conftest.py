@@ -33,12 +33,10 @@ TINY_OPTIONS = {
     "labelled_captions": 60,
     "caption_count": 2,
     "fraction": 0.5,
-    "evaluation_scenes": 12,
+    "evaluation_images": 12,
     "downstream_budget": {
-        "captioner_steps": 3,
-        "captioner_batch": 8,
-        "dual_encoder_steps": 3,
-        "dual_encoder_batch": 8,
+        "captioning": {"samples_seen": 24, "batch_size": 8},
+        "retrieval": {"samples_seen": 24, "batch_size": 8},
     },
 }
 

@@ -109,14 +109,22 @@ METHOD = Method(
 TRAINER = '''
 """A trainer that counts captions."""
 
-from curation_assets.training.trainers import Trainer
+from curation_assets.training.trainers import Trainer, metrics_frame
 
 
-def counting(features, captions, evaluation, references, seed, budget):
-    return {"captions": float(len(captions))}
+def counting(task):
+    return metrics_frame({"captions": float(len(task.training))})
 
 
-TRAINER = Trainer("counting", counting, {"steps": 1}, ("captions",), "how many captions there are")
+TRAINER = Trainer(
+    name="counting",
+    train=counting,
+    gives="metrics",
+    reads="images",
+    budget={"samples_seen": 1, "batch_size": 1},
+    shown_metrics=("captions",),
+    measures="how many captions there are",
+)
 '''
 
 EXPORT = '''

@@ -137,7 +137,8 @@ def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
     }
     # the declaration of a world and the planting of noise write it
     writers = {"stores/pools/declaration.py", "stores/pools/noisy_photos.py"}
-    assert readers == {"stages/downstream/tables.py", *writers}
+    stage = {f"stages/downstream/{name}.py" for name in ("truth", "tables", "training_sets", "evaluation_set")}
+    assert readers == {*stage, *writers}
 
 
 def test_too_few_successes_are_a_violation_and_rows_not_at_stake_do_not_count(ctx: PoolContext) -> None:

@@ -45,9 +45,11 @@ METRICS_SCHEMA = pl.Schema(
 
 def trainers_of(ctx: PoolContext) -> dict[str, Trainer]:
     """Trainers that the pool runs. Raises ValueError for an unknown name, with the nearest."""
-    known = all_trainers()
-    check_known(f"pool {ctx.pool.name!r}: option downstream_trainers", "trainer", ctx.options.downstream_trainers, known)
-    return {name: known[name] for name in known if name in ctx.options.downstream_trainers}
+    known, named = all_trainers(), ctx.options.downstream_trainers
+    if named is None:
+        return {name: trainer for name, trainer in known.items() if trainer.is_default}
+    check_known(f"pool {ctx.pool.name!r}: option downstream_trainers", "trainer", named, known)
+    return {name: trainer for name, trainer in known.items() if name in named}
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:

@@ -210,8 +210,8 @@ class PoolOptions:
     evaluation_images: Whole | None = setting(
         default=None, ge=2, unit="images", description="Measured on, at most; null: 200 scenes of a world, else 5,000."
     )
-    downstream_trainers: tuple[str, ...] = setting(
-        default=("captioning", "retrieval"), description="Models trained on each subset (docs/evaluation.md)."
+    downstream_trainers: tuple[str, ...] | None = setting(
+        default=None, description="Models trained on each subset (docs/evaluation.md); null: captioning, retrieval."
     )
     downstream_sizes: tuple[Number, ...] = setting(
         default=(),

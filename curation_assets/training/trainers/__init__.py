@@ -60,6 +60,7 @@ class Trainer:
     budget: Mapping[str, int]  # default; the pool's option `downstream_budget` changes it
     shown_metrics: tuple[str, ...]  # those with a column of their own in the report, in its order
     measures: str  # in words: "recall@k both ways of a dual encoder"
+    is_default: bool = True  # whether pools that name no trainers run it
     version: str = "1"  # bump when the numbers change
 
 
