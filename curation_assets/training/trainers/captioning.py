@@ -9,7 +9,8 @@ def captioning(task: Task) -> dict[str, float]:
     from curation_assets.training.downstream import train_captioner
 
     steps, batch = task.budget["captioner_steps"], task.budget["captioner_batch"]
-    captioner = train_captioner(task.features, task.captions, seed=task.seed, steps=steps, batch_size=batch)
+    seen = steps * batch
+    captioner = train_captioner(task.features, task.captions, seed=task.seed, samples_seen=seen, batch_size=batch)
     return captioning_metrics(task.references, captioner.generate(task.evaluation))
 
 

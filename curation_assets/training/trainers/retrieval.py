@@ -13,7 +13,8 @@ def retrieval(task: Task) -> dict[str, float]:
     from curation_assets.training.downstream import train_dual_encoder
 
     steps, batch = task.budget["dual_encoder_steps"], task.budget["dual_encoder_batch"]
-    model = train_dual_encoder(task.features, task.captions, seed=task.seed, steps=steps, batch_size=batch)
+    seen = steps * batch
+    model = train_dual_encoder(task.features, task.captions, seed=task.seed, samples_seen=seen, batch_size=batch)
     texts = [of_image[0] for of_image in task.references]
     similarity = model.embed_texts(texts) @ model.embed_images(task.evaluation).T  # (texts, images)
     recalls = [recall_at_k(similarity, np.arange(len(texts)), k) for k in RECALL_AT]
