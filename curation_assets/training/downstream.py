@@ -1,12 +1,13 @@
-"""The miniature downstream: what a subset is worth to a captioner and a dual encoder trained on it.
+"""The miniature downstream: what a training set is worth to a captioner and a dual encoder trained on it.
 
 Both are small, fresh and seeded, and read frozen CLIP patch features that are computed once per pool. The
-budget (steps × batch) is the same for every subset, so that only the data differ.
+budget (samples seen), the initialisation and the seed of the order are the same for every training set, so that only
+the data differ.
 Shapes: N samples, T patches, D feature width, M captions.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,13 @@ from transformers import (
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, quiet_loading, unique_texts
-from curation_assets.training.schedule import warm_up_then_cosine
+from curation_assets.training.fitting import CHECKPOINT_SECONDS, Progress, fit, seeded, texts_digest
 
 WIDTH = 128
 LAYERS = 2
 HEADS = 4
 MAX_TOKENS = 40  # longest caption trained on, BOS and EOS included; longer ones are cut
 FEATURE_BATCH = 64
-
-#: Called with the number of steps done.
-Progress = Callable[[int], None]
 
 
 def vision_features(
@@ -73,7 +71,7 @@ def vision_features(
 
 
 class TrainedCaptioner:
-    """A captioner trained on one subset."""
+    """A captioner trained on one training set."""
 
     def __init__(self, decoder: "CaptionDecoder", tokenizer: Any, device: str, losses: list[float]) -> None:
         """`losses`: cross-entropy in nats per token, one per step."""
@@ -94,7 +92,7 @@ class TrainedCaptioner:
 
 
 class TrainedDualEncoder:
-    """A dual encoder trained on one subset."""
+    """A dual encoder trained on one training set."""
 
     def __init__(
         self, image_tower: "AttentionPool", text_tower: Any, tokenizer: Any, device: str, losses: list[float]
@@ -132,31 +130,44 @@ def train_captioner(
     captions: Sequence[str],
     *,
     seed: int,
-    steps: int = 150,
+    samples_seen: int = 7_200,
     batch_size: int = 48,
     learning_rate: float = 4e-3,
     tokenizer_folder: Path | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> TrainedCaptioner:
-    """Train a fresh two-layer decoder on (N, T, D) features and N captions for exactly `steps` steps.
+    """Train a fresh two-layer decoder on (N, T, D) features and N captions for exactly `samples_seen` // `batch_size`
+    steps.
 
-    AdamW, 5 % warm-up, cosine to zero; epochs without replacement. Same arguments, same weights (one thread).
-    Demo 150 steps, benchmark 500. Raises ValueError for unequal lengths or less than one full batch of
-    samples.
+    AdamW, 5 % warm-up, cosine to zero; epochs without replacement; `checkpoint` as in `fit`. Same arguments, same
+    weights (one thread). Raises ValueError for unequal lengths, for less than one full batch of samples or of budget.
     """
     _check(features, captions, batch_size)
     tokenizer = _tokenizer(tokenizer_folder)
     encoded = encode_captions(tokenizer, captions)
-    with _seeded(seed):
-        decoder = CaptionDecoder(features.shape[2], tokenizer).to(device).train()
+    decoder = untrained_captioner(features.shape[2], tokenizer, seed).to(device).train()
 
-        def loss_of(batch: Sequence[int]) -> torch.Tensor:
-            ids = pad_captions([encoded[i] for i in batch], tokenizer).to(device)  # (B, L)
-            return decoder(_tensor(features, batch, device), ids)
+    def loss_of(batch: Sequence[int]) -> torch.Tensor:
+        ids = pad_captions([encoded[i] for i in batch], tokenizer).to(device)  # (B, L)
+        return decoder(_tensor(features, batch, device), ids)
 
-        batches = epoch_batches(len(captions), batch_size, steps, seed)
-        losses = _fit(list(decoder.parameters()), loss_of, batches, steps, learning_rate, progress)
+    losses = fit(
+        {"decoder": decoder},
+        loss_of,
+        count=len(captions),
+        batch_size=batch_size,
+        samples_seen=samples_seen,
+        seed=seed,
+        learning_rate=learning_rate,
+        made_from=None if checkpoint is None else _data_facts(features, captions),
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        device=device,
+        progress=progress,
+    )
     return TrainedCaptioner(decoder.eval(), tokenizer, device, losses)
 
 
@@ -165,39 +176,76 @@ def train_dual_encoder(
     captions: Sequence[str],
     *,
     seed: int,
-    steps: int = 100,
+    samples_seen: int = 9_600,
     batch_size: int = 96,
     learning_rate: float = 1e-3,
     tokenizer_folder: Path | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> TrainedDualEncoder:
-    """Train a fresh text tower and attention pool on (N, T, D) features and N captions for exactly `steps`
-    steps.
+    """Train a fresh text tower and attention pool on (N, T, D) features and N captions for exactly
+    `samples_seen` // `batch_size` steps.
 
     Symmetric InfoNCE inside the batch, logit scale learned from 1 / 0.07 (Radford et al. 2021 §2.3). The
-    other facts are those of `train_captioner`; demo 100 steps, benchmark 300.
+    other facts are those of `train_captioner`.
     """
     _check(features, captions, batch_size)
     tokenizer = _tokenizer(tokenizer_folder)
     encoded = encode_captions(tokenizer, captions)
-    with _seeded(seed):
-        image_tower = AttentionPool(features.shape[2]).to(device).train()
-        text_tower = _new_text_tower(tokenizer).to(device).train()
-        log_scale = nn.Parameter(torch.tensor(np.log(1 / 0.07), dtype=torch.float32, device=device))
+    untrained = untrained_dual_encoder(features.shape[2], tokenizer, seed)
+    image_tower, text_tower = (tower.to(device).train() for tower in untrained)
+    log_scale = new_log_scale(device)
 
-        def loss_of(batch: Sequence[int]) -> torch.Tensor:
-            images = image_tower(_tensor(features, batch, device))  # (B, W)
-            texts = _embed_texts(text_tower, pad_captions([encoded[i] for i in batch], tokenizer), device)  # (B, W)
-            logits = log_scale.exp().clamp(max=100) * images @ texts.T  # (B, B)
-            right = torch.arange(len(batch), device=device)
-            cross_entropy = nn.functional.cross_entropy
-            return (cross_entropy(logits, right) + cross_entropy(logits.T, right)) / 2
+    def loss_of(batch: Sequence[int]) -> torch.Tensor:
+        images = image_tower(_tensor(features, batch, device))  # (B, W)
+        texts = _embed_texts(text_tower, pad_captions([encoded[i] for i in batch], tokenizer), device)  # (B, W)
+        return contrastive_loss(images, texts, log_scale)
 
-        parameters = [*image_tower.parameters(), *text_tower.parameters(), log_scale]
-        batches = epoch_batches(len(captions), batch_size, steps, seed)
-        losses = _fit(parameters, loss_of, batches, steps, learning_rate, progress)
+    losses = fit(
+        {"image_tower": image_tower, "text_tower": text_tower, "log_scale": log_scale},
+        loss_of,
+        count=len(captions),
+        batch_size=batch_size,
+        samples_seen=samples_seen,
+        seed=seed,
+        learning_rate=learning_rate,
+        made_from=None if checkpoint is None else _data_facts(features, captions),
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        device=device,
+        progress=progress,
+    )
     return TrainedDualEncoder(image_tower.eval(), text_tower.eval(), tokenizer, device, losses)
+
+
+def untrained_captioner(feature_width: int, tokenizer: Any, seed: int) -> "CaptionDecoder":
+    """What every training of `seed` starts from, whatever it is trained on."""
+    with seeded(seed):
+        return CaptionDecoder(feature_width, tokenizer)
+
+
+def untrained_dual_encoder(feature_width: int, tokenizer: Any, seed: int) -> tuple["AttentionPool", Any]:
+    """Image and text tower that every training of `seed` starts from, whatever it is trained on."""
+    with seeded(seed):
+        return AttentionPool(feature_width), _new_text_tower(tokenizer)
+
+
+def new_log_scale(device: str) -> nn.Parameter:
+    """The learned logarithm of the logit scale, at first log(1 / 0.07) (Radford et al. 2021 §2.5)."""
+    return nn.Parameter(torch.tensor(np.log(1 / 0.07), dtype=torch.float32, device=device))
+
+
+def contrastive_loss(images: torch.Tensor, texts: torch.Tensor, log_scale: torch.Tensor) -> torch.Tensor:
+    """Symmetric InfoNCE of (B, W) and (B, W) unit vectors, row i of one belonging to row i of the other; nats.
+
+    The logit scale is at most 100 (Radford et al. 2021 §2.5).
+    """
+    logits = log_scale.exp().clamp(max=100) * images @ texts.T  # (B, B)
+    right = torch.arange(len(images), device=images.device)
+    cross_entropy = nn.functional.cross_entropy
+    return (cross_entropy(logits, right) + cross_entropy(logits.T, right)) / 2
 
 
 class CaptionDecoder(nn.Module):
@@ -282,24 +330,6 @@ class AttentionPool(nn.Module):
         return nn.functional.normalize(self.project(pooled + self.refine(pooled)), dim=-1)
 
 
-def epoch_batches(count: int, batch_size: int, steps: int, seed: int) -> Iterator[list[int]]:
-    """`steps` full batches of positions in range(count): every epoch is a fresh permutation, its remainder
-    skipped.
-
-    A pure function of its arguments. Raises ValueError when there are fewer samples than one batch.
-    """
-    if count < batch_size:
-        raise ValueError(f"expected at least one batch of {batch_size} samples, got {count}; lower batch_size")
-    rng = np.random.default_rng([seed, count])
-    per_epoch = count // batch_size
-    order = rng.permutation(count)
-    for step in range(steps):
-        position = step % per_epoch
-        if position == 0 and step > 0:
-            order = rng.permutation(count)
-        yield order[position * batch_size : (position + 1) * batch_size].tolist()
-
-
 def encode_captions(tokenizer: Any, captions: Sequence[str]) -> list[list[int]]:
     """BOS, caption, EOS as token ids, cut to MAX_TOKENS with EOS kept."""
     if not captions:
@@ -340,31 +370,6 @@ def _embed_texts(tower: CLIPTextModelWithProjection, ids: torch.Tensor, device: 
     return nn.functional.normalize(tower(input_ids=ids.to(device)).text_embeds, dim=-1)
 
 
-def _fit(
-    parameters: list[nn.Parameter],
-    loss_of: Callable[[Sequence[int]], torch.Tensor],
-    batches: Iterator[list[int]],
-    steps: int,
-    learning_rate: float,
-    progress: Progress | None,
-) -> list[float]:
-    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
-    warm_up = max(1, round(0.05 * steps))
-    losses = []
-    for step, batch in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * warm_up_then_cosine(step, steps, warm_up)
-        loss = loss_of(batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        losses.append(float(loss.detach()))
-        if progress is not None:
-            progress(step + 1)
-    return losses
-
-
 def _tensor(features: np.ndarray, positions: Sequence[int], device: str) -> torch.Tensor:
     return torch.from_numpy(features[np.asarray(positions)]).to(device=device, dtype=torch.float32)  # (B, T, D)
 
@@ -373,12 +378,12 @@ def _tokenizer(folder: Path | None) -> Any:
     return AutoTokenizer.from_pretrained(folder or WEIGHTS_ROOT / "clip", local_files_only=True)
 
 
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds torch inside a block; the caller's random state stays as it was."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
+def _data_facts(features: np.ndarray, captions: Sequence[str]) -> dict[str, str]:
+    """Digests of what a checkpoint was trained on."""
+    digest = hashlib.sha256()
+    for row in features:  # row by row: a memory map larger than memory passes through
+        digest.update(np.ascontiguousarray(row).data)
+    return {"captions": texts_digest(captions), "features": digest.hexdigest()}
 
 
 def _check(features: np.ndarray, captions: Sequence[str], batch_size: int) -> None:

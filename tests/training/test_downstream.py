@@ -1,20 +1,23 @@
 """Downstream: tiny trainings on features that say what the caption says."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import AutoTokenizer
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.training.downstream import (
     MAX_TOKENS,
     encode_captions,
-    epoch_batches,
     pad_captions,
     train_captioner,
     train_dual_encoder,
+    untrained_captioner,
+    untrained_dual_encoder,
     vision_features,
 )
 
@@ -60,7 +63,9 @@ def test_vision_features_are_half_precision_and_blind_to_neighbours() -> None:
 
 def test_a_captioner_learns_what_the_features_say() -> None:
     done: list[int] = []
-    model = train_captioner(planted_features(TRAINING), TRAINING, seed=1, steps=60, batch_size=32, progress=done.append)
+    model = train_captioner(
+        planted_features(TRAINING), TRAINING, seed=1, samples_seen=1920, batch_size=32, progress=done.append
+    )
     assert done == list(range(1, 61))
     assert len(model.losses) == 60
     assert model.losses[-1] < 0.3 < model.losses[0]
@@ -74,7 +79,7 @@ def test_a_captioner_learns_what_the_features_say() -> None:
 
 
 def test_a_dual_encoder_learns_to_retrieve() -> None:
-    model = train_dual_encoder(planted_features(TRAINING), TRAINING, seed=1, steps=60, batch_size=16)
+    model = train_dual_encoder(planted_features(TRAINING), TRAINING, seed=1, samples_seen=960, batch_size=16)
     images = model.embed_images(planted_features(WORLD, seed=9), batch_size=5)
     texts = model.embed_texts(WORLD, batch_size=5)
     for embedded in (images, texts):
@@ -94,27 +99,61 @@ def test_trainings_are_seeded_and_leave_the_callers_randomness_alone(train: type
     state = torch.get_rng_state()
     features = planted_features(TRAINING)
     one, two, other = (
-        train(features, TRAINING, seed=seed, steps=3, batch_size=8).losses  # type: ignore[call-arg]
+        train(features, TRAINING, seed=seed, samples_seen=24, batch_size=8).losses  # type: ignore[call-arg]
         for seed in (4, 4, 5)
     )
     assert one == two != other
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_epochs_draw_without_replacement_and_budgets_are_exact() -> None:
-    batches = list(epoch_batches(count=10, batch_size=3, steps=7, seed=2))
-    assert [len(batch) for batch in batches] == [3] * 7
-    for start in (0, 3):  # three batches an epoch, one sample left out each time
-        assert len({i for batch in batches[start : start + 3] for i in batch}) == 9
-    assert batches == list(epoch_batches(10, 3, 7, 2))
-    assert batches != list(epoch_batches(10, 3, 7, 3))
-    with pytest.raises(ValueError, match="at least one batch of 11 samples, got 10; lower batch_size"):
-        list(epoch_batches(10, 11, 1, 0))
+def tensors_of(*modules: torch.nn.Module) -> list[torch.Tensor]:
+    return [tensor for module in modules for tensor in module.state_dict().values()]
+
+
+def test_every_training_set_starts_from_the_same_weights() -> None:
+    """With a learning rate of zero a training ends where it began."""
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
+    captioner = tensors_of(untrained_captioner(16, tokenizer, seed=3))
+    dual_encoder = tensors_of(*untrained_dual_encoder(16, tokenizer, seed=3))
+    for captions in (WORLD, WORLD[:8] * 5):
+        facts = {"seed": 3, "samples_seen": 16, "batch_size": 8, "learning_rate": 0.0}
+        features = planted_features(captions)
+        one = train_captioner(features, captions, **facts)  # type: ignore[arg-type]
+        two = train_dual_encoder(features, captions, **facts)  # type: ignore[arg-type]
+        assert all(map(torch.equal, tensors_of(one.decoder), captioner))
+        assert all(map(torch.equal, tensors_of(two.image_tower, two.text_tower), dual_encoder))
+    other = tensors_of(untrained_captioner(16, tokenizer, seed=4))
+    assert not all(map(torch.equal, other, captioner))
+
+
+@pytest.mark.parametrize("train", [train_captioner, train_dual_encoder])
+def test_an_interrupted_training_ends_with_the_same_weights(train: Any, tmp_path: Path) -> None:
+    features = planted_features(TRAINING)
+    facts = {"seed": 1, "samples_seen": 48, "batch_size": 8}
+    straight = train(features, TRAINING, **facts)
+    file = tmp_path / "training.safetensors"
+
+    def interrupt(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(features, TRAINING, checkpoint=file, checkpoint_seconds=0, progress=interrupt, **facts)
+    done: list[int] = []
+    resumed = train(features, TRAINING, checkpoint=file, progress=done.append, **facts)
+    assert done == [4, 5, 6]
+    assert resumed.losses == straight.losses
+    for name in ("decoder", "image_tower", "text_tower"):
+        if hasattr(straight, name):
+            assert all(map(torch.equal, tensors_of(getattr(resumed, name)), tensors_of(getattr(straight, name))))
+    other = features.copy()
+    other[0] += 1
+    done.clear()
+    train(other, TRAINING, checkpoint=file, progress=done.append, **facts)
+    assert done == [1, 2, 3, 4, 5, 6]  # other features, so not that training
 
 
 def test_long_captions_are_cut_and_keep_their_end() -> None:
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
     rows = encode_captions(tokenizer, ["a red kite", "word " * 200, ""])
     assert [len(rows[1]), len(rows[2])] == [MAX_TOKENS, 2]
@@ -126,8 +165,6 @@ def test_long_captions_are_cut_and_keep_their_end() -> None:
 
 def test_padding_does_not_change_the_loss() -> None:
     """The same captions, alone and beside a long one: the mean over real tokens is the same."""
-    from transformers import AutoTokenizer
-
     from curation_assets.training.downstream import CaptionDecoder
 
     tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
