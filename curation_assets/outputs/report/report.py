@@ -49,7 +49,7 @@ class Card:
     note: str
 
 
-def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence[str]]) -> None:
+def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence[str]], untrained_reason: str | None = None) -> None:
     """Write the page to `path`. Every input table of `downstream/report` must be materialised.
 
     `trained`: tables of models trained on the subsets → their metrics that have a picture.
@@ -267,7 +267,7 @@ def _overlap_picture(ctx: PoolContext) -> str | None:
 
 
 def _downstream_section(ctx: PoolContext, trained: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
-    tables = [name for name in trained if ctx.store.manifest(name) is not None]
+    tables = []
     if not tables:
         return None
     results = pl.concat([ctx.store.read(name) for name in tables])

@@ -140,7 +140,7 @@ def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
         _evaluation_examples(ctx, trainer, evaluation),
         TrainingKey.parse(key).seed,
         budget_of(ctx, trainer),
-        ctx.store.unfinished_path(f"downstream/{trainer.name}_runs", key),
+        ctx.store.unfinished_path(f"downstream/{trainer.name}_runs", key) / "training.safetensors",
         resolve_device(ctx.profile.device),
     )
     given = trainer.train(task)

@@ -1,6 +1,6 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -76,8 +76,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(*always, *sorted(references | set(lexicon))),
         partition_inputs=reads,
         version="1",
-        compute=lambda ctx, key: _training_set(ctx, str(key)),
-        config=_config,
+        compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
+        config=lambda ctx, key: _config(ctx, policies),
         description=(
             "One row per sample of a training set: its caption, and how often it is listed (`count`). Sets are those "
             "of policies, controls and given files, without what models are measured on."
@@ -85,12 +85,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _config(ctx: PoolContext, key: str | None) -> dict[str, object]:
+def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
     files = {name: file_sha256(_subset_file(path)) for name, path in ctx.options.downstream_subsets.items()}
-    config: dict[str, object] = {"policies": {policy.name: policy.version for policy in policies_of(ctx)}}
+    config: dict[str, object] = {"policies": {name: policy.version for name, policy in policies.items()}}
     if files:
         config["subsets"] = files
-    return config | (truth_config(ctx) if ctx.options.truth is not None else {})
+    is_read = "oracle" in ctx.options.downstream_controls and ctx.options.truth is not None
+    return config | (truth_config(ctx) if is_read else {})
 
 
 def _subset_file(path: str) -> Path:
@@ -100,17 +101,16 @@ def _subset_file(path: str) -> Path:
     return file
 
 
-def _training_set(ctx: PoolContext, key: str) -> pl.DataFrame:
+def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) -> pl.DataFrame:
     wanted = TrainingKey.parse(key)
     rows = trainable(PoolRows.read(ctx.store), ctx.store.read(HELD_OUT))
-    ids = pl.DataFrame({"sample_id": _ids(ctx, wanted, rows)}, schema={"sample_id": pl.String})
+    ids = pl.DataFrame({"sample_id": _ids(ctx, policies, wanted, rows)}, schema={"sample_id": pl.String})
     counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
     facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))
     return facts.join(counted, on="sample_id", maintain_order="left").rename({"shard": "in_shard"}).sort("sample_id")
 
 
-def _ids(ctx: PoolContext, wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
-    policies = {policy.name: policy for policy in policies_of(ctx)}
+def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
     if wanted.name in policies:
         return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
     if wanted.name in ctx.options.downstream_subsets:
