@@ -21,7 +21,15 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.planning import REASONS, Plan, TableFacts, facts_of, make_plan, verdict_flips
+from curation_assets.operations.planning import (
+    REASONS,
+    Plan,
+    TableFacts,
+    facts_of,
+    make_plan,
+    trainings_of,
+    verdict_flips,
+)
 from curation_assets.selection.judging import judge
 from curation_assets.selection.policy import Prefilter
 from curation_assets.selection.rows import ROW_KEY, PoolRows
@@ -53,13 +61,14 @@ def hand_facts(ctx: PoolContext) -> list[TableFacts]:
 
 def plan_of(ctx: PoolContext, facts: list[TableFacts], shards: list[str] | None = None) -> Plan:
     refresh_index(ctx.store, [one.name for one in facts])
-    return make_plan(facts, Index.read(ctx.store.root / "index", shards or ctx.shards()))
+    return make_plan(facts, Index.read(ctx.store.root / "index", shards or ctx.shards(), trainings_of(facts)))
 
 
 def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_pool: FinishedPool) -> None:
     ctx = finished_pool.ctx
     tables = tables_of(ctx)
-    found = make_plan(facts_of(ctx, tables), Index.read(ctx.store.root / "index", ctx.shards()))
+    facts = facts_of(ctx, tables)
+    found = make_plan(facts, Index.read(ctx.store.root / "index", ctx.shards(), trainings_of(facts)))
     assert found.costs.filter(pl.col("stale") > 0).is_empty(), found.costs.filter(pl.col("stale") > 0)
     assert found.costs.filter(pl.col("cpu_seconds").is_null()).is_empty()
     output = json.loads(
@@ -68,7 +77,8 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
     assert output["cpu_seconds"] == 0
     assert {row["flips"] for row in output["flips"]} == {0}
 
-    changed = make_plan(facts_of(ctx, tables, ["signals/sieve"]), Index.read(ctx.store.root / "index", ctx.shards()))
+    facts = facts_of(ctx, tables, ["signals/sieve"])
+    changed = make_plan(facts, Index.read(ctx.store.root / "index", ctx.shards(), trainings_of(facts)))
     reasons = {name: {REASONS[code] for code in codes if code >= 0} for name, codes in changed.reasons.items()}
     assert reasons["signals/sieve"] == {"code"}
     assert reasons["fused/sieve_range"] == reasons["filtered/sieve_cut"] == reasons["filtered/sieve"] == {"upstream"}
