@@ -451,7 +451,7 @@ def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
     entries += [("", text) for text in _text_names(source) if Path(text).with_suffix("").as_posix() not in stems]
     rows = []
     for image, text in sorted(entries, key=lambda entry: entry[1]):
-        caption, text_reason = _caption_in(source, text)
+        caption, text_reason = caption_in(source, text)
         row = _file_row(source, image or None, [])
         rows.append({"caption": caption, "url": None, "uid": None, **row} | {
             "source_reason": row["source_reason"] or text_reason
@@ -459,7 +459,7 @@ def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
     return _identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}
 
 
-def _caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
+def caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
     """(caption without the line end, None) or (None, why there is none)."""
     path, reason = locate(source, name)
     if path is None:

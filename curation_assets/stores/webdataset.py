@@ -65,7 +65,7 @@ def siblings(tar: Path) -> list[Path]:
 
 
 @dataclass
-class _Sample:
+class TarSample:
     """What a tar holds under one key."""
 
     image: str | None = None
@@ -85,17 +85,17 @@ def key_of(member: str) -> str | None:
 
 def sample_keys(tar: Path) -> list[str]:
     """Keys of a tar's rows, by source_row."""
-    return sorted(set(_group(tar_index(tar))) | set(_download_results(tar)))
+    return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar)))
 
 
-def _group(index: TarIndex) -> dict[str, _Sample]:
+def members_by_key(index: TarIndex) -> dict[str, TarSample]:
     """Key (folder included, up to the first dot of the file name) → members."""
-    samples: dict[str, _Sample] = {}
+    samples: dict[str, TarSample] = {}
     for name in index.members:
         key, extension = key_of(name), name.rpartition("/")[2].partition(".")[2]
         if key is None:
             continue
-        sample = samples.setdefault(key, _Sample())
+        sample = samples.setdefault(key, TarSample())
         if extension.lower() in IMAGE_EXTENSIONS and sample.image is None:
             sample.image = name
         elif extension == "txt":
@@ -107,7 +107,7 @@ def _group(index: TarIndex) -> dict[str, _Sample]:
     return samples
 
 
-def _text(index: TarIndex, member: str | None) -> tuple[str | None, str | None]:
+def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None]:
     """(text, reason why there is none)."""
     if member is None:
         return None, "missing_txt"
@@ -121,7 +121,7 @@ def _text(index: TarIndex, member: str | None) -> tuple[str | None, str | None]:
         return None, "txt_not_utf8"
 
 
-def _meta(index: TarIndex, member: str | None) -> Mapping[str, Any]:
+def json_of(index: TarIndex, member: str | None) -> Mapping[str, Any]:
     """The json of a sample; empty where it is missing or broken, since image and txt make a sample without it."""
     if member is None or index.members[member].size > MAX_TEXT_BYTES:
         return {}
@@ -145,7 +145,7 @@ def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
     what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
     index = tar_index(tar)
-    samples = _group(index)
+    samples = members_by_key(index)
     results = _download_results(tar)
     rows = []
     for source_row, key in enumerate(sorted(set(samples) | set(results))):
@@ -175,9 +175,9 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
         return None
 
 
-def _row(index: TarIndex, sample: _Sample, result: Mapping[str, Any]) -> dict[str, Any]:
-    caption, text_reason = _text(index, sample.text)
-    meta = _meta(index, sample.meta)
+def _row(index: TarIndex, sample: TarSample, result: Mapping[str, Any]) -> dict[str, Any]:
+    caption, text_reason = text_of(index, sample.text)
+    meta = json_of(index, sample.meta)
     url = _string(meta.get("url")) or _string(result.get("url"))
     uid = _string(meta.get("uid")) or _string(result.get("uid"))
     image_reason = None
@@ -235,4 +235,4 @@ def expected_row_count(tars: Sequence[Path]) -> int:
     tables = [path for tar in tars for path in siblings(tar)]
     if len(tables) == len(tars):
         return sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in tables)
-    return len(_group(tar_index(tars[0]))) * len(tars)
+    return len(members_by_key(tar_index(tars[0]))) * len(tars)

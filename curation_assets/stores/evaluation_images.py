@@ -1,0 +1,70 @@
+"""What an evaluation set is: images with captions or labels, where each image lies, and what was left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+
+from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image, tar_index
+
+
+@dataclass(frozen=True)
+class EvaluationImage:
+    """One image: a file (`path`), or a `member` of a `tar`; both absolute."""
+
+    image_id: str
+    captions: tuple[str, ...]
+    path: str | None
+    tar: str | None
+    member: str | None
+    label: int | None = None  # index into the set's class_names
+    domain: str | None = None  # of NoCaps: in-domain, near-domain, out-domain
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """The images of one split.
+
+    `left_out`: reason → count, of images; of captions where the reason begins with `caption`, of tars where with `tar`.
+    `templates` hold `{}` where the class name goes.
+    """
+
+    name: str
+    layout: str
+    images: tuple[EvaluationImage, ...]
+    class_names: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def caption_count(self) -> int:
+        """Captions of all images together."""
+        return sum(len(image.captions) for image in self.images)
+
+    @property
+    def sha256(self) -> str:
+        """64 hex digits over names, captions, labels, classes and templates; not over pixels or where images lie."""
+        images = [[image.image_id, list(image.captions), image.label] for image in self.images]
+        return config_sha256(
+            {"images": images, "class_names": list(self.class_names), "templates": list(self.templates)}
+        )
+
+
+def load_image(image: EvaluationImage, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
+    """RGB image. Raises ImageRejected: not_found, or a reason of `stores.images.decode_image`."""
+    if image.path is not None:
+        try:
+            with Path(image.path).open("rb") as stream:
+                data = stream.read(limits.max_bytes + 1)
+        except OSError as error:
+            raise ImageRejected("not_found", f"{image.path}: {error.strerror}") from error
+        return decode_image(data, limits)
+    if image.tar is None or image.member is None:
+        raise ImageRejected("not_found", f"image {image.image_id} has neither a file nor a member of a tar")
+    try:
+        data = tar_index(Path(image.tar)).read(image.member)
+    except (KeyError, OSError) as error:
+        raise ImageRejected("not_found", f"no member {image.member} in {image.tar}") from error
+    return decode_image(data, limits)

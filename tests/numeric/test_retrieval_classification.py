@@ -1,0 +1,130 @@
+"""Retrieval by blocks and zero-shot classification against slow, obvious twins."""
+
+import numpy as np
+import pytest
+
+from curation_assets.numeric.metrics import ranks
+from curation_assets.numeric.metrics.classification import (
+    class_embeddings,
+    classification_metrics,
+    zero_shot_metrics,
+)
+from curation_assets.numeric.metrics.retrieval import recall_at_k, retrieval_recalls
+
+
+def _units(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    rows = rng.normal(size=shape).astype(np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+def _slow_recalls(images: np.ndarray, captions: np.ndarray, caption_image: np.ndarray, k: int) -> dict[str, float]:
+    """Loops over queries and candidates; a candidate that ties goes before the right one."""
+    hits = []
+    for caption, image in zip(captions, caption_image, strict=True):
+        scores = [round(float(np.dot(caption.astype(float), other.astype(float))), 9) for other in images]
+        before = [i for i in range(len(images)) if i != image and scores[i] >= scores[image]]
+        hits.append(len(before) < k)
+    text_to_image = sum(hits) / len(hits)
+    hits = []
+    for position, image in enumerate(images):
+        scores = [round(float(np.dot(image.astype(float), other.astype(float))), 9) for other in captions]
+        own = [scores[t] for t in range(len(captions)) if caption_image[t] == position]
+        before = [t for t in range(len(captions)) if caption_image[t] != position and scores[t] >= max(own)]
+        hits.append(len(before) < k)
+    image_to_text = sum(hits) / len(hits)
+    return {
+        f"text_to_image_recall@{k}": text_to_image,
+        f"image_to_text_recall@{k}": image_to_text,
+        f"mean_recall@{k}": (text_to_image + image_to_text) / 2,
+    }
+
+
+@pytest.mark.parametrize("block_bytes", [1, 8 * 9 * 4, 2**26])
+def test_blocks_equal_the_slow_twin_with_uneven_captions_and_ties(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(ranks, "BLOCK_BYTES", block_bytes)
+    rng = np.random.default_rng(0)
+    images = _units(rng, 9, 6)
+    images[4] = images[2]  # two equal images: neither is found first
+    caption_image = np.concatenate([np.arange(9), rng.integers(0, 9, 20)])
+    captions = images[caption_image] + 0.5 * rng.normal(size=(29, 6)).astype(np.float32)
+    captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+    captions[20] = captions[10]
+    expected: dict[str, float] = {}
+    for k in (1, 2, 5):
+        expected |= _slow_recalls(images, captions, caption_image, k)
+    found = retrieval_recalls(images, captions, caption_image, (1, 2, 5))
+    assert found == pytest.approx(expected)
+    assert 0 < found["text_to_image_recall@1"] < found["text_to_image_recall@5"] <= 1
+    scores = np.round(captions.astype(float) @ images.T.astype(float), 9)
+    assert recall_at_k(scores, caption_image, 2) == pytest.approx({key: expected[key] for key in found if "@2" in key})
+
+
+@pytest.mark.parametrize("width", [3, 64, 513])
+def test_constant_embeddings_find_nothing_whatever_rounding_does(width: int) -> None:
+    one = _units(np.random.default_rng(width), 1, width)
+    found = retrieval_recalls(np.repeat(one, 37, axis=0), np.repeat(one, 74, axis=0), np.repeat(np.arange(37), 2))
+    assert set(found.values()) == {0.0}
+    labels = np.arange(37) % 7
+    metrics = zero_shot_metrics(np.repeat(one, 37, axis=0), np.repeat(one, 7, axis=0), labels)
+    assert metrics == {"acc1": 0.0, "acc5": 0.0, "mean_per_class_recall": 0.0}
+
+
+def test_embeddings_that_do_not_fit_are_refused() -> None:
+    units = _units(np.random.default_rng(0), 3, 4)
+    with pytest.raises(ValueError, match=r"one width, got \(3, 4\), \(3, 3\)"):
+        retrieval_recalls(units, units[:, :3], [0, 1, 2])
+    with pytest.raises(ValueError, match="an image for each of 3 captions"):
+        retrieval_recalls(units, units, [0, 1])
+    with pytest.raises(ValueError, match="needs a caption"):
+        retrieval_recalls(units, units, [0, 1, 1])
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        retrieval_recalls(units * np.inf, units, [0, 1, 2])
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        retrieval_recalls(units, units, [0, 1, 2], (0,))
+
+
+def test_classification_by_hand() -> None:
+    scores = np.array([[0.9, 0.1, 0.0], [0.5, 0.5, 0.0], [0.1, 0.8, 0.7], [0.0, 0.1, 0.2]])
+    labels = [0, 0, 1, 1]
+    # right, tie (wrong), right, wrong: class 0 half, class 1 half; class 2 does not occur
+    assert classification_metrics(scores, labels) == {"acc1": 0.5, "mean_per_class_recall": 0.5}
+    assert classification_metrics(scores[[0, 1, 2]], [0, 0, 1])["mean_per_class_recall"] == pytest.approx(0.75)
+
+
+def test_zero_shot_equals_the_slow_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "BLOCK_BYTES", 8 * 12 * 5)
+    rng = np.random.default_rng(1)
+    texts = _units(rng, 12, 3, 8)
+    classifier = class_embeddings(texts)
+    for row, of_class in zip(classifier, texts, strict=True):
+        mean = sum(of_class.astype(float)) / 3
+        assert row == pytest.approx(mean / np.sqrt((mean**2).sum()))
+    labels = rng.integers(0, 11, 60)
+    images = classifier[labels] + 0.7 * rng.normal(size=(60, 8))
+    images /= np.linalg.norm(images, axis=1, keepdims=True)
+    top = [sorted(range(12), key=lambda c: -float(images[n] @ classifier[c])) for n in range(60)]
+    recalls = [
+        np.mean([top[n][0] == label for n in range(60) if labels[n] == label]) for label in sorted(set(labels.tolist()))
+    ]
+    expected = {
+        "acc1": np.mean([top[n][0] == labels[n] for n in range(60)]),
+        "acc5": np.mean([labels[n] in top[n][:5] for n in range(60)]),
+        "mean_per_class_recall": np.mean(recalls),
+    }
+    assert zero_shot_metrics(images, classifier, labels) == pytest.approx(expected)
+    assert classification_metrics(images @ classifier.T, labels) == pytest.approx(expected)
+    assert 0 < expected["acc1"] < expected["acc5"] < 1
+
+
+def test_classification_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="whole numbers in 0 … 2"):
+        classification_metrics(np.zeros((2, 3)), [0, 3])
+    with pytest.raises(ValueError, match="NaN"):
+        classification_metrics(np.full((2, 3), np.nan), [0, 1])
+    with pytest.raises(ValueError, match=r"labels \(N,\) of at least one image"):
+        classification_metrics(np.zeros((0, 3)), [])
+    opposite = np.array([[[1.0, 0.0], [-1.0, 0.0]]])
+    with pytest.raises(ValueError, match="class 0 has embeddings that are zero or cancel out"):
+        class_embeddings(opposite)
