@@ -57,7 +57,7 @@ def metric_name(key: str) -> str:
 
 def size_name(size: float | None) -> str:
     """A share of the pool in words."""
-    return "each set at its own size" if size is None else f"{size:.4g} of the pool"
+    return "each set at its own size" if size is None else f"{100 * size:.4g} % of the pool"
 
 
 def downstream_section(
@@ -138,7 +138,9 @@ def _trainer(
     }
 
 
-def _of_size(compared: pl.DataFrame, size: float | None, shown: Sequence[str], present: Sequence[str]) -> dict[str, Any]:
+def _of_size(
+    compared: pl.DataFrame, size: float | None, shown: Sequence[str], present: Sequence[str]
+) -> dict[str, Any]:
     """One table: training sets by the rank of their first main metric, controls after the others."""
     of_set: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for row in compared.to_dicts():
@@ -159,22 +161,26 @@ def _of_size(compared: pl.DataFrame, size: float | None, shown: Sequence[str], p
         }
         for (policy, kind), metrics in sorted(of_set.items(), key=place)
     ]
-    clear = compared.filter(pl.col("is_clear") & pl.col("metric").is_in(list(shown)))
-    tested = compared.filter(pl.col("is_clear").is_not_null() & pl.col("metric").is_in(list(shown)))
+    of_shown = compared.filter(pl.col("metric").is_in(list(shown)))
+    clear = of_shown.filter("is_clear").sort("difference", "policy", descending=[True, False])
+    readings = [(metric, row["policy"], *row["reading"].split("; ")) for metric, row in _by_metric(clear, shown)]
     return {
         "title": size_name(size),
         "groups": [
             ("Policies and given sets", [line for line in lines if line["kind"] != CONTROL]),
             ("Controls", [line for line in lines if line["kind"] == CONTROL]),
         ],
-        "tested": tested.height,
-        "clear": [
-            f"{row['policy']}, {metric_name(row['metric'])}: {row['reading']}"
-            for metric in shown
-            for row in clear.filter(pl.col("metric") == metric).sort("difference", "policy", descending=[True, False])
-            .to_dicts()
+        "tested": of_shown["is_clear"].drop_nulls().len(),
+        "readings": [
+            (metric_name(metric), [(policy, first) for of, policy, first, *_ in readings if of == metric])
+            for metric in dict.fromkeys(metric for metric, *_ in readings)
         ],
-    }  # fmt: skip
+        "notes": list(dict.fromkeys(note for _, _, _, *notes in readings for note in notes)),
+    }
+
+
+def _by_metric(rows: pl.DataFrame, metrics: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    return [(metric, row) for metric in metrics for row in rows.filter(pl.col("metric") == metric).to_dicts()]
 
 
 def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:
@@ -182,9 +188,7 @@ def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:
         return Cell(metric_name(metric), None, None, None, None, "", "")
     runs = row["pools"] * row["seeds"]
     low, high = (row["low"], row["high"]) if runs > 1 else (None, None)
-    return Cell(
-        metric_name(metric), row["mean"], low, high, row["rank"], _against_random(row), row["reading"] or ""
-    )
+    return Cell(metric_name(metric), row["mean"], low, high, row["rank"], _against_random(row), row["reading"] or "")
 
 
 def _against_random(row: Mapping[str, Any]) -> str:
@@ -205,7 +209,7 @@ def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], 
             largest = max(share for line in points.values() for share, *_ in line)
             means = [(name, mean) for name, line in points.items() for share, mean, *_ in line if share == largest]
             shares = sorted({share for line in points.values() for share, *_ in line})
-            text = metric_text(label, means, f"at a share of {largest:.3g}")
+            text = metric_text(label, means, f"at {100 * largest:.3g} % of the pool")
             text = f"Curves over {len(shares)} shares of the pool, {shares[0]:.3g} to {largest:.3g}. {text}"
             uri = pictures.data_uri(pictures.curves_figure(points, label, band=RANDOM))
         else:

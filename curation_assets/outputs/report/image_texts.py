@@ -19,7 +19,9 @@ def caption_text(caption: str | None) -> str:
 
 def states_text(samples: pl.DataFrame) -> str:
     """Of the bars of rows by state and reason. Columns: status, reason."""
-    counted = samples.group_by("status", "reason").len().sort("len", "status", "reason", descending=[True, False, False])
+    counted = (
+        samples.group_by("status", "reason").len().sort("len", "status", "reason", descending=[True, False, False])
+    )
     groups = [f"{count:,} {status}{f' ({reason})' if reason else ''}" for status, reason, count in counted.iter_rows()]
     return f"Bars of {samples.height:,} rows by state and reason: {_first(groups)}."
 

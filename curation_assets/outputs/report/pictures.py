@@ -240,7 +240,7 @@ def curves_figure(lines: Mapping[str, Sequence[Point]], label: str, *, band: str
 
     Lines differ in marker and dashes too, for readers and printers without colours.
     """
-    others = [name for name in lines if name != band]
+    others = sorted((name for name in lines if name != band), key=lambda name: -lines[name][-1].mean)  # as on the right
     columns = 3
     legend_height = 0.19 * -(-(len(others) + 1) // columns)
     figure, axes = plt.subplots(figsize=(5.4, 2.9 + legend_height))
