@@ -208,7 +208,10 @@ def _run_metadata(
         "models": dg.MetadataValue.json([str(model) for model in manifest.models]),
     }
     if frame is None:
-        metadata["folder"] = dg.MetadataValue.path(str(ctx.store.folder_path(table.name)))
+        folder = ctx.store.folder_path(table.name)
+        metadata["folder"] = dg.MetadataValue.path(str(folder))
+        if (folder / "report.html").is_file():
+            metadata["report"] = dg.MetadataValue.path(str(folder / "report.html"))
         return metadata
     metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
     metadata["dagster/uri"] = str(ctx.store.table_path(table.name, manifest.partition))

@@ -1,5 +1,6 @@
 """Small JPEGs of a pool's images: for the report, the compare page and the viewer."""
 
+import base64
 import io
 
 from PIL import Image
@@ -12,3 +13,8 @@ def jpeg_thumbnail(image: Image.Image, longer_side: int, quality: int = 82) -> b
     buffer = io.BytesIO()
     small.convert("RGB").save(buffer, format="JPEG", quality=quality)
     return buffer.getvalue()
+
+
+def jpeg_uri(image: Image.Image, longer_side: int) -> str:
+    """The small JPEG of an image as `data:image/jpeg;base64,…`."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg_thumbnail(image, longer_side)).decode()

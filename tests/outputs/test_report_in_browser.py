@@ -1,6 +1,9 @@
 """The report and the compare page of a pool with pictures, in a browser of a desktop's and of a phone's width."""
 
+import base64
 import io
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,13 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.outputs.report import compare as compare_page
+from curation_assets.outputs.report.report import write_report
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.pools.declaration import add_pool
+from tests.conftest import FinishedPool
 from tests.support.browser import DESKTOP, PHONE, Page, open_browser
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, write_tar
+from tests.support.trained_tables import CONTROLS, POLICIES, write_trained_tables
 
 COUNT = 48
 #: What an unkind caption tries: markup, the end of the data, a word longer than a phone is wide.
@@ -56,6 +62,40 @@ UNFOLD = """(async () => {
   for (const one of document.querySelectorAll("details")) one.open = true;
   for (const one of document.images) one.loading = "eager";
   await Promise.all([...document.images].map((one) => one.decode().catch(() => null)));
+})()"""
+#: Tables that are cut at the edge of the paper, or of a box.
+CUT_TABLES = """[...document.querySelectorAll("table")].filter((one) => {
+  const box = one.closest(".scroll") ?? one, page = document.documentElement;
+  return box.scrollWidth > box.clientWidth + 1 || one.getBoundingClientRect().right > page.clientWidth + 1;
+}).map((one) => one.caption?.textContent ?? one.textContent.slice(0, 60))"""
+#: Headings that skip a level, tables without a name or with headers of no direction, boxes that scroll by mouse alone.
+STRUCTURE = """(() => {
+  const found = [], levels = [...document.querySelectorAll("h1,h2,h3,h4,h5")].map((one) => Number(one.tagName[1]));
+  levels.forEach((level, i) => { if (level > (levels[i - 1] ?? 0) + 1) found.push(`heading ${i} of level ${level}`); });
+  for (const one of document.querySelectorAll("table")) {
+    if (!one.caption?.textContent.trim()) found.push(`no caption: ${one.textContent.trim().slice(0, 40)}`);
+    if (!one.querySelector("th[scope=col]")) found.push(`no column headers: ${one.caption?.textContent}`);
+  }
+  for (const one of document.querySelectorAll("th:not([scope])")) found.push(`no scope: ${one.textContent}`);
+  for (const one of document.querySelectorAll(".scroll")) if (one.tabIndex !== 0) found.push("a box without keyboard");
+  return found;
+})()"""
+#: Texts whose contrast with what lies behind them is below 4.5 (WCAG AA), by the formula of WCAG 2.
+FAINT = """(() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const over = ([r, g, b, a = 1], under) => [r, g, b].map((one, i) => one * a + under[i] * (1 - a));
+  const light = (rgb) => rgb.map((one) => (one /= 255) <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (one) => one === null ? [255, 255, 255]
+    : over(parse(getComputedStyle(one).backgroundColor), behind(one.parentElement));
+  const found = new Set();
+  for (const one of document.querySelectorAll("body *:not(script)")) {
+    if (one.closest("svg") || !one.checkVisibility()) continue;
+    if (![...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+    const back = behind(one), [high, low] = [light(over(parse(getComputedStyle(one).color), back)), light(back)].sort((x, y) => y - x);
+    if ((high + 0.05) / (low + 0.05) < 4.5) found.add(`${one.tagName}.${one.className} ${one.textContent.trim().slice(0, 30)}`);
+  }
+  return [...found];
 })()"""
 IMAGES = "[...document.images].map((one) => [one.alt, one.naturalWidth])"
 
@@ -177,3 +217,161 @@ def test_pictures_come_nearest_to_a_cut_first_and_are_bounded(
     assert 0 < len(few) < len(whole)
     assert list(few) == positions[: len(few)]
     assert sum(len(text) for text in few.values()) <= 5000 * 4 / 3 + 4 * len(few)
+
+
+SHOWN = {
+    "downstream/captioning": ("bleu_4", "rouge_l", "cider"),
+    "downstream/retrieval": ("text_to_image_recall@1", "text_to_image_recall@5", "image_to_text_recall@1"),
+}
+PAPER = 703  # px: A4 within margins of 12 mm
+
+
+def _trained_report(ctx: PoolContext, home: Path, **given: Any) -> str:
+    """Address of the report of a copy of the pool with tables of trained models. `given`: to write them with."""
+    shutil.copytree(ctx.settings.home, home, symlinks=True)
+    copied = PoolContext.open(load_settings(home, "embedded"), ctx.pool.name)
+    write_trained_tables(copied, **given)
+    write_report(
+        copied, home / "report.html", trained=SHOWN, evaluation_name="images held out",
+        budgets={"downstream/captioning": "7,200 samples seen in batches of 48"},
+    )  # fmt: skip
+    return (home / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def trained(ctx: PoolContext, pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a report with 15 training sets at three sizes, three seeds, 12 and 9 metrics."""
+    return _trained_report(ctx, tmp_path_factory.mktemp("trained") / "home")
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_tables_of_trained_models_fit_the_window(page: Page, trained: str, width: int, tmp_path: Path) -> None:
+    page.open(trained, width)
+    page.evaluate(UNFOLD)
+    page.screenshot(tmp_path / f"trained-{width}.png")
+    assert page.errors == []
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate(OVERLAPPING) == []
+    assert page.evaluate("document.querySelectorAll('table.results').length") == 6
+    assert page.evaluate("document.querySelectorAll('table.results tbody tr:not(.group)').length") == 6 * 15
+    # every figure that the table of a size shows lies inside the window without scrolling
+    cut = "[...document.querySelectorAll('table.results td, table.results th')].filter((one) => one.checkVisibility()"
+    assert page.evaluate(f"{cut} && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)") == []
+
+
+def test_the_section_names_what_was_measured_and_what_differs(page: Page, trained: str) -> None:
+    page.open(trained, DESKTOP)
+    text = page.evaluate("document.querySelector('#downstream').textContent.replace(/\\s+/g, ' ')")
+    assert "Measured on images held out: 8 images with 8 reference captions (1 each)." in text
+    assert "7,200 samples seen in batches of 48, the same for every training set; 3 seeds." in text
+    assert "no difference from random shown" in text
+    assert "Not measured: SPICE (java is not installed)." in text
+    assert "CIDEr-D, clearly different from random: " in text
+    assert "inside the world" not in text, "the pool is no world"
+    table = page.evaluate(
+        "[...document.querySelectorAll('table.results')].map((one) => [...one.tBodies].map((body) =>"
+        " [...body.rows].map((row) => row.cells[0].textContent.trim())))"
+    )
+    policies, controls = table[0]
+    assert policies[0] == "Policies and given sets"
+    assert sorted(policies[1:]) == sorted(POLICIES)
+    assert controls[0] == "Controls"
+    assert sorted(name.removesuffix(" control") for name in controls[1:]) == sorted(CONTROLS)
+
+
+def test_captions_of_every_model_stand_beside_their_image(page: Page, trained: str) -> None:
+    """Of the first seed and the largest size; the image's text is its reference."""
+    page.open(trained, DESKTOP)
+    samples = page.evaluate(
+        "[...document.querySelectorAll('.written')].map((one) => [one.querySelector('img').alt,"
+        " one.querySelector('p').textContent, [...one.querySelectorAll('tbody td')].map((cell) => cell.textContent)])"
+    )
+    assert len(samples) == 6
+    for alt, reference, written in samples:
+        assert alt == (reference if len(reference) <= 120 else f"{reference[:119].rstrip()}…")
+        assert len(written) == len(POLICIES) + len(CONTROLS)
+        assert all(" at at0250 with seed 0 sees image " in caption for caption in written)
+        assert len({caption.rpartition(" ")[2] for caption in written}) == 1
+        assert written[-1].startswith("random ")
+
+
+@pytest.mark.parametrize("name", ["report", "compare", "trained"])
+def test_pages_can_be_read_without_seeing_them(page: Page, pages: dict[str, str], trained: str, name: str) -> None:
+    page.open({**pages, "trained": trained}[name], DESKTOP)
+    page.evaluate(UNFOLD)
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.evaluate(STRUCTURE) == []
+    assert page.evaluate(FAINT) == []
+    alts = [alt for alt, _ in page.evaluate(IMAGES)]
+    assert [alt for alt in alts if not alt.strip()] == []
+    plots = page.evaluate(
+        "[...document.images].filter((one) => one.src.startsWith('data:image/png')).map((one) => one.alt)"
+    )
+    assert all(re.search(r"\d", alt) for alt in plots), "a plot's text has its figures"
+    photos = page.evaluate(
+        "[...document.images].filter((one) => !one.src.startsWith('data:image/png')).map((one) => one.alt)"
+    )
+    assert photos
+    assert max(map(len, photos)) <= 120
+
+
+@pytest.mark.parametrize("name", ["report", "compare", "trained"])
+def test_printed_tables_are_whole(page: Page, pages: dict[str, str], trained: str, name: str, tmp_path: Path) -> None:
+    page.open({**pages, "trained": trained}[name], PAPER)
+    page.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert page.evaluate(CUT_TABLES) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+        assert page.evaluate("[...document.querySelectorAll('nav')].filter((one) => one.checkVisibility()).length") == 0
+        hidden = (
+            "[...document.querySelectorAll('details > :not(summary)')].filter((one) => !one.getClientRects().length)"
+        )
+        assert page.evaluate(f"{hidden}.map((one) => one.textContent.slice(0, 40))") == [], "folded parts are printed"
+        pdf = page.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="")
+    data = base64.b64decode(pdf["data"])
+    (tmp_path / f"{name}.pdf").write_bytes(data)
+    assert data.startswith(b"%PDF")
+
+
+def test_one_seed_shows_no_spread(page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path) -> None:
+    page.open(_trained_report(ctx, tmp_path / "home", seeds=(3,)), DESKTOP)
+    text = page.evaluate("document.querySelector('#downstream').textContent.replace(/\\s+/g, ' ')")
+    assert "One seed shows no spread" in text
+    assert "±" not in text
+    assert "95 % interval" not in text
+    assert re.search(r"\(−?[\d.]+ to ", text) is None
+    assert "random in one pair, so without an interval" in text
+    alts = page.evaluate("[...document.querySelectorAll('#downstream .curves img')].map((one) => one.alt)")
+    assert len(alts) == 6
+    assert all("random 0." in alt for alt in alts)
+
+
+def test_a_pool_without_evaluation_set_has_the_sentence_why(
+    page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path
+) -> None:
+    reason = "No models are trained on this pool's subsets: it has no evaluation set. Set options: {evaluation_set: …}"
+    write_report(ctx, tmp_path / "report.html", trained=SHOWN, untrained_reason=reason)
+    page.open((tmp_path / "report.html").as_uri(), PHONE)
+    assert page.evaluate("document.querySelector('#downstream p').textContent") == reason
+    assert page.evaluate("document.querySelectorAll('#downstream table').length") == 0
+    assert page.evaluate("document.querySelector('nav a[href=\"#downstream\"]').checkVisibility()")
+    assert page.evaluate(TOO_WIDE) == []
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE, PAPER])
+def test_the_report_of_a_world_fits_too(page: Page, finished_pool: FinishedPool, width: int) -> None:
+    """Separation, teachers, agreement and costs, of a whole run."""
+    page.open((finished_pool.ctx.store.folder_path("downstream/report") / "report.html").as_uri(), width)
+    if width == PAPER:
+        page.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        page.evaluate(UNFOLD)
+        assert page.evaluate(CUT_TABLES if width == PAPER else TOO_WIDE) == []
+        assert page.evaluate(STRUCTURE) == []
+        assert page.evaluate(FAINT) == []
+        assert [alt for alt, _ in page.evaluate(IMAGES) if not alt.strip()] == []
+        assert "inside the world" in page.evaluate("document.querySelector('#downstream').textContent")
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="")

@@ -115,7 +115,7 @@ def test_the_report_shows_the_table_with_its_legend(finished_pool: FinishedPool)
     table = finished_pool.ctx.store.read("downstream/separation")
     heat = page.partition('<table class="heat">')[2].partition("</table>")[0]
     for name in table["method"].unique():
-        assert f"<tr><td>{name}</td>" in heat
+        assert f'<tr><th scope="row">{name}</th>' in heat
     assert heat.count('<td class="n') == table.height
     assert heat.count('<td class="n own"') == table["is_made_for"].sum()
     assert "Which kind each method is made for" in page

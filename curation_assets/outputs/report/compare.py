@@ -18,6 +18,7 @@ from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, worths_of
+from curation_assets.outputs.report.image_texts import MAX_LETTERS
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge
@@ -54,6 +55,7 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         pool=ctx.pool.name,
         rows=judged,
         limit=MAX_ROWS,
+        max_letters=MAX_LETTERS,
         worths=worths,
         domain=ctx.pool.image_domain,
         data_pictures=0 if data is None else len(data["pictures"]),

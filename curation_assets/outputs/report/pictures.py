@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib
 
@@ -17,6 +18,8 @@ from curation_assets.methods import teachers
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 BLUE, ORANGE, GREEN, RED, PURPLE, TEAL = "#2f6fde", "#e8833a", "#3a9d5d", "#d64545", "#8a5cd6", "#2a9d9d"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":")
 STATE_COLOURS = {"kept": GREEN, "dropped": ORANGE, "failed": RED}
 
 plt.rcParams.update(
@@ -210,14 +213,49 @@ def auc_colour(auc: float | None) -> str:
     return f"rgba({red}, {green}, {blue}, {0.75 * min(1.0, abs(auc - 0.5) * 2):.2f})"
 
 
-def metric_bars(table: pl.DataFrame, metric: str) -> Figure:
+class Point(NamedTuple):
+    """A metric of a training set at one share of the pool; low and high are None where one run has no spread."""
+
+    share: float
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def metric_bars(table: pl.DataFrame, metric: str, label: str) -> Figure:
     """Mean of a downstream metric by policy, a dot per seed. Columns: policy, seed, metric, value."""
     rows = table.filter(pl.col("metric") == metric)
-    means = rows.group_by("policy").agg(pl.col("value").mean()).sort("value")
+    means = rows.group_by("policy").agg(pl.col("value").mean()).sort("value", "policy")
     figure, axes = plt.subplots(figsize=(4.0, 0.6 + 0.3 * means.height))
     axes.barh(means["policy"], means["value"], color=BLUE, alpha=0.75)
     index_of = {policy: index for index, policy in enumerate(means["policy"])}
     axes.scatter(rows["value"], [index_of[policy] for policy in rows["policy"]], color=INK, s=10, zorder=3)
-    axes.set_xlabel(metric)
+    axes.set_xlabel(label)
     axes.grid(axis="y", visible=False)
+    return figure
+
+
+def curves_figure(lines: Mapping[str, Sequence[Point]], label: str, *, band: str) -> Figure:
+    """A metric against the share of the pool, a line per training set; the set `band` is drawn as its interval.
+
+    Lines differ in marker and dashes too, for readers and printers without colours.
+    """
+    others = sorted((name for name in lines if name != band), key=lambda name: -lines[name][-1].mean)  # as on the right
+    columns = 3
+    legend_height = 0.19 * -(-(len(others) + 1) // columns)
+    figure, axes = plt.subplots(figsize=(5.4, 2.9 + legend_height))
+    for number, name in enumerate(others):
+        shares, means = [point.share for point in lines[name]], [point.mean for point in lines[name]]
+        colour, marker, dashes = (kinds[number % len(kinds)] for kinds in (SERIES, MARKERS, DASHES))
+        axes.plot(shares, means, color=colour, marker=marker, linestyle=dashes, ms=4, linewidth=1.2, label=name)
+    if band in lines:
+        points = lines[band]
+        shares = [point.share for point in points]
+        axes.plot(shares, [point.mean for point in points], color=INK, linewidth=2, marker=".", label=band)
+        low, high = ([getattr(point, side) for point in points] for side in ("low", "high"))
+        if len(points) > 1 and None not in low and None not in high:
+            axes.fill_between(shares, low, high, color=MUTED, alpha=0.3, linewidth=0, label=f"{band}, 95 % interval")
+    axes.set_xlabel("share of the pool")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False, fontsize=6.5, ncols=columns, loc="upper center", bbox_to_anchor=(0.46, -0.17))
     return figure

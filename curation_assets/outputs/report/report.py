@@ -1,6 +1,5 @@
 """The HTML report of a pool: one self-contained page."""
 
-import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ import numpy as np
 import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
-from PIL import Image
 
 from curation_assets.audit.cost import table_costs
 from curation_assets.audit.origin import lineage_of, lineage_svg
@@ -32,8 +30,9 @@ from curation_assets.flow.declared import (
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS, in_order
-from curation_assets.outputs.report import pictures
-from curation_assets.outputs.thumbnails import jpeg_thumbnail
+from curation_assets.outputs.report import image_texts, pictures
+from curation_assets.outputs.report.downstream import downstream_section
+from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -47,12 +46,23 @@ class Card:
     picture: str | None  # data URI; None where the sample has no image that may be shown
     caption: str
     note: str
+    text: str  # stands for the picture where it is not seen
 
 
-def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence[str]], untrained_reason: str | None = None) -> None:
+def write_report(
+    ctx: PoolContext,
+    path: Path,
+    *,
+    trained: Mapping[str, Sequence[str]],
+    untrained_reason: str | None = None,
+    budgets: Mapping[str, str] | None = None,
+    evaluation_name: str | None = None,
+) -> None:
     """Write the page to `path`. Every input table of `downstream/report` must be materialised.
 
-    `trained`: tables of models trained on the subsets → their metrics that have a picture.
+    `trained`: tables of models trained on the subsets → their main metrics, in the order in which they are shown.
+    `untrained_reason`: why there are none, a sentence for the page. `budgets`: the same tables → in words, how long a
+    model was trained ("7,200 samples seen in batches of 48"). `evaluation_name`: in words, what they were measured on.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -68,6 +78,7 @@ def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence
         profile=ctx.profile,
         counts=_counts(samples),
         states_picture=pictures.states_bar(samples) if samples.height else None,
+        states_text=image_texts.states_text(samples),
         methods=_method_sections(ctx),
         teachers=_teacher_section(ctx) if ctx.distils else None,
         quality=_quality_section(ctx),
@@ -77,7 +88,10 @@ def write_report(ctx: PoolContext, path: Path, *, trained: Mapping[str, Sequence
         policies=_policy_sections(ctx, samples),
         left_out=left_out(ctx),
         overlaps=_overlap_picture(ctx),
-        downstream=_downstream_section(ctx, trained),
+        untrained_reason=untrained_reason,
+        downstream=None
+        if untrained_reason is not None
+        else downstream_section(ctx, trained, budgets=budgets, evaluation_name=evaluation_name),
         lineages=_lineages(ctx),
         costs=_costs(ctx),
     )
@@ -108,6 +122,7 @@ def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
                 "picture": pictures.data_uri(pictures.histogram_figure({method.name: valued}, method.unit))
                 if valued.len()
                 else None,
+                "text": image_texts.distribution_text(method.name, valued) if valued.len() else "",
             }
         )
     return sections
@@ -117,9 +132,10 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
     names = teacher_names(ctx)
     labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(names)
     weights = read_weights(ctx)
-    plane = None
+    plane, plane_text = None, ""
     if len(names) == 2:
         first, second = weights.weights
+        plane_text = image_texts.plane_text(labelled.select(names), labelled["rating"].to_numpy())
         plane = pictures.data_uri(
             pictures.plane_figure(
                 labelled.select(names), labelled["rating"].to_numpy(), (first, second, weights.intercept)
@@ -133,10 +149,12 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
         "fuse_on": ctx.options.fuse_on,
         "names": names,
         "plane": plane,
+        "plane_text": plane_text,
         "dependence": dependence.drop("warning").to_dicts(),
         "evidence": evidence.drop("warning").to_dicts(),
         "agreement": agreement.to_dicts(),
         "agreement_picture": pictures.data_uri(pictures.agreement_figure(agreement)),
+        "agreement_text": image_texts.agreement_text(agreement),
         "warnings": [*dependence["warning"].drop_nulls(), *evidence["warning"].drop_nulls()],
         "reconstructions": _reconstructions(ctx),
     }
@@ -178,6 +196,7 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
     return {
         "kinds": [(kind, KINDS.get(kind, "")) for kind in kinds],
         "counts": counts,
+        "every": rows,
         "n_clean": int(table["n_clean"].max() or 0),  # type: ignore[arg-type]
         "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
         "made_for": [(name, [kind for kind in kinds_of.get(name, ()) if kind in shown]) for name in methods],
@@ -229,6 +248,7 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
                 "reasons": list(reasons.iter_rows()),
                 "threshold": next(iter(kept["threshold"].drop_nulls().to_list()), None),
                 "picture": pictures.verdicts_histogram(verdicts) if policy.rank_by != "random" else None,
+                "text": image_texts.verdicts_text(policy.name, verdicts),
                 "galleries": [
                     ("best kept", _cards(ctx, kept.head(GALLERY_SIZE))),
                     ("last kept, just above the cut", _cards(ctx, kept.tail(GALLERY_SIZE))),
@@ -246,48 +266,22 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
     for row in rows.to_dicts():
         note = "" if row.get("value") is None else f"{row['value']:.3f}"
         try:
-            picture = thumbnail(load_image(row)) if row.get("member") else None
+            picture = jpeg_uri(load_image(row), THUMBNAIL_PX) if row.get("member") else None
         except FileNotFoundError:  # the owner's tar; `curate run` names shards that the source no longer has
             picture, note = None, f"{note} (its tar is missing)".strip()
-        cards.append(Card(picture, row["caption"] or "", note))
+        cards.append(Card(picture, row["caption"] or "", note, image_texts.caption_text(row["caption"])))
     return cards
 
 
-def thumbnail(image: Image.Image) -> str:
-    """Data URI of an image, longer side at most THUMBNAIL_PX pixels."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg_thumbnail(image, THUMBNAIL_PX)).decode()
-
-
-def _overlap_picture(ctx: PoolContext) -> str | None:
+def _overlap_picture(ctx: PoolContext) -> tuple[str, str] | None:
+    """The picture and its text; None where the pool has no policy."""
     overlaps = ctx.store.read("filtered/overlaps")
     names = [policy.name for policy in policies_of(ctx)]
     values = {(row["policy"], row["other"]): row["iou"] or 0.0 for row in overlaps.to_dicts()}
     matrix = np.array([[values[left, right] for right in names] for left in names])
-    return pictures.data_uri(pictures.overlap_figure(names, matrix)) if names else None
-
-
-def _downstream_section(ctx: PoolContext, trained: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
-    tables = []
-    if not tables:
+    if not names:
         return None
-    results = pl.concat([ctx.store.read(name) for name in tables])
-    metrics = results["metric"].unique(maintain_order=True).to_list()
-    summary = results.group_by("policy", "metric", maintain_order=True).agg(
-        pl.col("value").mean().alias("mean"), pl.col("value").std().alias("sd"), pl.len().alias("seeds")
-    )
-    cells = {(row["policy"], row["metric"]): row for row in summary.to_dicts()}
-    return {
-        "metrics": metrics,
-        "policies": results["policy"].unique(maintain_order=True).to_list(),
-        "cells": cells,
-        "seeds": int(results["seed"].n_unique()),
-        "pictures": [
-            pictures.data_uri(pictures.metric_bars(results, metric))
-            for name in tables
-            for metric in trained[name]
-            if metric in metrics
-        ],
-    }
+    return pictures.data_uri(pictures.overlap_figure(names, matrix)), image_texts.overlaps_text(names, matrix)
 
 
 def _lineages(ctx: PoolContext) -> list[tuple[str, Markup]]:

@@ -1,0 +1,320 @@
+"""The report's section on trained models: what each training set is worth, with intervals, curves and captions."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.outputs.report import pictures
+from curation_assets.outputs.report.image_texts import caption_text, metric_text
+from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.stores.images import ImageRejected, decode_image
+
+COMPARISON = "downstream/comparison"
+EVALUATION_SET = "downstream/evaluation_set"
+RANDOM = "random"
+CONTROL = "control"
+NO_DIFFERENCE = "no difference from random shown"
+SAMPLE_COUNT = 6  # evaluation images whose captions stand side by side
+SAMPLE_PX = 160
+
+#: Metric key → its usual name. Recalls follow from their keys.
+METRIC_NAMES = {
+    "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4", "meteor": "METEOR",
+    "rouge_l": "ROUGE-L", "cider": "CIDEr-D", "spice": "SPICE", "bert_score": "BERTScore",
+    "clip_score": "CLIPScore", "ref_clip_score": "RefCLIPScore", "acc1": "top-1 accuracy", "acc5": "top-5 accuracy",
+    "mean_per_class_recall": "mean per-class recall",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A metric of a training set: of its models, and against random."""
+
+    label: str
+    mean: float | None
+    low: float | None  # 95 % interval; None where one run has no spread
+    high: float | None
+    rank: int | None
+    against: str  # how it differs from random, in few words
+    reading: str  # the whole sentence
+
+
+def metric_name(key: str) -> str:
+    """The usual name of a metric: BLEU-4, CIDEr-D, text → image R@1."""
+    recall = re.fullmatch(r"(?:(\w+)_to_(\w+)|mean)_recall@(\d+)", key)
+    if recall is None:
+        return METRIC_NAMES.get(key, key)
+    source, target, k = recall.groups()
+    return f"{source} → {target} R@{k}" if source else f"mean R@{k}"
+
+
+def size_name(size: float | None) -> str:
+    """A share of the pool in words."""
+    return "each set at its own size" if size is None else f"{100 * size:.4g} % of the pool"
+
+
+def downstream_section(
+    ctx: PoolContext,
+    trained: Mapping[str, Sequence[str]],
+    *,
+    budgets: Mapping[str, str] | None = None,
+    evaluation_name: str | None = None,
+) -> dict[str, Any] | None:
+    """What the template downstream.html.jinja shows; None where no model was trained.
+
+    `trained`: tables of trainers → their main metrics. `budgets`: the same tables → in words, how long each model was
+    trained. `evaluation_name`: in words, what the evaluation set is. Raises what reading the tables raises.
+    """
+    tables = [name for name in trained if ctx.store.manifest(name) is not None]
+    if not tables:
+        return None
+    results = {name: _read_results(ctx, name) for name in tables}
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(pl.len()).collect().item()
+    comparison = ctx.store.read(COMPARISON) if ctx.store.manifest(COMPARISON) is not None else None
+    trainers = []
+    for name, rows in results.items():
+        trainer = name.rpartition("/")[2]
+        compared = _means(rows) if comparison is None else comparison.filter(pl.col("trainer") == trainer)
+        trainers.append(_trainer(trainer, rows, compared, trained[name], kept, (budgets or {}).get(name)))
+    return {
+        "trainers": trainers,
+        "is_compared": comparison is not None,
+        "is_world": ctx.pool.kind == "world",
+        "evaluation": _evaluation(ctx, evaluation_name),
+        "samples": [] if comparison is None else _caption_samples(ctx, [name.rpartition("/")[2] for name in tables]),
+    }
+
+
+def _read_results(ctx: PoolContext, table: str) -> pl.DataFrame:
+    """Rows of a trainer, in the columns of its schema; those of a table without sizes are null."""
+    rows = ctx.store.read(table)
+    absent = {"kind": pl.lit("policy"), "size": pl.lit(None, pl.Float64), "n": pl.lit(None, pl.Int64),
+              "reason": pl.lit(None, pl.String)}  # fmt: skip
+    return rows.with_columns(value.alias(name) for name, value in absent.items() if name not in rows.columns)
+
+
+def _means(rows: pl.DataFrame) -> pl.DataFrame:
+    """Means where no table compares: no interval, no rank, no reading."""
+    return rows.group_by("policy", "kind", "size", "metric", maintain_order=True).agg(
+        pl.col("n").mean().round().cast(pl.Int64),
+        pl.lit(1).alias("pools"),
+        pl.col("seed").n_unique().alias("seeds"),
+        pl.col("value").mean().alias("mean"),
+        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference")),
+        pl.lit(None, pl.Boolean).alias("is_clear"),
+        pl.lit(None, pl.Int64).alias("rank"),
+        pl.lit("").alias("reading"),
+    )
+
+
+def _trainer(
+    name: str, rows: pl.DataFrame, compared: pl.DataFrame, main: Sequence[str], kept: int, budget: str | None
+) -> dict[str, Any]:
+    valued = compared.drop_nulls("mean")
+    present = valued["metric"].unique(maintain_order=True).to_list()
+    shown = [metric for metric in main if metric in present] or present[:3]
+    without = rows.filter(pl.col("value").is_null() & ~pl.col("metric").is_in(present))
+    sizes = sorted(compared["size"].unique().to_list(), key=lambda size: (size is None, size))
+    return {
+        "name": name,
+        "budget": budget,
+        "seeds": int(compared["seeds"].max() or 0),  # type: ignore[arg-type]
+        "pools": int(compared["pools"].max() or 0),  # type: ignore[arg-type]
+        "has_one_run": bool(valued.select((pl.col("seeds") * pl.col("pools")).max().fill_null(1)).item() == 1),
+        "sizes": [_of_size(valued.filter(pl.col("size").eq_missing(size)), size, shown, present) for size in sizes],
+        "metrics": [(metric, metric_name(metric)) for metric in shown],
+        "all_metrics": [(metric, metric_name(metric)) for metric in present],
+        "without": sorted(
+            (metric_name(metric), reason or "no value") for metric, reason in set(without["metric", "reason"].rows())
+        ),
+        "pictures": _pictures(rows.drop_nulls("value"), valued, shown, kept),
+    }
+
+
+def _of_size(
+    compared: pl.DataFrame, size: float | None, shown: Sequence[str], present: Sequence[str]
+) -> dict[str, Any]:
+    """One table: training sets by the rank of their first main metric, controls after the others."""
+    of_set: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in compared.to_dicts():
+        of_set.setdefault((row["policy"], row["kind"]), {})[row["metric"]] = row
+    first = shown[0] if shown else ""
+
+    def place(item: tuple[tuple[str, str], dict[str, dict[str, Any]]]) -> tuple[float, str]:
+        mean = item[1].get(first, {}).get("mean")
+        return (float("inf") if mean is None else -mean, item[0][0])
+
+    lines = [
+        {
+            "name": policy,
+            "kind": kind,
+            "n": next((row["n"] for row in metrics.values()), None),
+            "cells": [_cell(metrics.get(metric), metric) for metric in shown],
+            "all": [_cell(metrics.get(metric), metric) for metric in present],
+        }
+        for (policy, kind), metrics in sorted(of_set.items(), key=place)
+    ]
+    of_shown = compared.filter(pl.col("metric").is_in(list(shown)))
+    clear = of_shown.filter("is_clear").sort("difference", "policy", descending=[True, False])
+    readings = [(metric, row["policy"], *row["reading"].split("; ")) for metric, row in _by_metric(clear, shown)]
+    return {
+        "title": size_name(size),
+        "groups": [
+            ("Policies and given sets", [line for line in lines if line["kind"] != CONTROL]),
+            ("Controls", [line for line in lines if line["kind"] == CONTROL]),
+        ],
+        "tested": of_shown["is_clear"].drop_nulls().len(),
+        "readings": [
+            (metric_name(metric), [(policy, first) for of, policy, first, *_ in readings if of == metric])
+            for metric in dict.fromkeys(metric for metric, *_ in readings)
+        ],
+        "notes": list(dict.fromkeys(note for _, _, _, *notes in readings for note in notes)),
+    }
+
+
+def _by_metric(rows: pl.DataFrame, metrics: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    return [(metric, row) for metric in metrics for row in rows.filter(pl.col("metric") == metric).to_dicts()]
+
+
+def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:
+    if row is None:
+        return Cell(metric_name(metric), None, None, None, None, "", "")
+    runs = row["pools"] * row["seeds"]
+    low, high = (row["low"], row["high"]) if runs > 1 else (None, None)
+    return Cell(metric_name(metric), row["mean"], low, high, row["rank"], _against_random(row), row["reading"] or "")
+
+
+def _against_random(row: Mapping[str, Any]) -> str:
+    if row["is_clear"] is None or row["difference"] is None:
+        return str(row["reading"] or "").partition(";")[0]
+    if not row["is_clear"]:
+        return NO_DIFFERENCE
+    return f"{'above' if row['difference'] > 0 else 'below'} random by {abs(row['difference']):.3f}"
+
+
+def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], kept: int) -> list[dict[str, str]]:
+    """Per main metric: curves over sizes where some training set has two, else its bars."""
+    found = []
+    for metric in shown:
+        points = _points(compared.filter(pl.col("metric") == metric), kept)
+        label = metric_name(metric)
+        if any(len(line) > 1 for line in points.values()):
+            largest = max(share for line in points.values() for share, *_ in line)
+            means = [(name, mean) for name, line in points.items() for share, mean, *_ in line if share == largest]
+            shares = sorted({share for line in points.values() for share, *_ in line})
+            text = metric_text(label, means, f"at {100 * largest:.3g} % of the pool")
+            text = f"Curves over {len(shares)} shares of the pool, {shares[0]:.3g} to {largest:.3g}. {text}"
+            uri = pictures.data_uri(pictures.curves_figure(points, label, band=RANDOM))
+        else:
+            means = [(name, line[0][1]) for name, line in points.items()]
+            text = f"Bars. {metric_text(label, means, 'at one size')}"
+            uri = pictures.data_uri(pictures.metric_bars(rows.filter(pl.col("metric") == metric), metric, label))
+        found.append({"uri": uri, "text": text})
+    return found
+
+
+def _points(compared: pl.DataFrame, kept: int) -> dict[str, list[pictures.Point]]:
+    """Training set → its points by share of the pool; a set of its own size at the share that it has."""
+    points: dict[str, list[pictures.Point]] = {}
+    for row in compared.to_dicts():
+        share = row["size"] if row["size"] is not None else (row["n"] or 0) / max(1, kept)
+        has_spread = row["pools"] * row["seeds"] > 1 and row["low"] is not None
+        low, high = (row["low"], row["high"]) if has_spread else (None, None)
+        points.setdefault(row["policy"], []).append(pictures.Point(share, row["mean"], low, high))
+    return {name: sorted(line) for name, line in sorted(points.items())}
+
+
+# -- what models were measured on, and what they wrote ---------------------------------------------------------------
+
+
+def _evaluation(ctx: PoolContext, name: str | None) -> dict[str, Any] | None:
+    if ctx.store.manifest(EVALUATION_SET) is None:
+        return None
+    images = _evaluation_images(ctx)
+    references = images["captions"].list.len()
+    return {
+        "name": name,
+        "images": images.height,
+        "references": int(references.sum()),
+        "least": int(references.min() or 0),  # type: ignore[arg-type]
+        "most": int(references.max() or 0),  # type: ignore[arg-type]
+    }
+
+
+def _evaluation_images(ctx: PoolContext) -> pl.DataFrame:
+    images = ctx.store.read(EVALUATION_SET)
+    return images.filter(pl.col("reason").is_null()) if "reason" in images.columns else images
+
+
+def _caption_samples(ctx: PoolContext, trainers: Sequence[str]) -> list[dict[str, Any]]:
+    """A few evaluation images: references, and what the captioner of each training set wrote, of the first seed."""
+    if ctx.store.manifest(EVALUATION_SET) is None:
+        return []
+    written = {trainer: dict(_captions(ctx, f"downstream/{trainer}_runs")) for trainer in trainers}
+    written = {trainer: of_set for trainer, of_set in written.items() if of_set}
+    images = _evaluation_images(ctx).sort("image_id")
+    if not written or images.is_empty():
+        return []
+    places = np.unique(np.linspace(0, images.height - 1, SAMPLE_COUNT).astype(int))
+    samples = []
+    for row in images[places.tolist()].to_dicts():
+        picture, note = _picture(ctx, row)
+        references = row["captions"] or []
+        samples.append(
+            {
+                "picture": picture,
+                "note": note,
+                "text": caption_text(next(iter(references), None)),
+                "references": references,
+                "written": [
+                    (trainer, policy, size, captions.get(row["image_id"]))
+                    for trainer, of_set in written.items()
+                    for policy, (size, captions) in of_set.items()
+                ],
+            }
+        )
+    return samples
+
+
+def _captions(ctx: PoolContext, table: str) -> Iterator[tuple[str, tuple[str, dict[str, str]]]]:
+    """Training set → (its size in words, image_id → caption) of the largest size and first seed that it has."""
+    chosen: dict[str, tuple[float, int, str]] = {}  # largest size, then smallest seed
+    for key in ctx.store.partitions(table):
+        parsed = re.fullmatch(r"(.+)_(own|at\d{4})-(\d{6})", key)
+        if parsed is None:
+            continue
+        policy, size, seed = parsed.groups()
+        share = 0.0 if size == "own" else int(size.removeprefix("at")) / 1000
+        chosen[policy] = max(chosen.get(policy, (-1.0, 0, "")), (share, -int(seed), key))
+    for policy, (share, _, key) in sorted(chosen.items(), key=lambda item: (item[0] == RANDOM, item[0])):
+        rows = ctx.store.read(table, key)
+        if not {"image_id", "caption"} <= set(rows.columns):
+            return  # a trainer that writes no captions
+        yield policy, (size_name(share) if share else "own size", dict(rows["image_id", "caption"].rows()))
+
+
+def _picture(ctx: PoolContext, row: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Data URI of an evaluation image, or why there is none."""
+    try:
+        return jpeg_uri(_evaluation_image(ctx, row), SAMPLE_PX), ""
+    except ImageRejected as rejected:
+        return None, f"no picture: {rejected.reason}"
+    except (OSError, KeyError):  # the owner's file or tar has changed since
+        return None, "its file is missing"
+
+
+def _evaluation_image(ctx: PoolContext, row: Mapping[str, Any]) -> Image.Image:
+    if row["path"] is None:
+        return ctx.image_loader()({"sample_id": row["image_id"], **row})
+    path, limits = Path(row["path"]), ctx.pool.download.limits
+    size = path.stat().st_size
+    if size > limits.max_bytes:
+        raise ImageRejected("too_many_bytes", f"{path}: {size} bytes; at most {limits.max_bytes} are read")
+    return decode_image(path.read_bytes(), limits)

@@ -1,0 +1,132 @@
+"""Tables of trained models as the stage `downstream` writes them, with figures that are drawn: for pages to show."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+
+CAPTION_METRICS = (
+    "bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "bert_score", "clip_score",
+    "ref_clip_score", "acc1", "acc5",
+)  # fmt: skip
+RECALLS = tuple(f"{way}_recall@{k}" for way in ("text_to_image", "image_to_text", "mean") for k in (1, 5, 10))
+CONTROLS = ("random", "longest_caption", "all")
+POLICIES = (
+    "icc", "icc_after_clip", "sieve", "sieve_clip", "clip", "t_mars", "complexity_and_action", "reward",
+    "conceptual_captions", "image_based_and_clip_score", "datacomp_basic", "a_policy_with_a_name_longer_than_most",
+)  # fmt: skip
+SIZES = (0.1, 0.25, None)
+#: In words that the stage writes.
+ONE_RUN = "one run shows no spread"
+
+
+def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), images: Path | None = None) -> None:
+    """15 training sets × 3 sizes of a captioner (12 metrics) and a dual encoder, and an evaluation set of 8 images.
+
+    `images`: a folder of .jpg to measure on; None: the pool's first images.
+    """
+    rng = np.random.default_rng(5)
+    quality = {name: rng.normal(0, 0.05) for name in (*POLICIES, *CONTROLS)}
+    facts = {"code_version": "1"}
+    tables: dict[str, pl.DataFrame] = {}
+    for trainer, metrics in (("captioning", CAPTION_METRICS), ("retrieval", RECALLS)):
+        rows: list[dict[str, Any]] = []
+        for name, value in quality.items():
+            for size in SIZES:
+                for seed in seeds:
+                    for place, metric in enumerate(metrics):
+                        mean = 0.3 + 0.02 * place + value + 0.1 * (size or 0.2)
+                        rows.append(
+                            {"policy": name, "kind": _kind(name), "size": size, "n": round(48 * (size or 0.2)),
+                             "seed": seed, "metric": metric, "value": mean + float(rng.normal(0, 0.004)),
+                             "reason": None}
+                        )  # fmt: skip
+        if trainer == "captioning":
+            lacking = [row for row in rows if row["metric"] == "bleu_1"]
+            rows += [{**row, "metric": "spice", "value": None, "reason": "java is not installed"} for row in lacking]
+        tables[trainer] = pl.DataFrame(rows, schema_overrides={"size": pl.Float64, "reason": pl.String})
+        ctx.store.materialise(f"downstream/{trainer}", lambda trainer=trainer: tables[trainer], **facts)  # type: ignore[misc]
+    compared = pl.concat([_comparison(trainer, rows) for trainer, rows in tables.items()])
+    ctx.store.materialise("downstream/comparison", lambda: compared, **facts)
+    evaluation = _evaluation_set(ctx, images)
+    ctx.store.materialise("downstream/evaluation_set", lambda: evaluation, config={"set": "split:0.1"}, **facts)
+    for name in quality:
+        for size in ("at0100", "at0250", "own"):
+            for seed in seeds:
+                written = [
+                    f"{name} at {size} with seed {seed} sees image {number}" for number in range(evaluation.height)
+                ]
+                frame = evaluation.select("image_id").with_columns(pl.Series("caption", written))
+                key = f"{name}_{size}-{seed:06d}"
+                ctx.store.materialise("downstream/captioning_runs", lambda frame=frame: frame, partition=key, **facts)  # type: ignore[misc]
+
+
+def _kind(name: str) -> str:
+    return "control" if name in CONTROLS else "policy"
+
+
+def _comparison(trainer: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Means with a normal interval, and a reading per row."""
+    valued = rows.drop_nulls("value")
+    grouped = valued.group_by("policy", "kind", "size", "metric", maintain_order=True).agg(
+        pl.col("n").first(),
+        pl.col("seed").n_unique().alias("seeds"),
+        pl.col("value").mean().alias("mean"),
+        pl.col("value").std().alias("sd"),
+    )
+    means = {(row["policy"], row["size"], row["metric"]): row["mean"] for row in grouped.to_dicts()}
+    found = []
+    for row in grouped.to_dicts():
+        has_spread = row["seeds"] > 1
+        half = 2 * (row["sd"] or 0)
+        difference = row["mean"] - means["random", row["size"], row["metric"]]
+        is_clear, reading = None, "what the others are compared with"
+        if row["policy"] != "random":
+            side = "above" if difference > 0 else "below"
+            reading = f"{abs(difference):.3f} {side} random in one pair, so without an interval; {ONE_RUN}"
+            if has_spread:
+                is_clear = abs(difference) > 2 * half
+                reading = f"no difference from random shown: {difference:.3f}"
+                if is_clear:
+                    reading = f"{side} random by {abs(difference):.3f}; one pool: how pools vary is not in the interval"
+        others = [mean for (_, size, metric), mean in means.items() if (size, metric) == (row["size"], row["metric"])]
+        found.append(
+            {
+                "trainer": trainer, **row, "pools": 1,
+                "low": row["mean"] - half if has_spread else None, "high": row["mean"] + half if has_spread else None,
+                "difference": None if row["policy"] == "random" else difference,
+                "difference_low": difference - half if is_clear is not None else None,
+                "difference_high": difference + half if is_clear is not None else None,
+                "is_clear": is_clear, "rank": 1 + sum(other > row["mean"] for other in others), "reading": reading,
+            }
+        )  # fmt: skip
+    numbers = ("size", "low", "high", "sd", "difference", "difference_low", "difference_high")
+    overrides = {**dict.fromkeys(numbers, pl.Float64), "is_clear": pl.Boolean}
+    order = [
+        "trainer", "policy", "kind", "size", "metric", "n", "pools", "seeds", "mean", "sd", "low", "high", "difference",
+        "difference_low", "difference_high", "is_clear", "rank", "reading",
+    ]  # fmt: skip
+    return pl.DataFrame(found, schema_overrides=overrides).select(order)
+
+
+def _evaluation_set(ctx: PoolContext, images: Path | None) -> pl.DataFrame:
+    if images is not None:
+        files = sorted(images.glob("*.jpg"))
+        rows = [
+            {"image_id": path.stem, "tar": None, "member": None, "path": str(path),
+             "captions": [f"reference one of {path.stem}", f"reference two of {path.stem}"]}
+            for path in files
+        ]  # fmt: skip
+    else:
+        kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").sort("sample_id").head(8).collect()
+        rows = [
+            {"image_id": row["sample_id"], "tar": row["tar"], "member": row["member"], "path": None,
+             "captions": [row["caption"]]}
+            for row in kept.to_dicts()
+        ]  # fmt: skip
+    texts = dict.fromkeys(("tar", "member", "path"), pl.String)
+    return pl.DataFrame(rows, schema_overrides=texts)
