@@ -55,7 +55,6 @@ def error_of(home: Path, options: str) -> str:
             "options.duplicates has no setting 'cosin'; did you mean 'cosine'? known: cosine",
         ),
         ("{downstream_budget: {captioning: {samples_seen: many}}}", "options.downstream_budget"),
-        ("{downstream_sizes: [0.25, 1.5]}", "downstream_sizes must be shares in (0, 1] in thousandths, got 1.5"),
         ("{train_sba: {lr: 1}}", "options.train_sba has no setting 'lr'; known: accumulation, batch_size"),
         ("{student_fit: {epoch: 1}}", "options.student_fit has no setting 'epoch'; did you mean 'epochs'?"),
         ("{7: 1}", "options has no setting 7; known: agreement_methods"),

@@ -20,7 +20,8 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.identity import is_sample_id, unit_interval_of
 from curation_assets.stages.downstream.training_sets import HELD_OUT
 from curation_assets.stages.downstream.truth import has_truth, read_truth
-from curation_assets.stores.evaluation_sets import EvaluationImage, load_image, read_evaluation_set
+from curation_assets.stores.evaluation_images import EvaluationImage, load_image
+from curation_assets.stores.evaluation_sets import read_evaluation_set
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.webdataset import IMAGE_EXTENSIONS

@@ -201,11 +201,7 @@ class PoolOptions:
     )
     evaluation_set: str | None = setting(
         default=None,
-        description=(
-            "What trained models are measured on: split:SHARE (images of this pool held out of training, by their "
-            "hash), shard:KEY (a shard held out), or the path of a standard set (docs/evaluation.md); null: held-out "
-            "scenes of a world, and nothing for other pools."
-        ),
+        description="What models are measured on: split:SHARE or shard:KEY of the pool, or a path; null: scenes.",
     )
     evaluation_images: Whole | None = setting(
         default=None, ge=2, unit="images", description="Measured on, at most; null: 200 scenes of a world, else 5,000."
@@ -221,10 +217,10 @@ class PoolOptions:
         default=(0,), description="One training per seed and subset; `random` is drawn anew for each."
     )
     downstream_controls: tuple[Control, ...] = setting(
-        default=CONTROLS, description="Beside policies, where the pool has what they need (docs/evaluation.md)."
+        default=CONTROLS, description="Training sets beside policies, where the pool has what they need."
     )
     downstream_subsets: Mapping[str, str] = setting(
-        default_factory=dict, description="Subsets made elsewhere to train on too: name → .npy of ids (DataComp's)."
+        default_factory=dict, description="Subsets made elsewhere to train on: name → .npy of ids."
     )
     downstream_budget: Mapping[str, Mapping[str, Whole]] = setting(
         default_factory=dict,
@@ -232,13 +228,8 @@ class PoolOptions:
     )
     caption_metrics: tuple[CaptionMetric, ...] = setting(
         default=("bleu", "rouge_l", "cider"),
-        description="Of trained captioners; meteor and spice need Java, bert_score the role text_similarity.",
+        description="Of trained captioners; meteor and spice need Java, bert_score text_similarity.",
     )
-
-    def __post_init__(self) -> None:
-        for share in self.downstream_sizes:
-            if not 0 < share <= 1 or abs(1000 * share - round(1000 * share)) > 1e-6:
-                raise ValueError(f"downstream_sizes must be shares in (0, 1] in thousandths, got {share}")
 
 
 #: What belongs to one pool alone and no profile may set.
