@@ -14,6 +14,8 @@ import numpy as np
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
 
+TOKEN_METRICS = ("bleu", "rouge_l", "cider")
+
 #: Tokens that the reference drops after tokenising. Brackets are not among them: they read "-lrb-" after
 #: lower-casing, where the reference's list has "-LRB-" (docs/formulas.md §10.1).
 DROPPED_TOKENS = frozenset({"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
@@ -30,14 +32,15 @@ _CONTRACTED_WORDS = {
     "lemme": "lem me",
     "wanna": "wan na",
 }
-#: Words whose full stop belongs to them, in either case; the next line: only when capitalised (otherwise a word).
-_ABBREVIATIONS = frozenset(
-    "adm al ala apr ariz assn aug ave bldg blvd bros calif capt cf co col colo conn corp cos cpl ct dak dec dept det dr "
-    "esq est etc ext feb fla fri ft ga gen gov hon inc ind intl jan jr jul jun kan kans ky lt ltd maj mar md messrs mich "
-    "minn mme mo mon mont mr mrs ms mt neb nev nov oct okla penn ph plc pres prof rd rep rev sen sep sept sgt sq sr st "
-    "supt tel tenn thu thurs tue tues univ va vs vt wed wis wisc wyo".split()
-)
-_CAPITALISED_ABBREVIATIONS = frozenset("az ark del ill la mass miss ore pa tex wash".split())
+#: Words whose full stop belongs to them in either case, and those only when capitalised (otherwise a word ends there).
+_IN_EITHER_CASE = """
+adm al ala apr ariz assn aug ave bldg blvd bros calif capt cf co col colo conn corp cos cpl ct dak dec dept det dr esq
+est etc ext feb fla fri ft ga gen gov hon inc ind intl jan jr jul jun kan kans ky lt ltd maj mar md messrs mich minn
+mme mo mon mont mr mrs ms mt neb nev nov oct okla penn ph plc pres prof rd rep rev sen sep sept sgt sq sr st supt tel
+tenn thu thurs tue tues univ va vs vt wed wis wisc wyo
+"""
+_ABBREVIATIONS = frozenset(_IN_EITHER_CASE.split())
+_CAPITALISED_ABBREVIATIONS = frozenset({"az", "ark", "del", "ill", "la", "mass", "miss", "ore", "pa", "tex", "wash"})
 
 _URL = re.compile(r"^(?:https?://|www\.)\S+$")
 _INITIALS = re.compile(r"^(?:[a-z]\.)+$|^ph\.d\.$")
@@ -145,30 +148,46 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders:
 
 
 def captioning_metrics(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> dict[str, float]:
-    """bleu_1..bleu_4, rouge_l, cider of plain (untokenised) captions; higher is better. docs/formulas.md §10.
+    """`token_metrics` of plain captions, tokenised approximately.
 
-    `references`: N lists of at least one caption; `candidates`: N captions, one per image. BLEU and ROUGE-L in [0, 1],
+    `references`: N lists of at least one caption; `candidates`: N captions, one per image.
+    """
+    tokenised_references = [[tokenise_caption(text) for text in texts] for texts in references]
+    return token_metrics(tokenised_references, [tokenise_caption(text) for text in candidates])
+
+
+def token_metrics(
+    references: Sequence[Sequence[str]], candidates: Sequence[str], metrics: Sequence[str] = TOKEN_METRICS
+) -> dict[str, float]:
+    """bleu_1..bleu_4, rouge_l, cider of captions as tokens joined by blanks; higher is better. docs/formulas.md §10.
+
+    `references`: N lists of at least one text; `candidates`: N texts, one per image. BLEU and ROUGE-L in [0, 1],
     CIDEr-D on its usual scale (0 … 10). CIDEr weighs words by how rare they are in this very set: evaluate the whole
     set in one call, never average parts; with one image it is 0. Raises ValueError for unequal or empty input.
     """
+    check_captions(references, candidates)
+    values: dict[str, float] = {}
+    if "bleu" in metrics:
+        values |= {f"bleu_{n}": score for n, score in enumerate(bleu(references, candidates), start=1)}
+    if "rouge_l" in metrics:
+        rouge = Rouge()
+        pairs = zip(references, candidates, strict=True)
+        values["rouge_l"] = float(np.mean([rouge.calc_score([candidate], texts) for texts, candidate in pairs]))
+    if "cider" in metrics:
+        cider = CiderScorer(n=4, sigma=6.0)
+        for texts, candidate in zip(references, candidates, strict=True):
+            cider += (candidate, texts)
+        values["cider"] = float(cider.compute_score()[0])
+    return values
+
+
+def check_captions(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> None:
+    """Raises ValueError unless there is one candidate per list of references, and every list has one at least."""
     if len(references) != len(candidates) or not candidates:
         raise ValueError(f"expected one candidate per list of references, got {len(candidates)} and {len(references)}")
     without = [i for i, texts in enumerate(references) if not texts]
     if without:
         raise ValueError(f"image {without[0]} has no reference caption ({len(without)} such images)")
-    tokenised_references = [[tokenise_caption(text) for text in texts] for texts in references]
-    tokenised = [tokenise_caption(text) for text in candidates]
-    cider = CiderScorer(n=4, sigma=6.0)
-    for texts, candidate in zip(tokenised_references, tokenised, strict=True):
-        cider += (candidate, texts)
-    rouge = Rouge()
-    rouge_l = [
-        rouge.calc_score([candidate], texts) for texts, candidate in zip(tokenised_references, tokenised, strict=True)
-    ]
-    metrics = {f"bleu_{n}": score for n, score in enumerate(bleu(tokenised_references, tokenised), start=1)}
-    metrics["rouge_l"] = float(np.mean(rouge_l))
-    metrics["cider"] = float(cider.compute_score()[0])
-    return metrics
 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
