@@ -13,4 +13,8 @@ class ModelUnavailableError(ExpectedError, RuntimeError):
     """The weights at an address are not on this disk and cannot be fetched."""
 
 
+class ProgramUnavailableError(ExpectedError, RuntimeError):
+    """A program from outside this package (Java's) is absent, too old, or failed."""
+
+
 EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)
