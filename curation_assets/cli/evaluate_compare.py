@@ -104,7 +104,7 @@ def _of_sizes(rows: pl.DataFrame, sizes: list[str]) -> pl.DataFrame:
 
 
 def _size_text(size: float | None) -> str:
-    return OWN_SIZE if size is None else f"{size:.4f}".rstrip("0").removeprefix("0").removesuffix(".")
+    return OWN_SIZE if size is None else f"{size:g}".removeprefix("0")
 
 
 def _share_text(size: float | None) -> str:
@@ -138,15 +138,18 @@ def _show_part(part: pl.DataFrame) -> None:
             for note in row["reading"].split("; ")[first:]:
                 if row["policy"] != RANDOM or note != REFERENCE:
                     notes.setdefault(note, {})[row["policy"]] = None
-    pools, seeds = part["pools"].max(), part["seeds"].max()
+    counts = ", ".join(_counted(part[f"{what}s"].to_list(), what) for what in ("pool", "seed"))
     show()
-    show(
-        f"{part['trainer'][0]}, {_share_text(part['size'][0])}: {pools} pool{'s' * (pools != 1)}, {seeds} seed{'s' * (seeds != 1)}"
-    )
+    show(f"{part['trainer'][0]}, {_share_text(part['size'][0])}: {counts}")
     show_table(("", "samples", "mean (95 %)", "against random"), rows, left=("", "against random"))
     for note, names in notes.items():
         whose = "" if len(names) == part["policy"].n_unique() else f"{', '.join(names)}: "
         show(f"  {whose}{note}")
+
+
+def _counted(numbers: list[int], what: str) -> str:
+    most = max(numbers)
+    return f"{most} {what}" + "s" * (most != 1)
 
 
 def _against_random(row: dict[str, float | None]) -> str:
