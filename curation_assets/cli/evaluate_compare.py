@@ -17,6 +17,7 @@ from curation_assets.stages.downstream.comparison import (
     comparisons_in_words,
     score_training_sets,
     written,
+    written_share,
 )
 from curation_assets.stages.downstream.stored_metrics import read_metrics
 from curation_assets.stores.atomic import replacing
@@ -104,7 +105,7 @@ def _of_sizes(rows: pl.DataFrame, sizes: list[str]) -> pl.DataFrame:
 
 
 def _size_text(size: float | None) -> str:
-    return OWN_SIZE if size is None else f"{size:g}".removeprefix("0")
+    return OWN_SIZE if size is None else written_share(size)
 
 
 def _share_text(size: float | None) -> str:

@@ -241,6 +241,11 @@ def written(*numbers: float) -> str:
     return " ".join(f"−{text}" if n < 0 else text for n, text in zip(numbers, texts, strict=True))
 
 
+def written_share(size: float) -> str:
+    """A share without the 0 before the point: .25, .125, 1."""
+    return f"{size:g}".removeprefix("0")
+
+
 def _run_count(runs: Mapping[str, Mapping[int, float]]) -> int:
     return sum(len(seeds) for seeds in runs.values())
 
