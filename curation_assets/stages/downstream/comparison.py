@@ -20,6 +20,7 @@ from curation_assets.numeric.metrics.comparison import (
 from curation_assets.numeric.metrics.data_set_score import data_set_scores
 
 RANDOM = "random"  # the training set that all others are compared with
+REFERENCE = "what the others are compared with"  # its reading
 EQUAL_COUNT = 0.01  # subsets of their own size are compared where their counts differ by at most this share
 ALL_TRAINERS = "all"
 
@@ -135,7 +136,7 @@ def _row(training_set: _TrainingSet, random: _TrainingSet | None, size: float | 
     values |= {"mean": level.mean, "sd": level.sd, "low": level.low, "high": level.high}
     difference = None
     if training_set is random:
-        notes.append("what the others are compared with")
+        notes.append(REFERENCE)
     elif random is None or not random.runs:
         notes.append("not compared: no random training set of this size")
     else:
@@ -187,7 +188,7 @@ def _rank(rows: list[_Row]) -> None:
     for row in rows:
         if row.of.runs and row not in complete:
             row.notes.append(f"{len(row.of.runs)} of {len(pools)} pools, so without a rank")
-    means = [float(str(row.values["mean"])) for row in complete]
+    means = [round(float(str(row.values["mean"])), 12) for row in complete]  # the order of summing ranks nothing
     for row, mean in zip(complete, means, strict=True):
         row.values["rank"] = 1 + sum(other > mean for other in means)
 
@@ -238,6 +239,11 @@ def written(*numbers: float) -> str:
     digits = next((d for d in range(3, 6) if all(not n or round(n, d) for n in numbers)), 6)
     texts = (f"{abs(n):.{digits}f}".removeprefix("0") for n in numbers)
     return " ".join(f"−{text}" if n < 0 else text for n, text in zip(numbers, texts, strict=True))
+
+
+def written_share(size: float) -> str:
+    """A share without the 0 before the point: .25, .125, 1."""
+    return f"{size:g}".removeprefix("0")
 
 
 def _run_count(runs: Mapping[str, Mapping[int, float]]) -> int:
