@@ -50,7 +50,7 @@ def train_clip_of_export(
         )
         show(shlex.join(["python", *command[1:]]))
         notice(
-            f"Scale {chosen.name} is {chosen.model}, batch {chosen.batch_size:,}, {seen:,} samples seen; it is meant for "
+            f"Scale {chosen.name} is {chosen.model}, batch {chosen.batch_size:,}, {seen:,} samples seen, and meant for "
             f"{chosen.needs}. The command is for {together} × {per_machine} GPUs (--machines, --devices)."
             if per_machine
             else f"Scale {chosen.name} is {chosen.model}, batch {chosen.batch_size:,}, {seen:,} samples seen, on a CPU."

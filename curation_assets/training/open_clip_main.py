@@ -21,6 +21,8 @@ from typing import Any
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.images import DEFAULT_LIMITS
 
+WORK = ".training"  # folder of OUT: hidden, so that what lies there is no part of the model's identity
+RUN = "run"  # and of the trainer in it
 #: Configurations of models that open_clip does not have.
 MODEL_CONFIGS = Path(__file__).with_name("clip_models")
 #: What of a tar is read. The rest never reaches webdataset's decoder, which unpickles `.pyd` and `.pickle`.
@@ -127,15 +129,17 @@ def main(out: Path, arguments: Sequence[str]) -> int:
         sys.modules[name] = None  # type: ignore[assignment]  # importing it is an ImportError, which open_clip expects
     from open_clip_train.params import parse_args
 
-    parsed = parse_args(list(arguments))
+    # Here and not on the command line: torchrun takes `--logs` for one of its own options and refuses it as ambiguous.
+    arguments = [*arguments, "--logs", str(out / WORK), "--name", RUN]
+    parsed = parse_args(arguments)
     prepare(parsed.seed)
     try:
         import open_clip_train.main
 
-        status = open_clip_train.main.main(list(arguments))
+        status = open_clip_train.main.main(arguments)
         if not status and int(os.environ.get("RANK", 0)) == 0:
-            checkpoints = Path(parsed.logs) / parsed.name / "checkpoints"
-            write_model(checkpoints / open_clip_train.main.LATEST_CHECKPOINT_NAME, parsed.model, parsed.epochs, out)
+            latest = out / WORK / RUN / "checkpoints" / open_clip_train.main.LATEST_CHECKPOINT_NAME
+            write_model(latest, parsed.model, parsed.epochs, out)
     finally:
         logging.disable()  # the trainer makes all loggers talk: torch would report 60 lines after an error's traceback
     return int(status or 0)

@@ -25,10 +25,10 @@ from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.webdataset import IMAGE_EXTENSIONS, key_of
+from curation_assets.training import open_clip_main
 
-PROCESS = "curation_assets.training.open_clip_main"
+PROCESS = open_clip_main.__name__
 WORKERS = 4  # processes that decode images, per GPU: the trainer's default; a CPU has one
-RUN = "run"  # name that the trainer gives its folder
 #: A single argument of a command may have 128 KiB on Linux.
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 LAST_LINES = 12
@@ -106,9 +106,7 @@ def training_command(
     Raises ValueError for fewer samples than one batch per checkpoint, a batch that the devices cannot share evenly,
     and paths that the trainer would take for a pattern.
     """
-    arguments = trainer_arguments(
-        scale, tars, out, devices=devices, machines=machines, samples_seen=samples_seen, seed=seed
-    )
+    arguments = trainer_arguments(scale, tars, devices=devices, machines=machines, samples_seen=samples_seen, seed=seed)
     process = ["-m", PROCESS, str(Path(out).expanduser().absolute()), *arguments]
     if devices * machines <= 1:
         return [sys.executable, *process]
@@ -122,7 +120,6 @@ def training_command(
 def trainer_arguments(
     scale: ClipScale,
     tars: Sequence[Path],
-    out: Path,
     *,
     devices: int,
     machines: int = 1,
@@ -167,8 +164,6 @@ def trainer_arguments(
         "--grad-checkpointing",
         *(("--ddp-static-graph",) if processes > 1 else ()),
         "--seed", str(seed),
-        "--logs", str(_work(out)),
-        "--name", RUN,
         "--save-frequency", "0",  # the last checkpoint is kept …
         "--save-most-recent",  # … and one of those before, replaced in one step: a stop leaves none cut off
         "--resume", "latest",
@@ -259,7 +254,7 @@ def train_clip(
     _follow(command, out, progress or (lambda samples: None))
     card = {**plan, "last_loss": last_loss(_log(out))}
     write_text_atomically(out / "card.json", json.dumps(card, indent=1, sort_keys=True) + "\n")
-    remove_path(_work(out) / RUN / "checkpoints")
+    remove_path(_work(out) / open_clip_main.RUN / "checkpoints")
     return out
 
 
@@ -294,8 +289,7 @@ def check_samples(tars: Sequence[Path], scale: ClipScale) -> None:
 
 
 def _work(out: Path) -> Path:
-    """Hidden, so that what lies there is no part of the model's identity."""
-    return Path(out).expanduser().absolute() / ".training"
+    return Path(out).expanduser().absolute() / open_clip_main.WORK
 
 
 def _digest(tars: Sequence[Path]) -> str:
@@ -321,7 +315,7 @@ def _is_finished(out: Path, plan: dict[str, Any]) -> bool:
 def _follow(command: Sequence[str], out: Path, progress: Callable[[int], None]) -> None:
     """Run the trainer to its end and report the samples it sees. Raises TrainingFailedError with its last lines."""
     environment = {name: value for name, value in os.environ.items() if not CLUSTER_VARIABLES.match(name)}
-    environment |= {"CURATION_ENDS_WITH_STDIN": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    environment |= {open_clip_main.ENDS_WITH_STDIN: "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PACKAGE_ROOT.parent), environment.get("PYTHONPATH"))))
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     done = 0
@@ -360,7 +354,7 @@ def _follow(command: Sequence[str], out: Path, progress: Callable[[int], None]) 
 
 
 def _log(out: Path) -> Path:
-    return _work(out) / RUN / "out.log"
+    return _work(out) / open_clip_main.RUN / "out.log"
 
 
 def last_loss(log: Path) -> float | None:
