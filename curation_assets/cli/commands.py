@@ -66,6 +66,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
             "evaluate_captions:captions",
             "Measure captions against references: BLEU, METEOR, ROUGE-L, CIDEr-D, SPICE, BERTScore, CLIPScore.",
         ),
+        Entry(
             "evaluate suite",
             "evaluate_suite:suite",
             "Score every data set of a table of metrics; correlate measures of the data sets with the scores.",
@@ -76,6 +77,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
             "Compare what models trained on subsets are worth, over pools and seeds, with intervals.",
         ),
         Entry("tables", "paper_tables:tables", "Write the papers' tables for these pools, beside the printed numbers."),
+        Entry(
+            "evaluate clip",
+            "clip:train_clip_of_export",
+            "Train CLIP from scratch on exported tars, at one of DataComp's scales.",
+        ),
     ),
     "People": (
         Entry("annotate sample", "annotate:sample", "Draw captions evenly over the (VBA, SBA) plane, to be rated."),

@@ -1,6 +1,7 @@
 """What to export: the samples of a subset with their positions, and why those that cannot be exported cannot."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from curation_assets.audit.shifts import host_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import worths_of
 from curation_assets.methods import all_methods
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import uid_texts
@@ -70,9 +72,7 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     path = Path(name).expanduser()
     if path.suffix in (".npy", ".parquet"):
         ids = read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)
-        requested = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
-        requested = requested.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
-        return _located(ctx, path.stem, requested, path, None)
+        return _located(ctx, path.stem, _counted(ids), path, file_sha256(path))
     path = ledger_path(ctx.store, name)
     ledger = read_ledger(path)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept))
@@ -80,10 +80,32 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     requested = kept.select(
         uid_texts(kept["uid_high"], kept["uid_low"]), pl.lit(1, pl.Int64).alias("multiplicity"), "rank", *signals
     )
-    return _located(ctx, name, requested, path, ledger)
+    return _located(ctx, name, requested, path, file_sha256(path), ledger)
 
 
-def _located(ctx: PoolContext, name: str, requested: pl.DataFrame, source: Path, ledger: Ledger | None) -> Subset:
+def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Subset:
+    """The subset called `name` of the ids given, each as often as it is listed: a training set, for its tars.
+
+    Its source is named as the `.npy` of these ids would be. Raises ValueError for no ids and for malformed ones.
+    """
+    packed = pack_uids(sample_ids)
+    return _located(ctx, name, _counted(sample_ids), Path(f"{name}.npy"), hashlib.sha256(packed.tobytes()).hexdigest())
+
+
+def _counted(sample_ids: Sequence[str]) -> pl.DataFrame:
+    """Ids with repeats → one row per id with its multiplicity."""
+    ids = pl.DataFrame({"sample_id": sample_ids}, schema={"sample_id": pl.String})
+    return ids.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+
+
+def _located(
+    ctx: PoolContext,
+    name: str,
+    requested: pl.DataFrame,
+    source: Path,
+    source_sha256: str,
+    ledger: Ledger | None = None,
+) -> Subset:
     """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it.
 
     What is on the denylist is missing, too, whether it has been purged yet or not.
@@ -103,7 +125,7 @@ def _located(ctx: PoolContext, name: str, requested: pl.DataFrame, source: Path,
     missing = lost.join(why, on="sample_id", how="left").select(
         "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
     )
-    return Subset(ctx, name, rows, missing.sort("sample_id"), source, file_sha256(source), ledger)
+    return Subset(ctx, name, rows, missing.sort("sample_id"), source, source_sha256, ledger)
 
 
 def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 import webdataset as wds
 
+from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
-from curation_assets.outputs.exports.subset import Subset
+from curation_assets.outputs.exports.subset import Subset, subset_of_ids
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
@@ -60,6 +61,16 @@ def export_webdataset(
         if sizes:
             write_croissant(export, webdataset_croissant(export))
     return Path(out)
+
+
+def write_training_tars(
+    ctx: PoolContext, sample_ids: Sequence[str], out: Path, *, name: str, max_samples: int = MAX_SAMPLES_PER_SHARD
+) -> list[Path]:
+    """The tars of `export_webdataset` for ids of a pool, an id given m times written m times; returns them, sorted.
+
+    `name`: the training set, for the manifest. Raises ValueError as `subset_of_ids` and `export_webdataset`.
+    """
+    return sorted(export_webdataset(subset_of_ids(ctx, sample_ids, name), out, max_samples=max_samples).glob("*.tar"))
 
 
 def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[dict[str, Any]]:
