@@ -1,5 +1,7 @@
 """A tiny pool through real Dagster, real img2dataset, real models: what comes out, and what a second run does."""
 
+from pathlib import Path
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -99,6 +101,10 @@ def test_dagster_recorded_every_partition_and_its_checks(finished_pool: Finished
         assert event is not None
         assert event.asset_materialization is not None
         assert "dagster/row_count" in event.asset_materialization.metadata
+        if table.name == "downstream/report":
+            page = event.asset_materialization.metadata["report"].value
+            assert Path(str(page)).name == "report.html"
+            assert Path(str(page)).is_file()
     records = instance.event_log_storage.get_asset_check_execution_history(
         dg.AssetCheckKey(assets.asset_key("tiny", "raw/samples"), "rows_conserved"), limit=1
     )

@@ -31,7 +31,6 @@ def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), 
     """
     rng = np.random.default_rng(5)
     quality = {name: rng.normal(0, 0.05) for name in (*POLICIES, *CONTROLS)}
-    facts = {"code_version": "1"}
     tables: dict[str, pl.DataFrame] = {}
     for trainer, metrics in (("captioning", CAPTION_METRICS), ("retrieval", RECALLS)):
         rows: list[dict[str, Any]] = []
@@ -49,20 +48,24 @@ def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), 
             lacking = [row for row in rows if row["metric"] == "bleu_1"]
             rows += [{**row, "metric": "spice", "value": None, "reason": "java is not installed"} for row in lacking]
         tables[trainer] = pl.DataFrame(rows, schema_overrides={"size": pl.Float64, "reason": pl.String})
-        ctx.store.materialise(f"downstream/{trainer}", lambda trainer=trainer: tables[trainer], **facts)  # type: ignore[misc]
+        _store(ctx, trainer, tables[trainer])
     compared = pl.concat([_comparison(trainer, rows) for trainer, rows in tables.items()])
-    ctx.store.materialise("downstream/comparison", lambda: compared, **facts)
+    _store(ctx, "comparison", compared)
     evaluation = _evaluation_set(ctx, images)
-    ctx.store.materialise("downstream/evaluation_set", lambda: evaluation, config={"set": "split:0.1"}, **facts)
+    _store(ctx, "evaluation_set", evaluation)
     for name in quality:
-        for size in ("at0100", "at0250", "own"):
+        for stored in ("at0100", "at0250", "own"):
             for seed in seeds:
                 written = [
-                    f"{name} at {size} with seed {seed} sees image {number}" for number in range(evaluation.height)
+                    f"{name} at {stored} with seed {seed} sees image {number}" for number in range(evaluation.height)
                 ]
                 frame = evaluation.select("image_id").with_columns(pl.Series("caption", written))
-                key = f"{name}_{size}-{seed:06d}"
-                ctx.store.materialise("downstream/captioning_runs", lambda frame=frame: frame, partition=key, **facts)  # type: ignore[misc]
+                key = f"{name}_{stored}-{seed:06d}"
+                _store(ctx, "captioning_runs", frame, key)
+
+
+def _store(ctx: PoolContext, name: str, frame: pl.DataFrame, partition: str | None = None) -> None:
+    ctx.store.materialise(f"downstream/{name}", lambda: frame, partition=partition, code_version="1")
 
 
 def _kind(name: str) -> str:
