@@ -81,7 +81,11 @@ class OpenClipEncoder:
             pixels = torch.stack([self.preprocess(image.convert("RGB")) for image in batch])  # (B, 3, H, W)
             with autocast(self.device):
                 states = self.model.visual.forward_intermediates(
-                    pixels.to(self.device), indices=1, intermediates_only=True, output_fmt="NLC", output_extra_tokens=True
+                    pixels.to(self.device),
+                    indices=1,
+                    intermediates_only=True,
+                    output_fmt="NLC",
+                    output_extra_tokens=True,
                 )
             parts = [*states.get("image_intermediates_prefix", ()), *states["image_intermediates"]]
             rows.append(torch.cat(parts, dim=1).float().cpu())  # (B, 1 + P, W)

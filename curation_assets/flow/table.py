@@ -43,8 +43,8 @@ class TableCheck:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool; 'training': one per
-    training set, size and seed, whose keys the table knows."""
+    """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool; 'training': one
+    per training set, size and seed, whose keys the table knows."""
 
     name: str  # "stage/name"
     grain: Grain

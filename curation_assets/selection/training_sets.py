@@ -53,15 +53,15 @@ def training_keys(names: Iterable[str], sizes: Sequence[float], seeds: Sequence[
     for size in sizes:
         if not 0 < size <= 1 or abs(1000 * size - round(1000 * size)) > 1e-6:
             raise ValueError(f"downstream_sizes must be shares in (0, 1], in thousandths, got {size}")
-    return tuple(
-        TrainingKey(name, size, seed) for name in names for size in (sizes or (None,)) for seed in seeds
-    )
+    return tuple(TrainingKey(name, size, seed) for name in names for size in (sizes or (None,)) for seed in seeds)
 
 
 def trainable(rows: PoolRows, held_out: pl.DataFrame) -> PoolRows:
     """The rows without those of `held_out` (columns shard, source_row): they count as dropped."""
     facts = rows.facts(["shard", "source_row"])
-    is_held_out = facts.select(pl.struct("shard", "source_row").is_in(held_out.select(pl.struct("shard", "source_row")).to_series().implode()))
+    is_held_out = facts.select(
+        pl.struct("shard", "source_row").is_in(held_out.select(pl.struct("shard", "source_row")).to_series().implode())
+    )
     status = rows.status.copy()
     status[is_held_out.to_series().to_numpy()] = DROPPED
     return replace(rows, status=status, _signals={})
@@ -115,7 +115,7 @@ def given_set(ids: Sequence[str], rows: PoolRows, size: float | None) -> list[st
 
 
 def drawn(ids: Sequence[str], count: int) -> list[str]:
-    """`count` of the ids, sorted, chosen by their hash and so the same in every pool; all of them where they are fewer."""
+    """`count` of the ids, sorted, chosen by their hash and so the same in every pool; all where they are fewer."""
     if len(ids) <= count:
         return sorted(ids)
     order = np.argsort(-random_ranking(ids, SAMPLING_SEED), kind="stable")

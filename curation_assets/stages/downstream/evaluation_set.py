@@ -33,7 +33,7 @@ SCENE_SEED = 7_000_001  # never a pool's seed
 DEFAULT_SCENES, DEFAULT_IMAGES = 200, 5_000
 
 #: Grain: one row per image of the evaluation set.
-EVALUATION_SCHEMA = pl.Schema(
+EVALUATION_SCHEMA: Any = pl.Schema(
     {
         "image_id": pl.String,
         "tar": pl.String,  # relative to the pool's work folder, or absolute
@@ -44,7 +44,7 @@ EVALUATION_SCHEMA = pl.Schema(
         "reason": pl.String,  # why nothing is measured on it; null for images that are
     }
 )
-HELD_OUT_SCHEMA = pl.Schema({"shard": pl.String, "source_row": pl.Int64, "why": pl.String})
+HELD_OUT_SCHEMA: Any = pl.Schema({"shard": pl.String, "source_row": pl.Int64, "why": pl.String})
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ class Chosen:
 
 
 def chosen_set(ctx: PoolContext) -> Chosen | None:
-    """What the pool's models are measured on; None where it names nothing. Raises ValueError for what is no such set."""
+    """What the pool's models are measured on; None where it names nothing.
+
+    Raises ValueError for what is no such set.
+    """
     text = ctx.options.evaluation_set
     if text is None:
         return Chosen("scenes") if ctx.pool.kind == "world" else None
@@ -198,7 +201,7 @@ def _evaluation_set(ctx: PoolContext, chosen: Chosen) -> pl.DataFrame:
         rows = [_row(ctx, image, is_scene=chosen.kind == "scenes") for image in listed.images if image.captions]
         frame = pl.DataFrame(rows, schema=EVALUATION_SCHEMA)
     reasons = [_undecodable(ctx, row) for row in frame.to_dicts()]
-    frame = frame.with_columns(pl.Series("reason", reasons, dtype=pl.String)).cast(dict(EVALUATION_SCHEMA))
+    frame = frame.with_columns(pl.Series("reason", reasons, dtype=pl.String)).cast(EVALUATION_SCHEMA)
     usable = frame["reason"].is_null().sum()
     if usable < 2:
         raise ValueError(
@@ -270,7 +273,7 @@ def _held_out(ctx: PoolContext, chosen: Chosen) -> pl.DataFrame:
     same = pl.col("image_sha256").is_in(digests.implode()) | pl.col("original_sha256").is_in(digests.implode())
     shown = ctx.store.scan("raw/samples").filter((pl.col("status") == "kept") & same)
     parts.append(shown.select(*columns, pl.lit("same_image").alias("why")).collect())
-    both = pl.concat(parts).cast(dict(HELD_OUT_SCHEMA))
+    both = pl.concat(parts).cast(HELD_OUT_SCHEMA)
     return both.unique(columns, keep="first", maintain_order=True).sort(columns)
 
 

@@ -110,8 +110,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         config=lambda ctx, key: {"budget": budget_of(ctx, trainer)},
         description=(
             f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, size and "
-            "seed: "
-            + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")
+            "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")
         ),
         kinds=("torch", "polars"),
     )
@@ -154,11 +153,10 @@ def _listed(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
     """
     listed = ctx.store.read(TRAINING_SETS, key)
     if trainer.reads == "features":
-        usable = ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null()).select("sample_id").collect()
-        listed = listed.join(usable, on="sample_id", how="semi", maintain_order="left")
+        usable = ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null())
     else:
         usable = ctx.store.scan("raw/samples").filter(pl.col("has_image") & (pl.col("status") == "kept"))
-        listed = listed.join(usable.select("sample_id").collect(), on="sample_id", how="semi", maintain_order="left")
+    listed = listed.join(usable.select("sample_id").collect(), on="sample_id", how="semi", maintain_order="left")
     repeated = listed[np.repeat(np.arange(listed.height), listed["count"].to_numpy())]
     batch = budget_of(ctx, trainer)["batch_size"]
     if repeated.height < batch:
@@ -259,9 +257,7 @@ def _of_captions(ctx: PoolContext, given: Mapping[str, pl.DataFrame]) -> _Metric
         metrics=ctx.options.caption_metrics,
         similarity=ctx.engines(roles)["text_similarity"] if roles else None,
     )
-    return {
-        key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()
-    }
+    return {key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()}
 
 
 def comparison_of(ctx: PoolContext) -> pl.DataFrame:

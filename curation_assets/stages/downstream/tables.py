@@ -246,5 +246,18 @@ def _report(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.outputs.report.report import write_report
 
     shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
-    write_report(ctx, folder / "report.html", trained=shown, untrained_reason=untrained_reason(ctx))
+    chosen = chosen_set(ctx) if ctx.trains_downstream else None
+    write_report(
+        ctx,
+        folder / "report.html",
+        trained=shown,
+        untrained_reason=untrained_reason(ctx),
+        budgets={
+            f"downstream/{name}": "{samples_seen:,} samples seen in batches of {batch_size}".format_map(
+                subset_training.budget_of(ctx, trainer)
+            )
+            for name, trainer in subset_training.trainers_of(ctx).items()
+        },
+        evaluation_name=None if chosen is None else chosen.description,
+    )
     write_compare_page(ctx, folder / "compare.html")

@@ -97,7 +97,9 @@ def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, objec
 def _subset_file(path: str) -> Path:
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ValueError(f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it")
+        raise ValueError(
+            f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it"
+        )
     return file
 
 

@@ -74,9 +74,7 @@ def recalls(images: np.ndarray, texts: np.ndarray, captions: Sequence[Sequence[s
     """recall@1, 5 and 10 both ways. (I, D) unit vectors, (T, D) of all captions in the order of `captions`, I lists."""
     caption_image = np.repeat(np.arange(len(captions)), [len(of_image) for of_image in captions])
     similarity = texts @ images.T  # (T, I)
-    return {
-        name: value for k in RECALL_AT for name, value in recall_at_k(similarity, caption_image, k).items()
-    }
+    return {name: value for k in RECALL_AT for name, value in recall_at_k(similarity, caption_image, k).items()}
 
 
 @cache
