@@ -33,17 +33,16 @@ SCENE_SEED = 7_000_001  # never a pool's seed
 DEFAULT_SCENES, DEFAULT_IMAGES = 200, 5_000
 
 #: Grain: one row per image of the evaluation set.
-EVALUATION_SCHEMA: Any = pl.Schema(
-    {
-        "image_id": pl.String,
-        "tar": pl.String,  # relative to the pool's work folder, or absolute
-        "member": pl.String,
-        "path": pl.String,  # of images that lie in no tar
-        "image_sha256": pl.String,  # of the file, where it was read
-        "captions": pl.List(pl.String),
-        "reason": pl.String,  # why nothing is measured on it; null for images that are
-    }
-)
+_EVALUATION: dict[str, Any] = {
+    "image_id": pl.String,
+    "tar": pl.String,  # relative to the pool's work folder, or absolute
+    "member": pl.String,
+    "path": pl.String,  # of images that lie in no tar
+    "image_sha256": pl.String,  # of the file, where it was read
+    "captions": pl.List(pl.String),
+    "reason": pl.String,  # why nothing is measured on it; null for images that are
+}
+EVALUATION_SCHEMA: Any = pl.Schema(_EVALUATION)
 HELD_OUT_SCHEMA: Any = pl.Schema({"shard": pl.String, "source_row": pl.Int64, "why": pl.String})
 
 
