@@ -107,7 +107,7 @@ def run_table(
     tables: Mapping[str, Table],
     on_shard: Callable[[ShardResult, pl.DataFrame | None], None] = lambda result, frame: None,
 ) -> TableResult:
-    """Bring a table up to date (`shards`: keys of its partitions, None for a whole pool), check it, mark what is blocked.
+    """Bring a table up to date (`shards`: keys of partitions, None for a whole pool), check it, mark what is blocked.
 
     `on_shard` hears of every shard as it finishes or fails, with its rows where they were read. An exception of a
     shard is never raised here: it is in `errors`, and what is finished is kept.
