@@ -27,7 +27,7 @@ from transformers import (
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, quiet_loading, unique_texts
-from curation_assets.training.fitting import CHECKPOINT_SECONDS, Progress, fit, seeded, texts_digest
+from curation_assets.training.fitting import CHECKPOINT_SECONDS, Progress, check_count, fit, seeded, texts_digest
 
 WIDTH = 128
 LAYERS = 2
@@ -330,11 +330,11 @@ class AttentionPool(nn.Module):
         return nn.functional.normalize(self.project(pooled + self.refine(pooled)), dim=-1)
 
 
-def encode_captions(tokenizer: Any, captions: Sequence[str]) -> list[list[int]]:
-    """BOS, caption, EOS as token ids, cut to MAX_TOKENS with EOS kept."""
+def encode_captions(tokenizer: Any, captions: Sequence[str], max_tokens: int = MAX_TOKENS) -> list[list[int]]:
+    """BOS, caption, EOS as token ids, cut to `max_tokens` with EOS kept."""
     if not captions:
         return []
-    ids = tokenizer(list(captions), add_special_tokens=False, truncation=True, max_length=MAX_TOKENS - 2).input_ids
+    ids = tokenizer(list(captions), add_special_tokens=False, truncation=True, max_length=max_tokens - 2).input_ids
     return [[tokenizer.bos_token_id, *row, tokenizer.eos_token_id] for row in ids]
 
 
@@ -391,5 +391,4 @@ def _check(features: np.ndarray, captions: Sequence[str], batch_size: int) -> No
         raise ValueError(
             f"expected features (N, T, D) and N captions, got shape {features.shape} and {len(captions)} captions"
         )
-    if len(captions) < batch_size:
-        raise ValueError(f"expected at least one batch of {batch_size} samples, got {len(captions)}; lower batch_size")
+    check_count(len(captions), batch_size)

@@ -107,14 +107,19 @@ def steps_of(samples_seen: int, batch_size: int) -> int:
     return samples_seen // batch_size
 
 
+def check_count(count: int, batch_size: int) -> None:
+    """Raises ValueError for a training set below one batch."""
+    if count < batch_size:
+        raise ValueError(f"expected at least one batch of {batch_size} samples, got {count}; lower batch_size")
+
+
 def epoch_batches(count: int, batch_size: int, steps: int, seed: int) -> Iterator[list[int]]:
     """`steps` full batches of positions in range(count): every epoch is a fresh permutation, its remainder
     skipped.
 
     A pure function of its arguments. Raises ValueError when there are fewer samples than one batch.
     """
-    if count < batch_size:
-        raise ValueError(f"expected at least one batch of {batch_size} samples, got {count}; lower batch_size")
+    check_count(count, batch_size)
     rng = np.random.default_rng([seed, count])
     per_epoch = count // batch_size
     order = rng.permutation(count)
