@@ -105,7 +105,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="downstream/report",
         grain="pool",
         inputs=tuple(report_inputs),
-        version="2",
+        version="3",
         compute_folder=_report,
         description=(
             "HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, costs), "
