@@ -110,7 +110,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="downstream/report",
         grain="pool",
         inputs=tuple(report_inputs),
-        version="2",
+        version="3",
         compute_folder=_report,
         config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
         description=(
