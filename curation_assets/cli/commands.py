@@ -60,6 +60,18 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("takedown add", "takedown:add", "Put samples on the denylist, as salted hashes."),
         Entry("takedown apply", "takedown:apply", "Purge what is on the denylist; write a certificate per pool."),
     ),
+    "Evaluation": (
+        Entry(
+            "evaluate retrieval",
+            "evaluate_sets:retrieval",
+            "Measure recall@k between the images and captions of a set, both ways.",
+        ),
+        Entry(
+            "evaluate zero-shot",
+            "evaluate_sets:zero_shot",
+            "Measure zero-shot classification of a set's images by its class names.",
+        ),
+    ),
     "People": (
         Entry("annotate sample", "annotate:sample", "Draw captions evenly over the (VBA, SBA) plane, to be rated."),
         Entry("annotate benchmark", "annotate:benchmark", "Draw a caption benchmark by the ICC paper's rules."),
@@ -85,6 +97,7 @@ GROUPS: Mapping[str, str] = {
     "show": "Show what a subset was made from, and what it has cost.",
     "drift": "Canary scores of every model build, and their drift.",
     "takedown": "Take samples down: denylist, purge, certificate.",
+    "evaluate": "Measure captions, retrieval and what subsets are worth.",
     "annotate": "Draw, rate and rank captions; merge ratings into labels.",
     "agreement": "How scores agree with ratings, and raters with each other.",
     "reward": "Learn which captions people prefer (Compress & Align).",
