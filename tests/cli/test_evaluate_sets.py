@@ -15,14 +15,16 @@ from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.scoring import evaluation
-from curation_assets.stores.evaluation_sets import load_image, read_evaluation_set
+from curation_assets.stores.evaluation_sets import EvaluationImage, load_image, read_evaluation_set
+from curation_assets.stores.images import ImageLimits
 from curation_assets.world.grammar import concrete_caption
 from curation_assets.world.scene import RADIUS_PX, PlacedObject, SceneSpec, draw_spec, render_scene
+from curation_assets.world.shapes import OBJECTS
 from tests.support.evaluation_folders import write_jpeg, write_json
 from tests.support.paths import SHARED_DATA
 
 SCENES, CAPTIONS = 20, 2
-CLASSES = ("car", "fish", "house", "tree", "umbrella", "cup", "ball")
+CLASSES = OBJECTS[:7]
 
 
 def curate(*arguments: object) -> Result:
@@ -221,12 +223,15 @@ def test_a_stopped_call_goes_on_where_it_was(
     whole = evaluation.embed_images(images, encoder, Silent(), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         evaluation.embed_images(images, _Stopped(encoder), Silent(), tmp_path)  # type: ignore[arg-type]
-    asked = []
-    monkeypatch.setattr(
-        evaluation, "load_image", lambda image, limits: asked.append(image) or load_image(image, limits)
-    )
+    loaded: list[str] = []
+
+    def load(image: EvaluationImage, limits: ImageLimits) -> Image.Image:
+        loaded.append(image.image_id)
+        return load_image(image, limits)
+
+    monkeypatch.setattr(evaluation, "load_image", load)
     kept, embeddings, rejected = evaluation.embed_images(images, encoder, Silent(), tmp_path)
-    assert asked == list(images[8:])
+    assert loaded == [image.image_id for image in images[8:]]
     assert (kept, rejected) == (whole[0], whole[2])
     assert embeddings == pytest.approx(whole[1], abs=1e-6)
     assert not list(tmp_path.rglob("*.parquet"))
