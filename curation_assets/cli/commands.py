@@ -82,6 +82,16 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
             "clip:train_clip_of_export",
             "Train CLIP from scratch on exported tars, at one of DataComp's scales.",
         ),
+        Entry(
+            "evaluate retrieval",
+            "evaluate_sets:retrieval",
+            "Measure recall@k between the images and captions of a set, both ways.",
+        ),
+        Entry(
+            "evaluate zero-shot",
+            "evaluate_sets:zero_shot",
+            "Measure zero-shot classification of a set's images by its class names.",
+        ),
     ),
     "People": (
         Entry("annotate sample", "annotate:sample", "Draw captions evenly over the (VBA, SBA) plane, to be rated."),

@@ -9,7 +9,13 @@ from curation_assets.numeric.metrics.classification import (
     classification_metrics,
     zero_shot_metrics,
 )
-from curation_assets.numeric.metrics.retrieval import recall_at_k, retrieval_recalls
+from curation_assets.numeric.metrics.retrieval import (
+    chance_recalls,
+    recall_at_k,
+    recall_intervals,
+    recalls_of_ranks,
+    retrieval_ranks,
+)
 
 
 def _units(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -54,7 +60,7 @@ def test_blocks_equal_the_slow_twin_with_uneven_captions_and_ties(
     expected: dict[str, float] = {}
     for k in (1, 2, 5):
         expected |= _slow_recalls(images, captions, caption_image, k)
-    found = retrieval_recalls(images, captions, caption_image, (1, 2, 5))
+    found = recalls_of_ranks(*retrieval_ranks(images, captions, caption_image), (1, 2, 5))
     assert found == pytest.approx(expected)
     assert 0 < found["text_to_image_recall@1"] < found["text_to_image_recall@5"] <= 1
     scores = np.round(captions.astype(float) @ images.T.astype(float), 9)
@@ -64,8 +70,8 @@ def test_blocks_equal_the_slow_twin_with_uneven_captions_and_ties(
 @pytest.mark.parametrize("width", [3, 64, 513])
 def test_constant_embeddings_find_nothing_whatever_rounding_does(width: int) -> None:
     one = _units(np.random.default_rng(width), 1, width)
-    found = retrieval_recalls(np.repeat(one, 37, axis=0), np.repeat(one, 74, axis=0), np.repeat(np.arange(37), 2))
-    assert set(found.values()) == {0.0}
+    ranks_of_all = retrieval_ranks(np.repeat(one, 37, axis=0), np.repeat(one, 74, axis=0), np.repeat(np.arange(37), 2))
+    assert set(recalls_of_ranks(*ranks_of_all).values()) == {0.0}
     labels = np.arange(37) % 7
     metrics = zero_shot_metrics(np.repeat(one, 37, axis=0), np.repeat(one, 7, axis=0), labels)
     assert metrics == {"acc1": 0.0, "acc5": 0.0, "mean_per_class_recall": 0.0}
@@ -74,15 +80,35 @@ def test_constant_embeddings_find_nothing_whatever_rounding_does(width: int) -> 
 def test_embeddings_that_do_not_fit_are_refused() -> None:
     units = _units(np.random.default_rng(0), 3, 4)
     with pytest.raises(ValueError, match=r"one width, got \(3, 4\), \(3, 3\)"):
-        retrieval_recalls(units, units[:, :3], [0, 1, 2])
+        retrieval_ranks(units, units[:, :3], [0, 1, 2])
     with pytest.raises(ValueError, match="an image for each of 3 captions"):
-        retrieval_recalls(units, units, [0, 1])
+        retrieval_ranks(units, units, [0, 1])
     with pytest.raises(ValueError, match="needs a caption"):
-        retrieval_recalls(units, units, [0, 1, 1])
+        retrieval_ranks(units, units, [0, 1, 1])
     with pytest.raises(ValueError, match="NaN or infinity"):
-        retrieval_recalls(units * np.inf, units, [0, 1, 2])
+        retrieval_ranks(units * np.inf, units, [0, 1, 2])
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        retrieval_recalls(units, units, [0, 1, 2], (0,))
+        recalls_of_ranks(*retrieval_ranks(units, units, [0, 1, 2]), (0,))
+
+
+def test_chance_is_what_random_orders_get() -> None:
+    caption_image = np.array([0, 0, 0, 1, 2, 2])
+    rng = np.random.default_rng(5)
+    drawn = [recall_at_k(rng.random((6, 3)), caption_image, 2) for _ in range(3000)]
+    for name, chance in chance_recalls(caption_image, (2,)).items():
+        assert chance == pytest.approx(np.mean([metrics[name] for metrics in drawn]), abs=0.02)
+    assert chance_recalls(caption_image, (10,))["image_to_text_recall@10"] == 1.0
+
+
+def test_intervals_draw_whole_images() -> None:
+    """Five captions that hit or miss together are one trial: the interval is that of 100 images, not of 500 texts."""
+    caption_image = np.repeat(np.arange(100), 5)
+    text_rank = np.where(np.arange(100) < 40, 1, 50)
+    image_rank = text_rank[caption_image]
+    intervals = recall_intervals(image_rank, text_rank, caption_image, np.random.default_rng(0), (1,))
+    low, high = intervals["text_to_image_recall@1"]
+    assert (low, high) == pytest.approx((0.304, 0.496), abs=0.015)  # .4 ± 1.96 · √(.4 · .6 / 100)
+    assert intervals["image_to_text_recall@1"] == pytest.approx((low, high))
 
 
 def test_classification_by_hand() -> None:

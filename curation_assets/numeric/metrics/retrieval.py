@@ -7,8 +7,8 @@ import numpy as np
 from curation_assets.numeric.metrics.ranks import TIE, blocks_of_rows, rank_in_rows
 
 RECALL_AT = (1, 5, 10)
-#: Scores of rows start … stop - 1, (B, I).
-ScoreBlock = Callable[[int, int], np.ndarray]
+#: Scores of some rows, (B, I).
+ScoreBlock = Callable[[slice], np.ndarray]
 
 
 def recall_at_k(scores: np.ndarray, caption_image: Sequence[int] | np.ndarray, k: int) -> dict[str, float]:
@@ -25,23 +25,22 @@ def recall_at_k(scores: np.ndarray, caption_image: Sequence[int] | np.ndarray, k
         raise ValueError(f"expected scores (T, I) and caption_image (T,), got {scores.shape}, {caption_image.shape}")
     if np.isnan(scores).any():
         raise ValueError("scores hold NaN; leave the failed captions or images out and report how many")
-    _check(caption_image, scores.shape[1], (k,))
+    _check_images(caption_image, scores.shape[1])
     right = scores[np.arange(len(scores)), caption_image]  # (T,)
-    return _recalls(lambda start, stop: scores[start:stop], right, caption_image, scores.shape[1], (k,), tie=0.0)
+    ranks = _ranks(scores.__getitem__, right, caption_image, scores.shape[1], 0.0)
+    return recalls_of_ranks(*ranks, (k,))
 
 
-def retrieval_recalls(
-    image_embeddings: np.ndarray,
-    caption_embeddings: np.ndarray,
-    caption_image: Sequence[int] | np.ndarray,
-    ks: Sequence[int] = RECALL_AT,
-) -> dict[str, float]:
-    """`recall_at_k` of the cosines of embeddings, for every k, without the (T, I) matrix of all of them.
+def retrieval_ranks(
+    image_embeddings: np.ndarray, caption_embeddings: np.ndarray, caption_image: Sequence[int] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks from 1: of each caption's image among the images, (T,), and of each image's best caption among all, (I,).
 
-    `image_embeddings` (I, D) and `caption_embeddings` (T, D), unit length; `caption_image` (T,). In float64, by blocks
-    of captions: COCO's 25,000 × 5,000 take 1 GB at once and 64 MiB so. Cosines closer than `TIE` are ties: equal
-    embeddings differ by rounding, depending on where they stand in a product of matrices.
-    Raises ValueError for bad shapes, numbers that are not finite, k < 1, or an image without a caption.
+    Pessimistic as in `recall_at_k`, by cosines, without the (T, I) matrix of all of them. `image_embeddings` (I, D) and
+    `caption_embeddings` (T, D), unit length; `caption_image` (T,). In float64, by blocks of captions: COCO's
+    25,000 × 5,000 take 1 GB at once and 64 MiB so. Cosines closer than `TIE` are ties: equal embeddings differ by
+    rounding, depending on where they stand in a product of matrices.
+    Raises ValueError for bad shapes, numbers that are not finite, or an image without a caption.
     """
     images = np.asarray(image_embeddings, dtype=np.float64)
     captions, caption_image = np.asarray(caption_embeddings), np.asarray(caption_image)
@@ -51,43 +50,92 @@ def retrieval_recalls(
         raise ValueError(f"expected an image for each of {len(captions)} captions, got {caption_image.shape}")
     if not (np.isfinite(images).all() and np.isfinite(captions).all()):
         raise ValueError("embeddings hold NaN or infinity; leave the failed rows out and report how many")
-    _check(caption_image, len(images), ks)
+    _check_images(caption_image, len(images))
 
     right = np.empty(len(captions))  # (T,)
     for rows in blocks_of_rows(len(captions), images.shape[1]):
         right[rows] = np.einsum("td,td->t", captions[rows].astype(np.float64), images[caption_image[rows]])
 
-    def block(start: int, stop: int) -> np.ndarray:
-        return captions[start:stop].astype(np.float64) @ images.T  # (B, I)
+    def block(rows: slice) -> np.ndarray:
+        return captions[rows].astype(np.float64) @ images.T  # (B, I)
 
-    return _recalls(block, right, caption_image, len(images), ks, tie=TIE)
+    return _ranks(block, right, caption_image, len(images), TIE)
 
 
-def _check(caption_image: np.ndarray, image_count: int, ks: Sequence[int]) -> None:
+def recalls_of_ranks(image_rank: np.ndarray, text_rank: np.ndarray, ks: Sequence[int] = RECALL_AT) -> dict[str, float]:
+    """recall@k both ways and their mean, of ranks (T,) and (I,) from 1. Raises ValueError for k < 1."""
+    recalls: dict[str, float] = {}
     for k in ks:
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-    if set(caption_image.tolist()) != set(range(image_count)):
-        raise ValueError(f"every image 0 … {image_count - 1} needs a caption, and no caption another image")
-
-
-def _recalls(
-    block: ScoreBlock, right: np.ndarray, caption_image: np.ndarray, image_count: int, ks: Sequence[int], tie: float
-) -> dict[str, float]:
-    best = np.full(image_count, -np.inf)
-    np.maximum.at(best, caption_image, right)  # (I,) the best own caption of each image
-    image_rank = np.empty(len(right), dtype=np.int64)  # (T,)
-    text_rank = np.ones(image_count, dtype=np.int64)  # (I,)
-    for rows in blocks_of_rows(len(right), image_count):
-        scores = block(rows.start, rows.stop)  # (B, I)
-        image_rank[rows] = rank_in_rows(scores, caption_image[rows], right[rows], tie)
-        rivals = scores >= best - tie
-        rivals[np.arange(len(scores)), caption_image[rows]] = False  # other own captions are no rivals
-        text_rank += rivals.sum(axis=0)
-    recalls: dict[str, float] = {}
-    for k in ks:
         text_to_image, image_to_text = float((image_rank <= k).mean()), float((text_rank <= k).mean())
         recalls[f"text_to_image_recall@{k}"] = text_to_image
         recalls[f"image_to_text_recall@{k}"] = image_to_text
         recalls[f"mean_recall@{k}"] = (text_to_image + image_to_text) / 2
     return recalls
+
+
+def recall_intervals(
+    image_rank: np.ndarray,
+    text_rank: np.ndarray,
+    caption_image: np.ndarray,
+    rng: np.random.Generator,
+    ks: Sequence[int] = RECALL_AT,
+    resamples: int = 1000,
+) -> dict[str, tuple[float, float]]:
+    """95 % percentile intervals of `recalls_of_ranks`: images are drawn anew with all their captions.
+
+    The candidates stay as they are. Captions of one image are no independent trials, so an interval of a share of
+    captions would be too narrow.
+    """
+    image_count = len(text_rank)
+    draws = rng.multinomial(image_count, np.full(image_count, 1 / image_count), size=resamples)  # (R, I)
+    captions = np.bincount(caption_image, minlength=image_count)  # (I,)
+    intervals = {}
+    for k in ks:
+        hits = np.bincount(caption_image, weights=image_rank <= k, minlength=image_count)  # (I,) captions that hit
+        text_to_image = (draws @ hits) / (draws @ captions)  # (R,)
+        image_to_text = (draws @ (text_rank <= k)) / image_count  # (R,)
+        drawn = {"text_to_image": text_to_image, "image_to_text": image_to_text}
+        drawn["mean"] = (text_to_image + image_to_text) / 2
+        for name, values in drawn.items():
+            low, high = np.quantile(values, (0.025, 0.975))
+            intervals[f"{name}_recall@{k}"] = (float(low), float(high))
+    return intervals
+
+
+def chance_recalls(caption_image: np.ndarray, ks: Sequence[int] = RECALL_AT) -> dict[str, float]:
+    """What a random order gets: k of I images, and any of an image's captions among k of T drawn."""
+    captions = np.bincount(caption_image)  # (I,)
+    image_count, text_count = len(captions), len(caption_image)
+    chances = {}
+    for k in ks:
+        misses = np.ones(image_count)
+        for drawn in range(min(k, text_count)):
+            misses *= np.maximum(0, text_count - captions - drawn) / (text_count - drawn)
+        text_to_image, image_to_text = min(1.0, k / image_count), float(1 - misses.mean())
+        chances[f"text_to_image_recall@{k}"] = text_to_image
+        chances[f"image_to_text_recall@{k}"] = image_to_text
+        chances[f"mean_recall@{k}"] = (text_to_image + image_to_text) / 2
+    return chances
+
+
+def _check_images(caption_image: np.ndarray, image_count: int) -> None:
+    if set(caption_image.tolist()) != set(range(image_count)):
+        raise ValueError(f"every image 0 … {image_count - 1} needs a caption, and no caption another image")
+
+
+def _ranks(
+    block: ScoreBlock, right: np.ndarray, caption_image: np.ndarray, image_count: int, tie: float
+) -> tuple[np.ndarray, np.ndarray]:
+    best = np.full(image_count, -np.inf)
+    np.maximum.at(best, caption_image, right)  # (I,) the best own caption of each image
+    image_rank = np.empty(len(right), dtype=np.int64)  # (T,)
+    text_rank = np.ones(image_count, dtype=np.int64)  # (I,)
+    for rows in blocks_of_rows(len(right), image_count):
+        scores = block(rows)  # (B, I)
+        image_rank[rows] = rank_in_rows(scores, caption_image[rows], right[rows], tie)
+        rivals = scores >= best - tie
+        rivals[np.arange(len(scores)), caption_image[rows]] = False  # other own captions are no rivals
+        text_rank += rivals.sum(axis=0)
+    return image_rank, text_rank
