@@ -45,8 +45,8 @@ Tower = str | Mapping[str, Any]
 
 IGNORED = -100  # target of padding: not predicted
 
-#: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, the short trainings of
-#: a dual encoder 128 wide end where they began.
+#: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, the short
+#: trainings of a dual encoder 128 wide end where they began.
 _SPREAD = 0.08
 MINIATURE_SWIN = {
     "model_type": "swin", "image_size": 64, "patch_size": 4, "window_size": 4, "embed_dim": 48, "depths": (2, 2),

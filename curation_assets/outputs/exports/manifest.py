@@ -106,6 +106,8 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
         if out.is_dir():
             remove_path(out)  # empty: os.replace needs it removed on some systems
+    if out.is_relative_to(subset.ctx.store.root.absolute()):  # tars of a training: the pool removes them itself
+        return
     record = ExportRecord(
         pool=subset.ctx.pool.name,
         folder=str(out),

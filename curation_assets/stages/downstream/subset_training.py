@@ -4,7 +4,10 @@
 and a stopped training goes on from its last checkpoint; `downstream/<trainer>` measures them all.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,6 +144,7 @@ def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
         budget_of(ctx, trainer),
         ctx.store.unfinished_path(f"downstream/{trainer.name}_runs", key) / "training.safetensors",
         resolve_device(ctx.profile.device),
+        functools.partial(_write_tars, ctx, key, chosen["sample_id"].to_list()),
     )
     given = trainer.train(task)
     return evaluation.select("image_id").hstack(given) if trainer.gives == "captions" else given
@@ -184,7 +188,18 @@ def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame)
     )
     rows = {row["sample_id"]: row for row in located.select("sample_id", "tar", "member").collect().to_dicts()}
     load_row, sample_ids = ctx.image_loader(), ids.to_list()
-    return Examples(captions, lambda positions: [load_row(rows[sample_ids[at]]) for at in positions], features)
+    digest = hashlib.sha256("".join(listed["image_sha256"].fill_null("").to_list()).encode()).hexdigest()
+    return Examples(captions, lambda positions: [load_row(rows[sample_ids[at]]) for at in positions], features, digest)
+
+
+def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: Path) -> list[Path]:
+    """The training set as tars; those of a stopped training are taken as they are."""
+    from curation_assets.outputs.exports.webdataset import write_training_tars
+
+    if folder.is_dir():
+        return sorted(folder.glob("*.tar"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return write_training_tars(ctx, sample_ids, folder, name=key)
 
 
 def _evaluation_examples(ctx: PoolContext, trainer: Trainer, evaluation: pl.DataFrame) -> Examples:

@@ -31,6 +31,7 @@ class Examples:
     captions: list[list[str]]  # (N,) one each in a training set, one or more in an evaluation set
     load: Load
     features: np.ndarray | None = None  # (N, T, D) frozen patch features, where the trainer reads them
+    digest: str = ""  # of the images, so that no checkpoint of others is taken up
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -46,6 +47,7 @@ class Task:
     budget: Mapping[str, int]  # samples_seen, batch_size
     checkpoint: Path  # where the training saves itself, to be continued after a stop
     device: str
+    write_tars: Callable[[Path], Sequence[Path]]  # the training set as webdataset tars in a new folder
     progress: Callable[[int], None] | None = None  # called with the number of steps done
 
 
