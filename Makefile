@@ -67,7 +67,7 @@ bench: install ## Held-out quality of the embedded models
 	$(BIN)/python benchmarks/quality.py
 
 bench-downstream: install ## ICC-filtered against random, several seeds (tens of minutes)
-	$(BIN)/python benchmarks/downstream_seeds.py
+	$(BIN)/python benchmarks/training_sets.py
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table

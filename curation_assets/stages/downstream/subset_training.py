@@ -236,7 +236,7 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     reason = untrained_reason(ctx)
     if reason is not None:
         wanted = [TrainingKey.parse(key) for key in keys]
-        rows = [_row(kinds, key, None, "none", None, reason) for key in wanted]
+        rows = [_row(kinds, key, 0, "none", None, reason) for key in wanted]
         return pl.DataFrame(rows, schema=METRICS_SCHEMA)
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
     measured = _of_captions(ctx, given) if trainer.gives == "captions" else _of_metrics(given)
@@ -249,7 +249,7 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
 
 
 def _row(
-    kinds: Mapping[str, str], key: TrainingKey, n: int | None, metric: str, value: float | None, reason: str | None
+    kinds: Mapping[str, str], key: TrainingKey, n: int, metric: str, value: float | None, reason: str | None
 ) -> dict[str, Any]:
     facts = {"policy": key.name, "kind": kinds[key.name], "size": key.size, "n": n, "seed": key.seed}
     return {**facts, "metric": metric, "value": value, "reason": reason}

@@ -1,0 +1,218 @@
+"""Training on subsets of a pool of one's own: what models are trained and measured on, and with which encoder."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import Settings
+from curation_assets.engines.patch_features import patch_features
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import is_up_to_date
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.selection.training_sets import TrainingKey
+from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
+from curation_assets.stages.downstream.subset_training import COMPARISON, METRICS_SCHEMA
+from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
+from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
+from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.subsets import write_subset_npy
+from tests.support.lineage_pools import caption_of, jpeg, webdataset_pool, write_tar
+
+BUDGET = {"captioning": {"samples_seen": 8, "batch_size": 4}, "retrieval": {"samples_seen": 8, "batch_size": 4}}
+OPTIONS: dict[str, Any] = {
+    "downstream": True,
+    "policies": ("random",),
+    "fraction": 0.5,
+    "downstream_budget": BUDGET,
+}
+
+
+def trained_pool(home: Path, **options: Any) -> Settings:
+    """A pool of 24 noise images in three tars (two of them unusable) that trains models on its subsets."""
+    settings = webdataset_pool(home)
+    return with_options(settings, **OPTIONS, **options)
+
+
+def with_options(settings: Settings, **options: Any) -> Settings:
+    pool = load_pool(settings, "photos")
+    save_pool(settings, replace(pool, options=replace(pool.options, **options)))
+    return replace(settings, workers=1)
+
+
+def brought_up_to_date(settings: Settings, *tables: str) -> PoolContext:
+    ctx = PoolContext.open(settings, "photos")
+    run_with_upstream(ctx, *(tables or (COMPARISON,)))
+    return ctx
+
+
+def test_without_an_evaluation_set_nothing_is_trained_and_the_tables_say_why(tmp_path: Path) -> None:
+    """Before, models trained on such a pool's photographs were measured on drawn scenes."""
+    ctx = brought_up_to_date(trained_pool(tmp_path))
+    names = set(tables_of(ctx))
+    assert not {name for name in names if name.endswith("_runs") or "scenes" in name}
+    metrics = ctx.store.read("downstream/captioning")
+    assert dict(metrics.schema) == dict(METRICS_SCHEMA)
+    assert set(metrics["policy"]) == {"random", "longest_caption", "all"}
+    assert metrics["value"].null_count() == metrics.height
+    (reason,) = set(metrics["reason"])
+    assert "no evaluation set" in reason
+    assert "photos.yaml" in reason
+    assert all("no evaluation set" in reading for reading in ctx.store.read(COMPARISON)["reading"])
+
+
+def test_a_split_measures_on_images_of_the_pool_and_trains_on_none_of_them(tmp_path: Path) -> None:
+    ctx = brought_up_to_date(trained_pool(tmp_path, evaluation_set="split:0.3"))
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    images = evaluation_rows(ctx)
+    held_out = ctx.store.read(HELD_OUT)
+    assert 2 <= images.height <= samples.height - 8
+    assert set(images["image_sha256"]) < set(samples["image_sha256"])
+    of_split = samples.filter(pl.col("image_sha256").is_in(images["image_sha256"].implode()))
+    assert set(of_split["caption"]) == {caption for captions in images["captions"] for caption in captions}
+    assert held_out.height == of_split.height
+    everything = ctx.store.read(TRAINING_SETS, "all_own-000000")
+    assert everything.height == samples.height - held_out.height
+    assert set(everything["image_sha256"]).isdisjoint(images["image_sha256"])
+    metrics = ctx.store.read("downstream/retrieval")
+    assert metrics["value"].is_between(0, 1).all()
+    generated = ctx.store.read("downstream/captioning_runs", "all_own-000000")
+    assert generated["image_id"].to_list() == images["image_id"].to_list()
+
+
+def test_a_shard_can_be_held_out(tmp_path: Path) -> None:
+    ctx = brought_up_to_date(trained_pool(tmp_path, evaluation_set="shard:photos-000001"), HELD_OUT)
+    assert set(ctx.store.read(HELD_OUT)["shard"]) == {"photos-000001"}
+    assert evaluation_rows(ctx).height == 8
+
+
+def test_a_set_elsewhere_keeps_its_own_images_out_of_training_and_bad_ones_out_of_the_measure(tmp_path: Path) -> None:
+    rows = [(f"{number:03d}", "http://h/x.jpg", f"a thing {number}", jpeg(number)) for number in (3, 900, 901)]
+    write_tar(tmp_path / "held.tar", [*rows, ("902", "http://h/x.jpg", "a broken one", b"no jpeg")])
+    ctx = brought_up_to_date(trained_pool(tmp_path, evaluation_set=str(tmp_path / "held.tar")), TRAINING_SETS, HELD_OUT)
+    table = ctx.store.read(EVALUATION_SET)
+    assert table.filter(pl.col("reason").is_not_null())["image_id"].to_list() == ["902"]
+    assert evaluation_rows(ctx)["image_id"].to_list() == ["003", "900", "901"]
+    assert evaluation_image(ctx, evaluation_rows(ctx).row(0, named=True)).size == (32, 24)
+    (held_out,) = ctx.store.read(HELD_OUT).to_dicts()  # image 3 lies in the pool too
+    assert (held_out["shard"], held_out["source_row"], held_out["why"]) == ("photos-000000", 3, "same_image")
+    assert caption_of(3) not in ctx.store.read(TRAINING_SETS, "all_own-000000")["caption"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("split:1.5", r"needs a share in \(0, 1\) such as split:0.1, got 'split:1.5'"),
+        ("split:half", "needs a share"),
+        ("shard:photos-000009", "the pool has no shard 'photos-000009'"),
+        ("/nowhere/coco", "no file or folder lies there"),
+    ],
+)
+def test_what_is_no_evaluation_set_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    settings = trained_pool(tmp_path, evaluation_set=text)
+    with pytest.raises(ValueError, match=message):
+        tables_of(PoolContext.open(settings, "photos"))
+
+
+def test_features_come_from_the_encoder_of_the_profile(tmp_path: Path) -> None:
+    """Before, a CLIP shipped for scenes answered whatever the profile named, and the manifest named the profile's."""
+    settings = trained_pool(tmp_path, evaluation_set="split:0.3")
+    shard = "photos-000002"
+    ctx_features = brought_up_to_date(settings, VISION_FEATURES).store.read(VISION_FEATURES, shard)
+    pool = load_pool(settings, "photos")
+    save_pool(settings, replace(pool, roles={"image_text_encoder": "embedded:photo_pair"}))
+    other = brought_up_to_date(settings, VISION_FEATURES)
+    manifest = other.store.manifest(VISION_FEATURES, shard)
+    assert manifest is not None
+    assert [model["address"] for model in manifest.models] == ["embedded:photo_pair"]
+    features = stacked(other.store.read(VISION_FEATURES, shard))
+    rows = other.store.read("raw/samples", shard).to_dicts()
+    images = [other.image_loader()(row) for row in rows]
+    encoder: Any = other.engines(["image_text_encoder"])["image_text_encoder"]
+    np.testing.assert_array_equal(features, patch_features(encoder, images))
+    assert features.shape[1:] != stacked(ctx_features).shape[1:]
+
+
+def test_sizes_seeds_controls_and_given_subsets_have_a_training_each(tmp_path: Path) -> None:
+    settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.4, 0.8), downstream_seeds=(0, 3))
+    first = brought_up_to_date(settings, HELD_OUT)
+    ids = first.store.read("raw/samples", "photos-000002")["sample_id"].to_list()
+    write_subset_npy(tmp_path / "mine.npy", [ids[0], ids[0], ids[0], *ids[1:], "f" * 32])
+    ctx = brought_up_to_date(
+        with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")}), COMPARISON
+    )
+    keys = [TrainingKey.parse(key) for key in keys_of_pool(ctx)]
+    assert {key.name for key in keys} == {"random", "longest_caption", "all", "mine"}
+    assert {(key.size, key.seed) for key in keys} == {(0.4, 0), (0.4, 3), (0.8, 0), (0.8, 3)}
+    sets = {str(key): ctx.store.read(TRAINING_SETS, str(key)) for key in keys}
+    trainable = sets["all_at0400-000000"].height
+    assert sets["random_at0800-000000"].height == round(0.8 * trainable)
+    assert set(sets["random_at0800-000000"]["sample_id"]) != set(sets["random_at0800-000003"]["sample_id"])
+    longest = sets["longest_caption_at0400-000000"]["caption"].str.count_matches(" ")
+    others = sets["all_at0400-000000"].join(sets["longest_caption_at0400-000000"], on="sample_id", how="anti")
+    assert longest.min() >= others["caption"].str.count_matches(" ").max()  # type: ignore[operator]
+    mine = sets["mine_at0800-000000"]
+    if ids[0] in mine["sample_id"]:
+        assert mine.filter(pl.col("sample_id") == ids[0])["count"].item() == 3
+    metrics = ctx.store.read("downstream/captioning")
+    assert metrics.select("policy", "size", "seed").unique().height == len(keys)
+    kinds = dict(metrics.select("policy", "kind").unique().iter_rows())
+    assert kinds == {"random": "control", "longest_caption": "control", "all": "control", "mine": "file"}
+    comparison = ctx.store.read(COMPARISON)
+    assert comparison.filter((pl.col("policy") == "random") & (pl.col("metric") == "cider"))["seeds"].to_list() == [
+        2,
+        2,
+    ]
+
+
+def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from curation_assets.stages.downstream import subset_training
+    from curation_assets.training.trainers import Task, all_trainers, metrics_frame
+
+    settings = trained_pool(tmp_path, evaluation_set="shard:photos-000000")
+    ids = brought_up_to_date(settings, HELD_OUT).store.read("raw/samples", "photos-000002")["sample_id"].to_list()
+    write_subset_npy(tmp_path / "mine.npy", [ids[0], ids[0], ids[0], ids[1]])
+    settings = with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")})
+    ctx = brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES, "downstream/evaluation_features")
+    seen: list[Task] = []
+    spy = replace(all_trainers()["retrieval"], train=lambda task: seen.append(task) or metrics_frame({"n": 1.0}))
+    subset_training.train(ctx, spy, "mine_own-000000")
+    (task,) = seen
+    captions = [caption for (caption,) in task.training.captions]
+    assert sorted(captions.count(caption) for caption in set(captions)) == [1, 3]
+    assert task.training.features is not None
+    assert len(task.training.features) == len(task.training.load(range(4))) == 4
+    tars = task.write_tars(tmp_path / "tars")
+    assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
+    assert (
+        not (settings.home / "exports.jsonl").exists()
+        or json.loads((settings.home / "exports.jsonl").read_text().splitlines()[-1])["name"] == "mine_own-000000"
+    )
+
+
+def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> None:
+    settings = trained_pool(tmp_path, evaluation_set="shard:photos-000000")
+    before = brought_up_to_date(settings)
+    ids = before.store.read(TRAINING_SETS, "random_own-000000")["sample_id"].to_list()
+    write_subset_npy(tmp_path / "mine.npy", ids)
+    settings = with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")})
+    brought_up_to_date(settings)
+    rows = [(f"{number:06d}", f"http://h/{number}.jpg", caption_of(number), jpeg(number)) for number in range(50, 58)]
+    write_tar(tmp_path / "tars" / "000003.tar", rows)
+    ctx = brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES)
+    tables = tables_of(ctx)
+    runs = tables["downstream/captioning_runs"]
+    fresh = {key: is_up_to_date(ctx, runs, key, tables=tables) for key in runs.keys}
+    assert fresh["mine_own-000000"]
+    assert not fresh["all_own-000000"]
+
+
+def test_a_training_set_below_a_batch_says_what_to_lower(tmp_path: Path) -> None:
+    settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.1,))
+    with pytest.raises(ValueError, match=r"has \d samples with an image, less than one batch of 4 .*batch_size"):
+        brought_up_to_date(settings)
