@@ -131,7 +131,7 @@ def page() -> str:
 
 
 def tables_of_results(kind: str, metrics: pl.DataFrame) -> list[str]:
-    """One table per trainer and size: mean and 95 % interval of the shown metrics, differences that are clear marked."""
+    """One table per trainer and size: mean and 95 % interval of the shown metrics, clear differences marked."""
     compared = compare_training_sets(metrics)
     pools, seeds = metrics["pool"].n_unique(), metrics["seed"].n_unique()
     parts = [f"### {kind.capitalize()}: {pools} pools, {seeds} seed{'s' if seeds > 1 else ''} each"]
