@@ -30,7 +30,7 @@ def captions(
     ],
     metrics: Annotated[
         str | None,
-        typer.Option(help="Some of bleu,meteor,rouge_l,cider,spice,bert_score,clip_score,ref_clip_score."),
+        typer.Option(help="Some of bleu, meteor, rouge_l, cider, spice, bert_score, clip_score, ref_clip_score."),
     ] = None,
     images: Annotated[
         Path | None, typer.Option("--images", help="Folder of the images, for CLIPScore and RefCLIPScore.")
@@ -63,7 +63,7 @@ def captions(
     chosen = default if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     keys = measured_keys(chosen)
     if not keys:
-        raise ValueError(f"--metrics names none; expected some of {','.join(CAPTION_METRICS)}")
+        raise ValueError(f"--metrics names none; expected some of {', '.join(CAPTION_METRICS)}")
     reads_images = bool(set(chosen) & set(OF_IMAGES))
     if reads_images and images is None:
         raise ValueError("clip_score and ref_clip_score read the images: name their folder with --images")
@@ -94,9 +94,12 @@ def captions(
     rows = []
     for key, value in measured.items():
         model = models.get(role_of.get(key, ""))
-        note = value.reason or (f"by {model}" if model else "")
-        rows.append((key, "–" if value.value is None else f"{value.value:.4f}", f"{len(pairs.image_ids):,}", note))
+        shown = "–" if value.value is None else f"{value.value:.4f}"
+        rows.append((key, shown, f"{len(pairs.image_ids):,}", f"by {model}" if model else ""))
     show_table(("metric", "value", "images", ""), rows, left=("metric", ""))
+    for key, value in measured.items():
+        if value.reason is not None:
+            show(f"{key}: not measured, {value.reason}")
     show("tokens: " + ("Penn Treebank tokeniser" if why is None else f"approximate, {why}"))
     if len(pairs.image_ids) == 1 and "cider" in measured:
         notice("CIDEr weighs words by how rare they are among the images: of a single one it is 0")

@@ -243,25 +243,23 @@ def spice(
     return scores
 
 
-def check_spice() -> None:
-    """Raises ProgramUnavailableError, with what to do, where SPICE cannot run. Starts no more than `java -version`."""
-    _check_spice(find_java())
-
-
 def _check_spice(java: Java) -> None:
     library = _package_file("spice", "lib")
+    lacks = []
     missing = [name for name in _SPICE_MODELS if not (library / name).is_file()]
     if missing:
-        raise ProgramUnavailableError(
+        lacks.append(
             f"SPICE needs {' and '.join(missing)} in {library}; with a connection, python -c 'from "
             "pycocoevalcap.spice.get_stanford_models import get_stanford_models; get_stanford_models()' fetches them, "
             "or copy them there from stanford-corenlp-full-2015-12-09.zip"
         )
     if java.release >= FIRST_JAVA_WITHOUT_JAVASCRIPT and not list(library.glob("nashorn-core-*.jar")):
-        raise ProgramUnavailableError(
+        lacks.append(
             f"SPICE writes its results with the JavaScript engine that Java 15 removed, and {java.path} is Java "
             f"{java.version}; put Java 8 to 14 first on the PATH, or nashorn-core and its asm jars in {library}"
         )
+    if lacks:
+        raise ProgramUnavailableError(". ".join(lacks))
 
 
 def _spice_jars() -> list[Path]:

@@ -8,44 +8,12 @@ from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, c
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.metrics.mismatch import mismatch_auc
 from curation_assets.numeric.metrics.retrieval import recall_at_k
-
-REFERENCES = [
-    [
-        "A red kite flies over the wet beach.",
-        "Someone's kite is flying above a sandy beach",
-        "the kite, bright red, hangs over the sea",
-    ],
-    ["Two mechanics repair a rusty tractor in a barn.", "A pair of mechanics is working on an old tractor"],
-    [
-        "A bowl of noodle soup (with an egg) on a table.",
-        "Noodle soup with egg in a white bowl",
-        "Hot soup - and chopsticks - on the table!",
-    ],
-    [
-        "A tabby kitten sleeps inside a cardboard box.",
-        "kitten curled up in a box",
-        "A small kitten isn't awake yet; it's in a box.",
-    ],
-]
-CANDIDATES = [
-    "A red kite flying over a beach.",
-    "two men fix a tractor",
-    "A bowl of noodle soup with an egg on the table",
-    "A cat sleeping in a cardboard box",
-]
+from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES
 
 
 def test_golden_set() -> None:
     metrics = captioning_metrics(REFERENCES, CANDIDATES)
-    expected = {
-        "bleu_1": 0.6822756275,
-        "bleu_2": 0.5484383612,
-        "bleu_3": 0.4473917996,
-        "bleu_4": 0.3004281775,
-        "rouge_l": 0.6035783714,
-        "cider": 1.6293662156,
-    }
-    assert metrics == pytest.approx(expected, abs=1e-9)
+    assert metrics == pytest.approx({key: value for key, value in GOLDEN.items() if key != "meteor"}, abs=1e-9)
 
 
 def test_cider_depends_on_the_whole_set() -> None:
@@ -93,6 +61,15 @@ def test_bleu_equals_the_reference_on_random_texts() -> None:
         ("Hot soup - and chopsticks - on the table!", "hot soup and chopsticks on the table"),
         ("A small kitten isn't awake yet; it's in a box.", "a small kitten is n't awake yet it 's in a box"),
         ("two\nlines", "two lines"),
+        ("Corner of Hollywood Blvd.", "corner of hollywood blvd."),
+        ("On 8th Ave. and Ft. Spokane Rd.", "on 8th ave. and ft. spokane rd."),
+        ("A sign for W. Centre st.", "a sign for w. centre st."),
+        ("8th Ave/CTH D.", "8th ave/cth d."),
+        ("Pa. and his ill pa.", "pa. and his ill pa"),
+        ("22 3/4 street", "22\u00a03/4 street"),
+        ("bus #41 #hashtag", "bus # 41 #hashtag"),
+        ("a multi- colored .hit/", "a multi colored hit /"),
+        ("the bird 's eye wow!!! what?! so!", "the bird 's eye wow !!! what ?! so"),
         ("", ""),
     ],
 )
