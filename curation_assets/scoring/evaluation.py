@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -123,6 +123,16 @@ def _counted(left_out: Counter[str]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(left_out.items()) if count}
 
 
+class Row(NamedTuple):
+    """An embedding (D,), or the reason why there is none."""
+
+    embedding: np.ndarray | None
+    reason: str | None = None
+
+
+_ROWS = pl.Schema([("embedding", pl.List(pl.Float32)), ("reason", pl.String())])
+
+
 class EmbeddingWork:
     """Embeds with progress. Rows are saved once a minute: a stopped call goes on there, `finish` removes them."""
 
@@ -136,12 +146,12 @@ class EmbeddingWork:
     def texts(self, texts: Sequence[str], label: str) -> np.ndarray:
         """(N,) texts → (N, D)."""
 
-        def embed(part: Sequence[str]) -> list[dict[str, Any]]:
-            return [{"embedding": row, "reason": None} for row in self.encoder.embed_texts(part).tolist()]
+        def embed(part: Sequence[str]) -> list[Row]:
+            return [Row(row) for row in self.encoder.embed_texts(part)]
 
         key = config_sha256({"model": vars(self.encoder.identity), "texts": list(texts)})
         rows = self._rows(texts, TEXTS_AT_ONCE, embed, key, label)
-        return np.array([row["embedding"] for row in rows], dtype=np.float32)
+        return np.array([row.embedding for row in rows], dtype=np.float32)
 
     def images(
         self, images: Sequence[EvaluationImage], limits: ImageLimits = DEFAULT_LIMITS
@@ -151,12 +161,12 @@ class EmbeddingWork:
         Raises ValueError where no image can be decoded.
         """
 
-        def embed(part: Sequence[EvaluationImage]) -> list[dict[str, Any]]:
+        def embed(part: Sequence[EvaluationImage]) -> list[Row]:
             return _embedded_rows(part, self.encoder, limits)
 
         rows = self._rows(images, AT_ONCE, embed, _images_key(images, self.encoder, limits), "images")
-        kept = [(image, row["embedding"]) for image, row in zip(images, rows, strict=True) if row["reason"] is None]
-        rejected = Counter(str(row["reason"]) for row in rows if row["reason"] is not None)
+        kept = [(image, row.embedding) for image, row in zip(images, rows, strict=True) if row.reason is None]
+        rejected = Counter(row.reason for row in rows if row.reason is not None)
         if not kept:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(rejected.items()))
             raise ValueError(f"none of {len(images):,} images can be decoded: {reasons}")
@@ -171,14 +181,13 @@ class EmbeddingWork:
         self,
         items: Sequence[Item],
         at_once: int,
-        embed: Callable[[Sequence[Item]], list[dict[str, Any]]],
+        embed: Callable[[Sequence[Item]], list[Row]],
         key: str,
         label: str,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Row]:
         saved = SavedRows(self._unfinished / key[:32], DEFAULT_SECONDS)
         self._folders.append(saved.folder)
-        before = saved.read()
-        done: list[dict[str, Any]] = [] if before is None else before.to_dicts()
+        done = _read_rows(saved)
         unsaved = len(done)
         with self._progress.task(f"embed {label}", len(items)) as advance:
             advance(len(done))
@@ -186,17 +195,20 @@ class EmbeddingWork:
                 done += embed(items[start : start + at_once])
                 advance(min(at_once, len(items) - start))
                 if saved.is_due():
-                    saved.add(pl.DataFrame(done[unsaved:], schema=_ROWS))
+                    saved.add(pl.DataFrame([row._asdict() for row in done[unsaved:]], schema=_ROWS))
                     unsaved = len(done)
         return done
 
 
-_ROWS = pl.Schema([("embedding", pl.List(pl.Float32)), ("reason", pl.String())])
+def _read_rows(saved: SavedRows) -> list[Row]:
+    frame = saved.read()
+    if frame is None:
+        return []
+    embeddings = (None if cell is None else cell.to_numpy() for cell in frame["embedding"])
+    return [Row(embedding, reason) for embedding, reason in zip(embeddings, frame["reason"], strict=True)]
 
 
-def _embedded_rows(
-    images: Sequence[EvaluationImage], encoder: ImageTextEncoder, limits: ImageLimits
-) -> list[dict[str, Any]]:
+def _embedded_rows(images: Sequence[EvaluationImage], encoder: ImageTextEncoder, limits: ImageLimits) -> list[Row]:
     loaded: list[Image.Image] = []
     reasons: list[str | None] = []
     for image in images:
@@ -205,8 +217,8 @@ def _embedded_rows(
             reasons.append(None)
         except ImageRejected as rejection:
             reasons.append(f"image_{rejection.reason}")
-    embeddings = iter(encoder.embed_images(loaded).tolist() if loaded else ())
-    return [{"embedding": next(embeddings) if reason is None else None, "reason": reason} for reason in reasons]
+    embeddings = iter(encoder.embed_images(loaded) if loaded else ())
+    return [Row(next(embeddings)) if reason is None else Row(None, reason) for reason in reasons]
 
 
 def _images_key(images: Sequence[EvaluationImage], encoder: ImageTextEncoder, limits: ImageLimits) -> str:
