@@ -5,6 +5,7 @@ A reader takes a folder and a split and gives every image of it, or None where t
 
 import csv
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,11 +134,18 @@ def _no_split(split: str | None, path: Path) -> None:
 # -- JSON of captions -------------------------------------------------------------------------------------------------
 
 
-def read_karpathy(root: Path, split: str | None) -> ReadSet | None:
-    """Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, `dataset_flickr8k.json`, with the images."""
-    path = _first_file(root, ("dataset_*.json", "dataset.json", "annotations/dataset_*.json", "*/dataset_*.json"))
+def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> ReadSet | None:
+    """Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, `dataset_flickr8k.json`, with the images.
+
+    His archive holds all three: `given` decides. Raises ValueError where several lie there and none of them is given.
+    """
+    patterns = ("dataset_*.json", "dataset.json", "annotations/dataset_*.json", "*/dataset_*.json")
+    path = given or _first_file(root, patterns)
     if path is None:
         return None
+    beside = sorted(other.name for other in path.parent.glob("dataset_*.json"))
+    if given is None and len(beside) > 1:
+        raise ValueError(f"{path.parent} holds {', '.join(beside)}; give one of these files instead of the folder")
     content = _read_json(path)
     needed = {"filename": (str,), "split": (str,), "sentences": (list,)}
     entries = _entries(content, "images", path, needed)
@@ -436,14 +444,18 @@ def _folders(folder: Path) -> list[str]:
 
 def _class_folders(folder: Path) -> list[str]:
     """Folders of images, at least two, that are no splits and have no texts beside the images; else empty."""
-    names = [name for name in _folders(folder) if not SPLIT_FOLDER.fullmatch(name) and _has_images(folder / name)]
-    if len(names) < 2 or any(next((folder / name).glob("*.txt"), None) is not None for name in names):
+    first = {name: _first_image(folder / name) for name in _folders(folder) if not SPLIT_FOLDER.fullmatch(name)}
+    images = [image for image in first.values() if image is not None]
+    if len(images) < 2 or any(image.with_suffix(".txt").is_file() for image in images):
         return []
-    return names
+    return [name for name, image in first.items() if image is not None]
 
 
-def _has_images(folder: Path) -> bool:
-    return any(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir() if not path.name.startswith("."))
+def _first_image(folder: Path) -> Path | None:
+    """Any image directly in a folder; ImageNet's training folders hold a million, so they are not all listed."""
+    with os.scandir(folder) as entries:
+        names = (entry.name for entry in entries if not entry.name.startswith("."))
+        return next((folder / name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES), None)
 
 
 def _name_lines(path: Path) -> list[str]:

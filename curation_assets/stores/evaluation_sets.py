@@ -2,10 +2,19 @@
 
 from collections import Counter
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from curation_assets.stores.evaluation_images import EvaluationImage, EvaluationSet, load_image
-from curation_assets.stores.evaluation_layouts import LAYOUTS, ReadSet, tar_set
+from curation_assets.stores.evaluation_layouts import (
+    LAYOUTS,
+    TOKEN_FILES,
+    ReadSet,
+    read_coco,
+    read_flickr,
+    read_karpathy,
+    tar_set,
+)
 from curation_assets.stores.image_files import PATH_REFUSED
 
 __all__ = ["EvaluationImage", "EvaluationSet", "load_image", "read_evaluation_set"]
@@ -68,8 +77,12 @@ def _read(path: Path, split: str | None) -> ReadSet:
         return tar_set(folder.parent if is_split else folder, [path], path.stem)
     if path.is_file() and folder.name == "annotations":
         folder = folder.parent
-    if path.is_file() and split is None and path.name.startswith("captions_"):
-        split = path.stem.removeprefix("captions_")
+    if path.is_file() and fnmatch(path.name, "dataset*.json"):
+        return _known(read_karpathy(folder, split, path))
+    if path.is_file() and fnmatch(path.name, "captions_*.json"):
+        return _known(read_coco(folder, split or path.stem.removeprefix("captions_")))
+    if path.is_file() and path.name in TOKEN_FILES:
+        return _known(read_flickr(folder, split))
     for reader in LAYOUTS:
         read = reader(folder, split)
         if read is not None:
@@ -80,6 +93,11 @@ def _read(path: Path, split: str | None) -> ReadSet:
         f"{folder} is no evaluation set that we know; it holds {', '.join(there[:LISTED]) or 'nothing'}{more}; "
         f"expected one of: {'; '.join(LAYOUTS.values())}"
     )
+
+
+def _known(read: ReadSet | None) -> ReadSet:
+    assert read is not None, "a reader that is given its own file knows the layout"
+    return read
 
 
 def _nothing_left(path: Path, read: ReadSet, seen: int, left_out: Counter[str]) -> str:

@@ -202,7 +202,7 @@ def test_zero_shot_equals_a_slow_twin(
 
 
 class _Stopped:
-    """The real encoder, stopped by Ctrl+C at its second call for images."""
+    """The real encoder, stopped by Ctrl+C at its second call."""
 
     def __init__(self, encoder: Any) -> None:
         self.encoder, self.identity, self.embedded = encoder, encoder.identity, 0
@@ -213,6 +213,12 @@ class _Stopped:
         self.embedded += len(images)
         return np.asarray(self.encoder.embed_images(images))
 
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        if self.embedded:
+            raise KeyboardInterrupt
+        self.embedded += len(texts)
+        return np.asarray(self.encoder.embed_texts(texts))
+
 
 def test_a_stopped_call_goes_on_where_it_was(
     coco: Path, encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,9 +226,9 @@ def test_a_stopped_call_goes_on_where_it_was(
     monkeypatch.setattr(evaluation, "AT_ONCE", 8)
     monkeypatch.setattr(evaluation, "DEFAULT_SECONDS", 0.0)
     images = read_evaluation_set(coco).images
-    whole = evaluation.embed_images(images, encoder, Silent(), tmp_path / "whole")
+    whole = evaluation.EmbeddingWork(encoder, Silent(), tmp_path / "whole").images(images)
     with pytest.raises(KeyboardInterrupt):
-        evaluation.embed_images(images, _Stopped(encoder), Silent(), tmp_path)  # type: ignore[arg-type]
+        evaluation.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path / "work").images(images)
     loaded: list[str] = []
 
     def load(image: EvaluationImage, limits: ImageLimits) -> Image.Image:
@@ -230,10 +236,26 @@ def test_a_stopped_call_goes_on_where_it_was(
         return load_image(image, limits)
 
     monkeypatch.setattr(evaluation, "load_image", load)
-    kept, embeddings, rejected = evaluation.embed_images(images, encoder, Silent(), tmp_path)
+    work = evaluation.EmbeddingWork(encoder, Silent(), tmp_path / "work")
+    kept, embeddings, rejected = work.images(images)
     assert loaded == [image.image_id for image in images[8:]]
     assert (kept, rejected) == (whole[0], whole[2])
     assert embeddings == pytest.approx(whole[1], abs=1e-6)
+    work.finish()
+    assert not list((tmp_path / "work").rglob("*.parquet"))
+
+
+def test_stopped_texts_go_on_where_they_were(encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(evaluation, "DEFAULT_SECONDS", 0.0)
+    texts = ["a red car", "a blue fish", "a tree", "a house", "a ball"]
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path).texts(texts, "captions")
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    work = evaluation.EmbeddingWork(encoder, Silent(), tmp_path)
+    assert work.texts(texts, "captions") == pytest.approx(encoder.embed_texts(texts), abs=1e-6)
+    assert work.texts(texts[:4], "captions").shape[0] == 4, "other texts are another work"
+    work.finish()
     assert not list(tmp_path.rglob("*.parquet"))
 
 

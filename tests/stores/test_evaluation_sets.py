@@ -48,6 +48,19 @@ def test_karpathys_flickr_lies_beside_its_images(tmp_path: Path) -> None:
     assert (found.name, found.images[0].image_id, found.images[0].captions) == ("flickr30k_test", "1", ("two dogs",))
 
 
+def test_of_several_files_the_given_one_is_read(tmp_path: Path) -> None:
+    coco = write_karpathy_coco(tmp_path)
+    entry = {"filename": "1.jpg", "split": "test", "sentences": [{"raw": "two dogs"}]}
+    flickr = write_json(tmp_path / "dataset_flickr8k.json", {"dataset": "flickr8k", "images": [entry]})
+    write_jpeg(tmp_path / "images" / "1.jpg")
+    (tmp_path / "captions.txt").write_text("image,caption\n1.jpg,two cats\n")
+    with pytest.raises(ValueError, match=r"holds dataset_coco.json, dataset_flickr8k.json; give one of these files"):
+        read_evaluation_set(tmp_path)
+    assert read_evaluation_set(coco).name == "coco_test"
+    assert read_evaluation_set(flickr).images[0].captions == ("two dogs",)
+    assert read_evaluation_set(tmp_path / "captions.txt").images[0].captions == ("two cats",)
+
+
 def test_cocos_annotations_are_joined_by_image_in_the_order_of_the_file(tmp_path: Path) -> None:
     names = {4: "4.jpg", 2: "2.jpg", 3: "3.jpg"}
     write_coco_captions(tmp_path / "annotations" / "captions_val2017.json", names, 7)
