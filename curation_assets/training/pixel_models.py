@@ -47,6 +47,8 @@ IGNORED = -100  # target of padding: not predicted
 
 #: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, the short
 #: trainings of a dual encoder 128 wide end where they began.
+#: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, a dual encoder of
+#: width 128 has learned next to nothing when a training this short ends.
 _SPREAD = 0.08
 MINIATURE_SWIN = {
     "model_type": "swin", "image_size": 64, "patch_size": 4, "window_size": 4, "embed_dim": 48, "depths": (2, 2),
@@ -89,6 +91,10 @@ class PixelSpec:
     gradient_checkpointing: bool = False  # a third more time for much less memory; the same losses
 
     def __post_init__(self) -> None:
+        for name, tower, needed in (("vision", self.vision, "image_size"), ("language", self.language, "model_type")):
+            missing = {"model_type", needed} - set(tower if isinstance(tower, Mapping) else ("model_type", needed))
+            if missing:
+                raise ValueError(f"{name} is no address and lacks {', '.join(sorted(missing))}, got {tower!r}; add it")
         if self.tokenizer is None and not isinstance(self.language, str):
             raise ValueError("a fresh language model needs the address of a tokenizer; give tokenizer='embedded:clip'")
         if self.batch_size < 2 or self.max_tokens < 3:
@@ -119,19 +125,19 @@ class DualEncoderSpec(PixelSpec):
     width: int = 512  # of the space that both towers project into
 
 
-_MINIATURE: dict[str, Any] = {
-    "tokenizer": "embedded:clip", "betas": (0.9, 0.98), "weight_decay": 0.05, "warm_up_share": 0.05,
-}  # fmt: skip
-#: The same classes from scratch, at 64 px and on one CPU core.
+_MINIATURE: dict[str, Any] = {"tokenizer": "embedded:clip", "betas": (0.9, 0.98), "weight_decay": 0.05}
+#: The same classes from scratch, at 64 px, on one CPU core. Learning rates and warm-up by the loss on drawn scenes of
+#: seeds that no evaluation uses (docs/downstream_models.md).
 MINIATURE_CAPTIONER = CaptionerSpec(
-    vision=MINIATURE_SWIN, language=MINIATURE_GPT2, batch_size=48, learning_rate=2e-3, **_MINIATURE
+    vision=MINIATURE_SWIN, language=MINIATURE_GPT2, batch_size=48, learning_rate=4e-3, warm_up_share=0.05, **_MINIATURE
 )
 MINIATURE_DUAL_ENCODER = DualEncoderSpec(
-    vision=MINIATURE_VIT, language=MINIATURE_BERT, batch_size=96, learning_rate=1e-3, width=128, **_MINIATURE
-)
+    vision=MINIATURE_VIT, language=MINIATURE_BERT, batch_size=96, learning_rate=5e-4, warm_up_share=0.2, width=128,
+    **_MINIATURE,
+)  # fmt: skip
 
 
-@dataclass
+@dataclass(repr=False)
 class _Trained:
     """A model with what prepares its inputs, on its device."""
 

@@ -82,12 +82,19 @@ class Pictures:
 
 
 TRAINING = WORLD * 6
-# smaller still than the miniatures
+# smaller still than the miniatures, for a hundred steps of smaller batches
 CAPTIONER = replace(
-    MINIATURE_CAPTIONER, vision={**MINIATURE_SWIN, "patch_size": 8, "embed_dim": 32, "depths": (1, 1)}, batch_size=16
+    MINIATURE_CAPTIONER,
+    vision={**MINIATURE_SWIN, "patch_size": 8, "embed_dim": 32, "depths": (1, 1)},
+    batch_size=16,
+    learning_rate=2e-3,
 )
 DUAL_ENCODER = replace(
-    MINIATURE_DUAL_ENCODER, vision={**MINIATURE_VIT, "patch_size": 16, "num_hidden_layers": 2}, batch_size=12
+    MINIATURE_DUAL_ENCODER,
+    vision={**MINIATURE_VIT, "patch_size": 16, "num_hidden_layers": 2},
+    batch_size=12,
+    learning_rate=1e-3,
+    warm_up_share=0.05,
 )
 
 
@@ -350,6 +357,8 @@ def test_bad_inputs_are_refused(pretrained: tuple[Train, Any, Callable[..., Any]
         untrained(replace(spec, vision="path:/nowhere/at/all"), 0)
     with pytest.raises(ValueError, match="needs the address of a tokenizer"):
         replace(spec, language={"model_type": "gpt2"})
+    with pytest.raises(ValueError, match="vision is no address and lacks image_size, model_type"):
+        replace(spec, vision={"hidden_size": 8})
     with pytest.raises(ValueError, match="batch_size of at least 2"):
         replace(spec, batch_size=1)
 
