@@ -61,7 +61,7 @@ def test_the_figures_are_those_of_the_comparison(ctx: PoolContext) -> None:
             assert (cell.mean, cell.low, cell.high, cell.rank) == (row["mean"], row["low"], row["high"], row["rank"])
             if row["is_clear"]:
                 side = "above" if row["difference"] > 0 else "below"
-                assert cell.against == f"{side} random by {abs(row['difference']):.3f}"
+                assert cell.against == f"{side} random by {abs(row['difference']):.3f}".replace("0.", ".")
             elif row["policy"] != "random":
                 assert cell.against == "no difference from random shown"
     clear = {(label, policy) for label, listed in captioning["sizes"][1]["readings"] for policy, _ in listed}

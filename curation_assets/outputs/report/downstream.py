@@ -118,7 +118,8 @@ def _trainer(
     name: str, rows: pl.DataFrame, compared: pl.DataFrame, main: Sequence[str], kept: int, budget: str | None
 ) -> dict[str, Any]:
     valued = compared.drop_nulls("mean")
-    present = valued["metric"].unique(maintain_order=True).to_list()
+    known = set(valued["metric"])
+    present = [metric for metric in rows["metric"].unique(maintain_order=True) if metric in known]
     shown = [metric for metric in main if metric in present] or present[:3]
     without = rows.filter(pl.col("value").is_null() & ~pl.col("metric").is_in(present))
     sizes = sorted(compared["size"].unique().to_list(), key=lambda size: (size is None, size))
@@ -192,11 +193,10 @@ def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:
 
 
 def _against_random(row: Mapping[str, Any]) -> str:
-    if row["is_clear"] is None or row["difference"] is None:
-        return str(row["reading"] or "").partition(";")[0]
-    if not row["is_clear"]:
+    """The reading without its interval and its notes: "above random by .041"."""
+    if row["is_clear"] is not None and not row["is_clear"]:
         return NO_DIFFERENCE
-    return f"{'above' if row['difference'] > 0 else 'below'} random by {abs(row['difference']):.3f}"
+    return str(row["reading"] or "").partition(";")[0].partition(" (")[0]
 
 
 def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], kept: int) -> list[dict[str, str]]:
