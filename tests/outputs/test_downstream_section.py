@@ -67,6 +67,8 @@ def test_the_figures_are_those_of_the_comparison(ctx: PoolContext) -> None:
     clear = {(label, policy) for label, listed in captioning["sizes"][1]["readings"] for policy, _ in listed}
     rows = comparison.filter(pl.col("is_clear") & pl.col("metric").is_in(["cider", "bleu_4"]))
     assert clear == {(metric_name(metric), policy) for policy, metric in rows.select("policy", "metric").iter_rows()}
+    assert (captioning["sizes"][1]["clear"], captioning["sizes"][1]["tested"]) == (rows.height, 2 * 14)
+    assert captioning["sizes"][1]["by_chance"] == pytest.approx(1.4)
     assert captioning["sizes"][1]["notes"] == ["one pool: how pools vary is not in the interval"]
 
 

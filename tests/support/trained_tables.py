@@ -48,8 +48,8 @@ def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), 
             rows += [{**row, "metric": "spice", "value": None, "reason": "java is not installed"} for row in lacking]
         tables[trainer] = pl.DataFrame(rows, schema_overrides={"size": pl.Float64, "reason": pl.String})
         _store(ctx, trainer, tables[trainer])
-    metrics = [rows.with_columns(pool=pl.lit(ctx.pool.name), trainer=pl.lit(name)) for name, rows in tables.items()]
-    _store(ctx, "comparison", compare_training_sets(pl.concat(metrics, how="diagonal")))
+    measured = [rows.with_columns(pool=pl.lit(ctx.pool.name), trainer=pl.lit(name)) for name, rows in tables.items()]
+    _store(ctx, "comparison", compare_training_sets(pl.concat(measured, how="diagonal")))
     evaluation = _evaluation_set(ctx, images)
     _store(ctx, "evaluation_set", evaluation)
     for name in quality:

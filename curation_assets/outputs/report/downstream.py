@@ -21,6 +21,7 @@ EVALUATION_SET = "downstream/evaluation_set"
 RANDOM = "random"
 CONTROL = "control"
 NO_DIFFERENCE = "no difference from random shown"
+CONFIDENCE = 0.95  # of the intervals in `downstream/comparison`
 SAMPLE_COUNT = 6  # evaluation images whose captions stand side by side
 SAMPLE_PX = 160
 
@@ -107,7 +108,7 @@ def _means(rows: pl.DataFrame) -> pl.DataFrame:
         pl.lit(1).alias("pools"),
         pl.col("seed").n_unique().alias("seeds"),
         pl.col("value").mean().alias("mean"),
-        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference")),
+        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference", "difference_low")),
         pl.lit(None, pl.Boolean).alias("is_clear"),
         pl.lit(None, pl.Int64).alias("rank"),
         pl.lit("").alias("reading"),
@@ -171,7 +172,9 @@ def _of_size(
             ("Policies and given sets", [line for line in lines if line["kind"] != CONTROL]),
             ("Controls", [line for line in lines if line["kind"] == CONTROL]),
         ],
-        "tested": of_shown["is_clear"].drop_nulls().len(),
+        "clear": clear.height,
+        "tested": of_shown["difference_low"].drop_nulls().len(),
+        "by_chance": (1 - CONFIDENCE) * of_shown["difference_low"].drop_nulls().len(),
         "readings": [
             (metric_name(metric), [(policy, first) for of, policy, first, *_ in readings if of == metric])
             for metric in dict.fromkeys(metric for metric, *_ in readings)
