@@ -61,12 +61,14 @@ def test_the_figures_are_those_of_the_comparison(ctx: PoolContext) -> None:
             assert (cell.mean, cell.low, cell.high, cell.rank) == (row["mean"], row["low"], row["high"], row["rank"])
             if row["is_clear"]:
                 side = "above" if row["difference"] > 0 else "below"
-                assert cell.against == f"{side} random by {abs(row['difference']):.3f}"
+                assert cell.against == f"{side} random by {abs(row['difference']):.3f}".replace("0.", ".")
             elif row["policy"] != "random":
                 assert cell.against == "no difference from random shown"
     clear = {(label, policy) for label, listed in captioning["sizes"][1]["readings"] for policy, _ in listed}
     rows = comparison.filter(pl.col("is_clear") & pl.col("metric").is_in(["cider", "bleu_4"]))
     assert clear == {(metric_name(metric), policy) for policy, metric in rows.select("policy", "metric").iter_rows()}
+    assert (captioning["sizes"][1]["clear"], captioning["sizes"][1]["tested"]) == (rows.height, 2 * 14)
+    assert captioning["sizes"][1]["by_chance"] == pytest.approx(1.4)
     assert captioning["sizes"][1]["notes"] == ["one pool: how pools vary is not in the interval"]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.stages.downstream.comparison import compare_training_sets
 
 CAPTION_METRICS = (
     "bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "bert_score", "clip_score",
@@ -20,8 +21,6 @@ POLICIES = (
     "conceptual_captions", "image_based_and_clip_score", "datacomp_basic", "a_policy_with_a_name_longer_than_most",
 )  # fmt: skip
 SIZES = (0.1, 0.25, None)
-#: In words that the stage writes.
-ONE_RUN = "one run shows no spread"
 
 
 def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), images: Path | None = None) -> None:
@@ -49,8 +48,8 @@ def write_trained_tables(ctx: PoolContext, *, seeds: Sequence[int] = (0, 1, 2), 
             rows += [{**row, "metric": "spice", "value": None, "reason": "java is not installed"} for row in lacking]
         tables[trainer] = pl.DataFrame(rows, schema_overrides={"size": pl.Float64, "reason": pl.String})
         _store(ctx, trainer, tables[trainer])
-    compared = pl.concat([_comparison(trainer, rows) for trainer, rows in tables.items()])
-    _store(ctx, "comparison", compared)
+    measured = [rows.with_columns(pool=pl.lit(ctx.pool.name), trainer=pl.lit(name)) for name, rows in tables.items()]
+    _store(ctx, "comparison", compare_training_sets(pl.concat(measured, how="diagonal")))
     evaluation = _evaluation_set(ctx, images)
     _store(ctx, "evaluation_set", evaluation)
     for name in quality:
@@ -70,50 +69,6 @@ def _store(ctx: PoolContext, name: str, frame: pl.DataFrame, partition: str | No
 
 def _kind(name: str) -> str:
     return "control" if name in CONTROLS else "policy"
-
-
-def _comparison(trainer: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """Means with a normal interval, and a reading per row."""
-    valued = rows.drop_nulls("value")
-    grouped = valued.group_by("policy", "kind", "size", "metric", maintain_order=True).agg(
-        pl.col("n").first(),
-        pl.col("seed").n_unique().alias("seeds"),
-        pl.col("value").mean().alias("mean"),
-        pl.col("value").std().alias("sd"),
-    )
-    means = {(row["policy"], row["size"], row["metric"]): row["mean"] for row in grouped.to_dicts()}
-    found = []
-    for row in grouped.to_dicts():
-        has_spread = row["seeds"] > 1
-        half = 2 * (row["sd"] or 0)
-        difference = row["mean"] - means["random", row["size"], row["metric"]]
-        is_clear, reading = None, "what the others are compared with"
-        if row["policy"] != "random":
-            side = "above" if difference > 0 else "below"
-            reading = f"{abs(difference):.3f} {side} random in one pair, so without an interval; {ONE_RUN}"
-            if has_spread:
-                is_clear = abs(difference) > 2 * half
-                reading = f"no difference from random shown: {difference:.3f}"
-                if is_clear:
-                    reading = f"{side} random by {abs(difference):.3f}; one pool: how pools vary is not in the interval"
-        others = [mean for (_, size, metric), mean in means.items() if (size, metric) == (row["size"], row["metric"])]
-        found.append(
-            {
-                "trainer": trainer, **row, "pools": 1,
-                "low": row["mean"] - half if has_spread else None, "high": row["mean"] + half if has_spread else None,
-                "difference": None if row["policy"] == "random" else difference,
-                "difference_low": difference - half if is_clear is not None else None,
-                "difference_high": difference + half if is_clear is not None else None,
-                "is_clear": is_clear, "rank": 1 + sum(other > row["mean"] for other in others), "reading": reading,
-            }
-        )  # fmt: skip
-    numbers = ("size", "low", "high", "sd", "difference", "difference_low", "difference_high")
-    overrides = {**dict.fromkeys(numbers, pl.Float64), "is_clear": pl.Boolean}
-    order = [
-        "trainer", "policy", "kind", "size", "metric", "n", "pools", "seeds", "mean", "sd", "low", "high", "difference",
-        "difference_low", "difference_high", "is_clear", "rank", "reading",
-    ]  # fmt: skip
-    return pl.DataFrame(found, schema_overrides=overrides).select(order)
 
 
 def _evaluation_set(ctx: PoolContext, images: Path | None) -> pl.DataFrame:

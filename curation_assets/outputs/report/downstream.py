@@ -21,6 +21,7 @@ EVALUATION_SET = "downstream/evaluation_set"
 RANDOM = "random"
 CONTROL = "control"
 NO_DIFFERENCE = "no difference from random shown"
+CONFIDENCE = 0.95  # of the intervals in `downstream/comparison`
 SAMPLE_COUNT = 6  # evaluation images whose captions stand side by side
 SAMPLE_PX = 160
 
@@ -107,7 +108,7 @@ def _means(rows: pl.DataFrame) -> pl.DataFrame:
         pl.lit(1).alias("pools"),
         pl.col("seed").n_unique().alias("seeds"),
         pl.col("value").mean().alias("mean"),
-        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference")),
+        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference", "difference_low")),
         pl.lit(None, pl.Boolean).alias("is_clear"),
         pl.lit(None, pl.Int64).alias("rank"),
         pl.lit("").alias("reading"),
@@ -118,7 +119,8 @@ def _trainer(
     name: str, rows: pl.DataFrame, compared: pl.DataFrame, main: Sequence[str], kept: int, budget: str | None
 ) -> dict[str, Any]:
     valued = compared.drop_nulls("mean")
-    present = valued["metric"].unique(maintain_order=True).to_list()
+    known = set(valued["metric"])
+    present = [metric for metric in rows["metric"].unique(maintain_order=True) if metric in known]
     shown = [metric for metric in main if metric in present] or present[:3]
     without = rows.filter(pl.col("value").is_null() & ~pl.col("metric").is_in(present))
     sizes = sorted(compared["size"].unique().to_list(), key=lambda size: (size is None, size))
@@ -170,7 +172,9 @@ def _of_size(
             ("Policies and given sets", [line for line in lines if line["kind"] != CONTROL]),
             ("Controls", [line for line in lines if line["kind"] == CONTROL]),
         ],
-        "tested": of_shown["is_clear"].drop_nulls().len(),
+        "clear": clear.height,
+        "tested": of_shown["difference_low"].drop_nulls().len(),
+        "by_chance": (1 - CONFIDENCE) * of_shown["difference_low"].drop_nulls().len(),
         "readings": [
             (metric_name(metric), [(policy, first) for of, policy, first, *_ in readings if of == metric])
             for metric in dict.fromkeys(metric for metric, *_ in readings)
@@ -192,11 +196,10 @@ def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:
 
 
 def _against_random(row: Mapping[str, Any]) -> str:
-    if row["is_clear"] is None or row["difference"] is None:
-        return str(row["reading"] or "").partition(";")[0]
-    if not row["is_clear"]:
+    """The reading without its interval and its notes: "above random by .041"."""
+    if row["is_clear"] is not None and not row["is_clear"]:
         return NO_DIFFERENCE
-    return f"{'above' if row['difference'] > 0 else 'below'} random by {abs(row['difference']):.3f}"
+    return str(row["reading"] or "").partition(";")[0].partition(" (")[0]
 
 
 def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], kept: int) -> list[dict[str, str]]:
