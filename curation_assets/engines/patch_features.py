@@ -32,7 +32,7 @@ def patch_features(encoder: Any, images: Sequence[Image.Image]) -> np.ndarray:
 
 
 def _projection(width: int) -> torch.Tensor:
-    """(width, MAX_WIDTH), columns of unit length and orthogonal, scaled so that lengths stay what they were on average."""
+    """(width, MAX_WIDTH), orthogonal columns, scaled so that lengths stay what they were on average."""
     normal = np.random.default_rng(PROJECTION_SEED).normal(size=(width, MAX_WIDTH))
     columns, _ = np.linalg.qr(normal)
     return torch.from_numpy(columns * np.sqrt(width / MAX_WIDTH)).float()

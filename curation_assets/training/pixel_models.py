@@ -45,8 +45,6 @@ Tower = str | Mapping[str, Any]
 
 IGNORED = -100  # target of padding: not predicted
 
-#: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, the short
-#: trainings of a dual encoder 128 wide end where they began.
 #: About 1 / √width, as fan-in rules have it: with the libraries' 0.02, meant for widths near 1,000, a dual encoder of
 #: width 128 has learned next to nothing when a training this short ends.
 _SPREAD = 0.08

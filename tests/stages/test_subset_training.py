@@ -187,7 +187,7 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
     assert sorted(captions.count(caption) for caption in set(captions)) == [1, 3]
     assert task.training.features is not None
     assert len(task.training.features) == len(task.training.load(range(4))) == 4
-    tars = task.write_tars(tmp_path / "tars")
+    tars = task.write_tars(tmp_path / "made")
     assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
     assert (
         not (settings.home / "exports.jsonl").exists()
