@@ -39,7 +39,7 @@ def retrieval(
     evaluation_set: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SET]",
+            metavar="SET",
             help="Folder of COCO (Karpathy or annotations), Flickr30k, Flickr8k, NoCaps, webdataset tars, or images "
             "with a table of captions.",
             show_default=False,
