@@ -123,14 +123,16 @@ class DualEncoderSpec(PixelSpec):
     width: int = 512  # of the space that both towers project into
 
 
-_MINIATURE: dict[str, Any] = {"tokenizer": "embedded:clip", "betas": (0.9, 0.98), "weight_decay": 0.05}
+_MINIATURE: dict[str, Any] = {
+    "tokenizer": "embedded:clip", "betas": (0.9, 0.98), "weight_decay": 0.05, "warm_up_share": 0.2,
+}  # fmt: skip
 #: The same classes from scratch, at 64 px, on one CPU core. Learning rates and warm-up by the loss on drawn scenes of
 #: seeds that no evaluation uses (docs/downstream_models.md).
 MINIATURE_CAPTIONER = CaptionerSpec(
-    vision=MINIATURE_SWIN, language=MINIATURE_GPT2, batch_size=48, learning_rate=4e-3, warm_up_share=0.05, **_MINIATURE
+    vision=MINIATURE_SWIN, language=MINIATURE_GPT2, batch_size=48, learning_rate=4e-3, **_MINIATURE
 )
 MINIATURE_DUAL_ENCODER = DualEncoderSpec(
-    vision=MINIATURE_VIT, language=MINIATURE_BERT, batch_size=96, learning_rate=5e-4, warm_up_share=0.2, width=128,
+    vision=MINIATURE_VIT, language=MINIATURE_BERT, batch_size=96, learning_rate=5e-4, width=128,
     **_MINIATURE,
 )  # fmt: skip
 

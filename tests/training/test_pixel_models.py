@@ -88,6 +88,7 @@ CAPTIONER = replace(
     vision={**MINIATURE_SWIN, "patch_size": 8, "embed_dim": 32, "depths": (1, 1)},
     batch_size=16,
     learning_rate=2e-3,
+    warm_up_share=0.05,
 )
 DUAL_ENCODER = replace(
     MINIATURE_DUAL_ENCODER,
