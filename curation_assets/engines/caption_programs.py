@@ -54,7 +54,7 @@ def find_java() -> Java:
     path = shutil.which("java")
     if path is None:
         raise ProgramUnavailableError(f"no Java on the PATH; {_INSTALL_JAVA}")
-    java = _asked(path)
+    java = _java_at(path)
     if java.release < OLDEST_JAVA:
         raise ProgramUnavailableError(
             f"{path} is Java {java.version}, expected {OLDEST_JAVA} or later; {_INSTALL_JAVA}"
@@ -63,7 +63,7 @@ def find_java() -> Java:
 
 
 @cache
-def _asked(path: str) -> Java:
+def _java_at(path: str) -> Java:
     try:
         done = subprocess.run([path, "-version"], capture_output=True, timeout=_STARTING_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

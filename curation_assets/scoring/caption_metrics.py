@@ -101,7 +101,7 @@ def measure_captions(
         _measure_bert_score(references, systems, similarity, values)
     if set(metrics) & set(OF_IMAGES):
         _measure_clip_scores(references, systems, metrics, encoder, images, values)
-    return {name: {key: found[key] for key in keys} for name, found in values.items()}
+    return {name: {key: of_system[key] for key in keys} for name, of_system in values.items()}
 
 
 def _measure_tokens(
@@ -128,10 +128,10 @@ def _measure_tokens(
 def _measure_program(key: str, measure: Callable[[], dict[str, Measured]], values: Values) -> None:
     """A program that is not there, or fails, leaves its reason for every system."""
     try:
-        found = measure()
+        of_systems = measure()
     except ProgramUnavailableError as error:
-        found = dict.fromkeys(values, Measured(None, str(error)))
-    for name, measured in found.items():
+        of_systems = dict.fromkeys(values, Measured(None, str(error)))
+    for name, measured in of_systems.items():
         values[name][key] = measured
 
 

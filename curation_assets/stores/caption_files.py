@@ -101,7 +101,7 @@ def find_images(folder: Path, pairs: CaptionPairs) -> ImageFiles:
         stems = [image, image.zfill(12)] if image.isdigit() else [image]  # COCO: 000000000139.jpg
         by_id = [f"{stem}{suffix}" for stem in stems for suffix in ("", ".jpg", ".jpeg", ".png", ".webp")]
         base = [] if name is None else [name, name.rsplit("/", 1)[-1]]
-        path = next((found for found, _ in (locate(folder, each) for each in (*base, *by_id)) if found), None)
+        path = next(filter(None, (locate(folder, each)[0] for each in (*base, *by_id))), None)
         if path is None:
             missing.append(name or image)
         else:

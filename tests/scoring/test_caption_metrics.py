@@ -148,8 +148,8 @@ def test_clip_scores_by_hand() -> None:
 
 
 def test_what_is_not_given_is_a_reason() -> None:
-    asked = {"metrics": ["bert_score", "clip_score"]}
-    measured = measure_captions([["a"]], {"a": ["a"]}, **asked)["a"]  # type: ignore[arg-type]
+    chosen = {"metrics": ["bert_score", "clip_score"]}
+    measured = measure_captions([["a"]], {"a": ["a"]}, **chosen)["a"]  # type: ignore[arg-type]
     assert measured["bert_score"] == Measured(None, "BERTScore needs a model of the role text_similarity")
     assert measured["clip_score"] == Measured(None, "CLIPScore needs a model of the role image_text_encoder")
     measured = measure_captions([["a"]], {"a": ["a"]}, metrics=["clip_score"], encoder=PlaneEncoder())["a"]  # type: ignore[arg-type]
