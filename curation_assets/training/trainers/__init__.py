@@ -16,9 +16,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from curation_assets.numeric.metrics.retrieval import recall_at_k
-
-RECALL_AT = (1, 5, 10)
+from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
 
 #: Positions → RGB images, decoded when they are needed.
 Load = Callable[[Sequence[int]], list[Image.Image]]
@@ -75,8 +73,7 @@ def metrics_frame(metrics: Mapping[str, float]) -> pl.DataFrame:
 def recalls(images: np.ndarray, texts: np.ndarray, captions: Sequence[Sequence[str]]) -> dict[str, float]:
     """recall@1, 5 and 10 both ways. (I, D) unit vectors, (T, D) of all captions in the order of `captions`, I lists."""
     caption_image = np.repeat(np.arange(len(captions)), [len(of_image) for of_image in captions])
-    similarity = texts @ images.T  # (T, I)
-    return {name: value for k in RECALL_AT for name, value in recall_at_k(similarity, caption_image, k).items()}
+    return recalls_of_ranks(*retrieval_ranks(images, texts, caption_image))
 
 
 @cache
