@@ -212,7 +212,12 @@ def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> Non
     assert not fresh["all_own-000000"]
 
 
-def test_a_training_set_below_a_batch_says_what_to_lower(tmp_path: Path) -> None:
-    settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.1,))
-    with pytest.raises(ValueError, match=r"has \d samples with an image, less than one batch of 4 .*batch_size"):
-        brought_up_to_date(settings)
+def test_a_training_set_below_a_batch_has_a_reason_and_stops_no_other(tmp_path: Path) -> None:
+    ctx = brought_up_to_date(trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.1,)))
+    for trainer in ("captioning", "retrieval"):
+        metrics = ctx.store.read(f"downstream/{trainer}")
+        small = metrics.filter(pl.col("policy") == "random")
+        assert small["value"].null_count() == small.height > 2
+        assert small["reason"].str.contains("fewer than 4 samples with an image, one batch; lower").all()
+        assert metrics.filter(pl.col("policy") == "all")["value"].is_not_null().all()
+        assert set(small["metric"]) == set(metrics["metric"])

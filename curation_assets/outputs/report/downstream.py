@@ -14,6 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, metric_text
 from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stores.images import ImageRejected, decode_image
 
 COMPARISON = "downstream/comparison"
@@ -76,43 +77,20 @@ def downstream_section(
     tables = [name for name in trained if ctx.store.manifest(name) is not None]
     if not tables:
         return None
-    results = {name: _read_results(ctx, name) for name in tables}
+    results = {name: ctx.store.read(name) for name in tables}
     kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(pl.len()).collect().item()
-    comparison = ctx.store.read(COMPARISON) if ctx.store.manifest(COMPARISON) is not None else None
+    comparison = ctx.store.read(COMPARISON)
     trainers = []
     for name, rows in results.items():
         trainer = name.rpartition("/")[2]
-        compared = _means(rows) if comparison is None else comparison.filter(pl.col("trainer") == trainer)
+        compared = comparison.filter(pl.col("trainer") == trainer)
         trainers.append(_trainer(trainer, rows, compared, trained[name], kept, (budgets or {}).get(name)))
     return {
         "trainers": trainers,
-        "is_compared": comparison is not None,
         "is_world": ctx.pool.kind == "world",
         "evaluation": _evaluation(ctx, evaluation_name),
-        "samples": [] if comparison is None else _caption_samples(ctx, [name.rpartition("/")[2] for name in tables]),
+        "samples": _caption_samples(ctx, results),
     }
-
-
-def _read_results(ctx: PoolContext, table: str) -> pl.DataFrame:
-    """Rows of a trainer, in the columns of its schema; those of a table without sizes are null."""
-    rows = ctx.store.read(table)
-    absent = {"kind": pl.lit("policy"), "size": pl.lit(None, pl.Float64), "n": pl.lit(None, pl.Int64),
-              "reason": pl.lit(None, pl.String)}  # fmt: skip
-    return rows.with_columns(value.alias(name) for name, value in absent.items() if name not in rows.columns)
-
-
-def _means(rows: pl.DataFrame) -> pl.DataFrame:
-    """Means where no table compares: no interval, no rank, no reading."""
-    return rows.group_by("policy", "kind", "size", "metric", maintain_order=True).agg(
-        pl.col("n").mean().round().cast(pl.Int64),
-        pl.lit(1).alias("pools"),
-        pl.col("seed").n_unique().alias("seeds"),
-        pl.col("value").mean().alias("mean"),
-        *(pl.lit(None, pl.Float64).alias(name) for name in ("low", "high", "difference", "difference_low")),
-        pl.lit(None, pl.Boolean).alias("is_clear"),
-        pl.lit(None, pl.Int64).alias("rank"),
-        pl.lit("").alias("reading"),
-    )
 
 
 def _trainer(
@@ -252,16 +230,15 @@ def _evaluation(ctx: PoolContext, name: str | None) -> dict[str, Any] | None:
 
 
 def _evaluation_images(ctx: PoolContext) -> pl.DataFrame:
-    images = ctx.store.read(EVALUATION_SET)
-    return images.filter(pl.col("reason").is_null()) if "reason" in images.columns else images
+    return ctx.store.read(EVALUATION_SET).filter(pl.col("reason").is_null())
 
 
-def _caption_samples(ctx: PoolContext, trainers: Sequence[str]) -> list[dict[str, Any]]:
+def _caption_samples(ctx: PoolContext, results: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
     """A few evaluation images: references, and what the captioner of each training set wrote, of the first seed."""
     if ctx.store.manifest(EVALUATION_SET) is None:
         return []
-    written = {trainer: dict(_captions(ctx, f"downstream/{trainer}_runs")) for trainer in trainers}
-    written = {trainer: of_set for trainer, of_set in written.items() if of_set}
+    by_table = {name.rpartition("/")[2]: dict(_captions(ctx, f"{name}_runs", rows)) for name, rows in results.items()}
+    written = {trainer: of_set for trainer, of_set in by_table.items() if of_set}
     images = _evaluation_images(ctx).sort("image_id")
     if not written or images.is_empty():
         return []
@@ -286,21 +263,27 @@ def _caption_samples(ctx: PoolContext, trainers: Sequence[str]) -> list[dict[str
     return samples
 
 
-def _captions(ctx: PoolContext, table: str) -> Iterator[tuple[str, tuple[str, dict[str, str]]]]:
+def _captions(ctx: PoolContext, table: str, results: pl.DataFrame) -> Iterator[tuple[str, tuple[str, dict[str, str]]]]:
     """Training set → (its size in words, image_id → caption) of the largest size and first seed that it has."""
-    chosen: dict[str, tuple[float, int, str]] = {}  # largest size, then smallest seed
-    for key in ctx.store.partitions(table):
-        parsed = re.fullmatch(r"(.+)_(own|at\d{4})-(\d{6})", key)
-        if parsed is None:
+    runs = (
+        results.select("policy", "size", "seed")
+        .unique()
+        .sort(
+            pl.col("policy") == RANDOM,
+            "policy",
+            pl.col("size").fill_null(0),
+            "seed",
+            descending=[False, False, True, False],
+        )
+    )
+    for policy, size, seed in runs.unique("policy", keep="first", maintain_order=True).iter_rows():
+        key = str(TrainingKey(policy, size, seed))
+        if ctx.store.manifest(table, key) is None:
             continue
-        policy, size, seed = parsed.groups()
-        share = 0.0 if size == "own" else int(size.removeprefix("at")) / 1000
-        chosen[policy] = max(chosen.get(policy, (-1.0, 0, "")), (share, -int(seed), key))
-    for policy, (share, _, key) in sorted(chosen.items(), key=lambda item: (item[0] == RANDOM, item[0])):
         rows = ctx.store.read(table, key)
-        if not {"image_id", "caption"} <= set(rows.columns):
+        if "caption" not in rows.columns:
             return  # a trainer that writes no captions
-        yield policy, (size_name(share) if share else "own size", dict(rows["image_id", "caption"].rows()))
+        yield policy, ("own size" if size is None else size_name(size), dict(rows["image_id", "caption"].rows()))
 
 
 def _picture(ctx: PoolContext, row: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -30,6 +30,10 @@ from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURE
 from curation_assets.training.trainers import Examples, Task, Trainer, all_trainers
 
 COMPARISON = "downstream/comparison"
+_RUN_SCHEMAS: dict[str, Any] = {
+    "captions": {"image_id": pl.String, "caption": pl.String},
+    "metrics": {"metric": pl.String, "value": pl.Float64},
+}
 
 #: Grain: one row per training set, size, seed and metric of one trainer.
 METRICS_SCHEMA = pl.Schema(
@@ -132,11 +136,13 @@ def budget_of(ctx: PoolContext, trainer: Trainer) -> dict[str, int]:
 
 
 def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
-    """What one model gave: see `Trainer.gives`."""
+    """What one model gave, see `Trainer.gives`; no row where the training set is smaller than a batch."""
     from curation_assets.engines import resolve_device
 
     evaluation = evaluation_rows(ctx)
     chosen = _listed(ctx, trainer, key)
+    if chosen.height < budget_of(ctx, trainer)["batch_size"]:
+        return pl.DataFrame(schema=_RUN_SCHEMAS[trainer.gives])
     task = Task(
         _training_examples(ctx, trainer, chosen),
         _evaluation_examples(ctx, trainer, evaluation),
@@ -151,26 +157,22 @@ def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
 
 
 def _listed(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
-    """Samples of a training set whose image can be read, each as often as it is listed.
-
-    Raises ValueError for fewer than a batch.
-    """
+    """Samples of a training set whose image can be read, each as often as it is listed."""
     listed = ctx.store.read(TRAINING_SETS, key)
     if trainer.reads == "features":
         usable = ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null())
     else:
         usable = ctx.store.scan("raw/samples").filter(pl.col("has_image") & (pl.col("status") == "kept"))
     listed = listed.join(usable.select("sample_id").collect(), on="sample_id", how="semi", maintain_order="left")
-    repeated = listed[np.repeat(np.arange(listed.height), listed["count"].to_numpy())]
+    return listed[np.repeat(np.arange(listed.height), listed["count"].to_numpy())]
+
+
+def _too_small(ctx: PoolContext, trainer: Trainer) -> str:
     batch = budget_of(ctx, trainer)["batch_size"]
-    if repeated.height < batch:
-        wanted = TrainingKey.parse(key)
-        raise ValueError(
-            f"training set {wanted.name} has {repeated.height} samples with an image, less than one batch of {batch} "
-            f"of trainer {trainer.name}; lower options.downstream_budget.{trainer.name}.batch_size, or take larger "
-            "downstream_sizes"
-        )
-    return repeated
+    return (
+        f"fewer than {batch} samples with an image, one batch; lower options.downstream_budget.{trainer.name}."
+        "batch_size, or take larger downstream_sizes"
+    )
 
 
 def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame) -> Examples:
@@ -239,8 +241,12 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
         rows = [_row(kinds, key, 0, "none", None, reason) for key in wanted]
         return pl.DataFrame(rows, schema=METRICS_SCHEMA)
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
-    measured = _of_captions(ctx, given) if trainer.gives == "captions" else _of_metrics(given)
+    trained = {key: frame for key, frame in given.items() if frame.height}
+    measured = _of_captions(ctx, trained) if trainer.gives == "captions" else _of_metrics(trained)
+    names = list(next(iter(measured.values()), {"none": None}))
+    untrained = {name: (None, _too_small(ctx, trainer)) for name in names}
     rows = []
+    measured |= {key: untrained for key in given if key not in trained}
     for text, metrics in measured.items():
         key = TrainingKey.parse(text)
         n = int(ctx.store.read(TRAINING_SETS, text)["count"].sum())

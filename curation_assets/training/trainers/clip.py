@@ -29,7 +29,9 @@ def clip(task: Task) -> pl.DataFrame:
         devices=0 if task.device == "cpu" else 1,
         progress=task.progress,
     )
-    profile = Profile(name="trained", roles={"image_text_encoder": f"path:{out}"}, device=task.device)
+    profile = Profile(
+        name="trained", roles={"image_text_encoder": f"path:{out}"}, device="cpu" if task.device == "cpu" else "cuda"
+    )
     encoder: Any = load_engine("image_text_encoder", profile)
     captions = task.evaluation.captions
     parts = [encoder.embed_images(task.evaluation.load(batch)) for batch in chunks(range(len(captions)), 256)]
