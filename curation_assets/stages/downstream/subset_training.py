@@ -244,7 +244,7 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     trained = {key: frame for key, frame in given.items() if frame.height}
     measured = _of_captions(ctx, trained) if trainer.gives == "captions" else _of_metrics(trained)
     names = list(next(iter(measured.values()), {"none": None}))
-    untrained = {name: (None, _too_small(ctx, trainer)) for name in names}
+    untrained: dict[str, tuple[float | None, str | None]] = {name: (None, _too_small(ctx, trainer)) for name in names}
     rows = []
     measured |= {key: untrained for key in given if key not in trained}
     for text, metrics in measured.items():
