@@ -353,8 +353,9 @@ def fig4(sources: Sources) -> list[Row]:
     for ranking, reference in (("sieve", "signals.sieve"), ("sieve_clip", "fused.sieve_clip")):
         for ctx in sources.pools:
             try:
+                pool_rows = PoolRows.read(ctx.store)
                 table = iou_at(
-                    PoolRows.read(ctx.store),
+                    pool_rows,
                     Policy(name=ranking, rank_by=reference, fraction=1.0),
                     Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
                     TOP_SHARES,
@@ -363,8 +364,9 @@ def fig4(sources: Sources) -> list[Row]:
                 missing.append(_lacks_values(ctx, reference))
                 continue
             values, chance = table["iou"].to_list(), table["chance_iou"].to_list()
-            rows.append(_iou_row(ctx.pool.name, ranking, shares, values))
-            by_chance[ctx.pool.name] = _iou_row(ctx.pool.name, "independent rankings", shares, chance)
+            of: dict[str, str | int] = {"pool": ctx.pool.name, "samples": int(pool_rows.is_kept.sum())}
+            rows.append(_iou_row({**of, "ranking": ranking}, shares, values))
+            by_chance[ctx.pool.name] = _iou_row({**of, "ranking": "independent rankings"}, shares, chance)
             if None not in values:
                 iou_of.setdefault(ranking, []).append(values)
     if not rows:
@@ -378,8 +380,8 @@ def fig4(sources: Sources) -> list[Row]:
     return [*rows, *by_chance.values()]
 
 
-def _iou_row(pool: str, ranking: str, shares: Mapping[str, float], values: Sequence[float | None]) -> Row:
-    return Row({"pool": pool, "ranking": ranking}, {name: Cell(v) for name, v in zip(shares, values, strict=True)})
+def _iou_row(labels: Mapping[str, str | int], shares: Mapping[str, float], values: Sequence[float | None]) -> Row:
+    return Row(labels, {name: Cell(v) for name, v in zip(shares, values, strict=True)})
 
 
 def _lacks_values(ctx: PoolContext, reference: str) -> str:
