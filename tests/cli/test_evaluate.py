@@ -136,7 +136,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = load_settings(home, "embedded")
     for name, base in {**POOLS, "fourth": 0.0}.items():
         trains = name in POOLS
-        add_pool(settings, name, home / "captions.csv", columns={"url": None}, options={"downstream": trains})
+        options = {"downstream": trains, "evaluation_set": "split:0.5"}
+        add_pool(settings, name, home / "captions.csv", columns={"url": None}, options=options)
         if not trains:
             continue
         ctx = PoolContext.open(settings, name)
@@ -197,7 +198,7 @@ def test_compare_of_one_pool_says_what_the_interval_lacks(home: Path) -> None:
 
 def test_compare_refuses_in_sentences(home: Path) -> None:
     for arguments, message in (
-        (("fourth",), "set `downstream: true` under `options` in"),
+        (("fourth",), "set options: {downstream: true, evaluation_set: split:0.1} in"),
         (("first", "first"), "each pool once"),
         (("first", "--size", "half"), "--size takes a share of the pool such as .25, or own; got 'half'"),
         (("first", "--size", ".3"), "no training set has the size .3; there are .25, own"),

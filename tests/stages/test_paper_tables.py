@@ -57,7 +57,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 recalls += metric_rows(policy, {"text_to_image_recall@1": [value / 2]}, **of)
         store_metrics(ctx, "captioning", captions)
         store_metrics(ctx, "retrieval", recalls)
+        store_halves(ctx)
     return home
+
+
+def store_halves(ctx: PoolContext) -> None:
+    """What was trained on at size .5, written by hand: the best half by each signal, and all for random."""
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
+    for name, signal in (("clip", "clip_score"), ("icc", "icc"), ("sieve", "sieve"), ("random", None)):
+        chosen = samples
+        if signal is not None:
+            values = ctx.store.scan(f"signals/{signal}").select("sample_id", "value").collect().drop_nulls()
+            best = values.join(samples, on="sample_id").sort("value", descending=True)
+            chosen = best.head(int(samples.height / 2 + 0.5)).select("sample_id")
+        ctx.store.materialise(
+            "downstream/training_sets",
+            lambda chosen=chosen: chosen,
+            partition=f"{name}_at0500-000000",
+            code_version="test",
+        )
 
 
 def sources(home: Path, *pools: str) -> Sources:
@@ -248,10 +266,10 @@ def test_the_command_writes_all_and_lists_what_is_absent(home: Path, tmp_path: P
 
 def test_a_named_table_that_is_absent_exits_1_and_says_what_to_set(home: Path) -> None:
     for pool, name, message in (
-        ("texts", "icc1", "set `downstream: true` under `options` in"),
+        ("texts", "icc1", "set options: {downstream: true, evaluation_set: split:0.1} in"),
         ("texts", "fig4", "pool texts has no signals/sieve and no signals/clip_score"),
-        ("texts", "align7", "it trains no models"),
-        ("texts", "rao2", "it trains no models"),
+        ("texts", "align7", "No models are trained on this pool's subsets"),
+        ("texts", "rao2", "No models are trained on this pool's subsets"),
         ("first", "cc-stages", "to the option `methods` in"),
     ):
         result = curate("tables", pool, "--table", name, "--home", home)

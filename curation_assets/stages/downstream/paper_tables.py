@@ -22,12 +22,11 @@ from curation_assets.methods import all_methods
 from curation_assets.numeric.agreement import spearman
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
-from curation_assets.selection.judging import kept_rows
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stages.downstream.comparison import (
     ALL_TRAINERS,
-    RANDOM,
     compare_training_sets,
     score_training_sets,
     written,
@@ -35,6 +34,7 @@ from curation_assets.stages.downstream.comparison import (
 )
 from curation_assets.stages.downstream.stored_metrics import StoredMetrics, declaration_of, read_metrics
 from curation_assets.stages.downstream.text_methods import CC_STAGES
+from curation_assets.stages.downstream.training_sets import TRAINING_SETS
 from curation_assets.stores.shard_store import MissingTableError
 from curation_assets.training.trainers import all_trainers
 
@@ -428,17 +428,17 @@ def _means_of_sets(
 ) -> dict[str, dict[str, float]]:
     """Signal → training set → mean over its samples that have a value, averaged over pools.
 
-    Of policies, as they are (size None) or with their fraction set to `size`; of all data; and of the control random,
-    whose draws have the pool's mean on average. Other controls and files are left out.
+    Of the samples that were trained on with the first seed, each once. Sets that some pool lacks are left out.
     """
     by_signal: dict[str, dict[str, list[float]]] = {}
     for ctx in sources.pools:
         rows = PoolRows.read(ctx.store)
-        kept = {name: rows.is_kept for name, kind in sets if kind == "control" and name in (RANDOM, "all")}
-        for policy in policies_of(ctx):
-            if (policy.name, "policy") in sets and (size is None or policy.fraction is not None):
-                with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables are gone
-                    kept[policy.name] = _kept_by(policy, rows, size)
+        kept = {}
+        for name, _ in sets:
+            key = str(TrainingKey(name, size, min(ctx.options.downstream_seeds)))
+            with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables are gone
+                ids = ctx.store.read(TRAINING_SETS, key)["sample_id"]
+                kept[name] = rows.is_kept & rows.sample_ids.is_in(ids.implode()).to_numpy()
         for method in ctx.methods("signals"):
             try:
                 values = rows.signal(f"signals.{method.name}").values
@@ -452,13 +452,6 @@ def _means_of_sets(
         signal: {name: float(np.mean(means)) for name, means in of_sets.items() if len(means) == pools}
         for signal, of_sets in by_signal.items()
     }
-
-
-def _kept_by(policy: Policy, rows: PoolRows, size: float | None) -> np.ndarray:
-    """(N,) bool: the stored verdicts, or those of the policy with another fraction."""
-    if size is not None:
-        return kept_rows(policy.with_fraction(size), rows)
-    return (rows.column(f"filtered/{policy.name}", "verdict") == "kept").fill_null(False).to_numpy()
 
 
 def cc_stages(sources: Sources) -> list[Row]:

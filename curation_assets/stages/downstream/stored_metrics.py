@@ -7,7 +7,8 @@ import polars as pl
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.stages.downstream.comparison import METRIC_SCHEMA
-from curation_assets.training.trainers import all_trainers
+from curation_assets.stages.downstream.evaluation_set import untrained_reason
+from curation_assets.stages.downstream.subset_training import trainers_of
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,14 @@ class StoredMetrics:
 
 
 def read_metrics(pools: Sequence[PoolContext], trainers: Sequence[str] = ()) -> StoredMetrics:
-    """The stored metrics of these trainers (default: all). Raises CorruptTableError for a damaged table."""
+    """The stored metrics of these trainers (default: those that a pool runs).
+
+    Raises CorruptTableError for a damaged table.
+    """
     parts = [pl.DataFrame(schema=dict(METRIC_SCHEMA))]
     absent: dict[str, dict[str, str]] = {}
     for ctx in pools:
-        for trainer in trainers or all_trainers():
+        for trainer in trainers or trainers_of(ctx):
             table = f"downstream/{trainer}"
             manifest = ctx.store.manifest(table)
             if manifest is None:
@@ -43,10 +47,7 @@ def read_metrics(pools: Sequence[PoolContext], trainers: Sequence[str] = ()) -> 
 
 def why_absent(ctx: PoolContext, table: str) -> str:
     """Why a pool has no such table, and what to do."""
-    run = f"`curate run {ctx.pool.name}`"
-    if ctx.trains_downstream:
-        return f"it has no {table} yet; {run} makes it"
-    return f"it trains no models: set `downstream: true` under `options` in {declaration_of(ctx)}, then {run}"
+    return untrained_reason(ctx) or f"it has no {table} yet; `curate run {ctx.pool.name}` makes it"
 
 
 def declaration_of(ctx: PoolContext) -> str:
