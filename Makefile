@@ -66,7 +66,7 @@ train-embedded: install ## Rebuild the shipped models from scratch (about an hou
 bench: install ## Held-out quality of the embedded models
 	$(BIN)/python benchmarks/quality.py
 
-bench-downstream: install ## ICC-filtered against random, several seeds (tens of minutes)
+bench-downstream: install ## What subsets are worth to models trained on them (an hour)
 	$(BIN)/python benchmarks/training_sets.py
 
 docs: install ## Write the pages of docs/ that are made from the code

@@ -40,6 +40,8 @@ from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
+from curation_assets.stages.downstream.evaluation_set import untrained_reason
+from curation_assets.stages.downstream.training_sets import keys_of_pool
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
@@ -220,6 +222,7 @@ def _run_and_show(
     if counts:
         states = ", ".join(f"{state} {counts[state]:,}" for state in ("kept", "dropped", "failed") if state in counts)
         show(f"Samples  {sum(counts.values()):,} ({states})")
+    _show_trained(ctx)
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
     if report_page.exists():
         show(f"Report   {report_page}")
@@ -311,6 +314,15 @@ def _show_removed_shards(ctx: PoolContext) -> None:
             f"the source no longer has {len(missing)} stored shards: {names}. They count as before; "
             f"`curate pool remove-shard {ctx.pool.name} SHARD` takes them out"
         )
+
+
+def _show_trained(ctx: PoolContext) -> None:
+    """How many models were trained, or why none was although the declaration wants it."""
+    reason = untrained_reason(ctx)
+    if reason is None:
+        show(f"Models   {len(keys_of_pool(ctx))} per trainer; curate evaluate compare {ctx.pool.name}")
+    elif ctx.trains_downstream:
+        warn(reason)
 
 
 def _show_policies(ctx: PoolContext) -> None:
