@@ -57,10 +57,7 @@ def settings_of(home: Path, profile: str, shared: Path) -> Settings:
     """Settings with the word ratings of the control `lexicon`, where they are at hand."""
     settings = load_settings(home, profile)
     ratings = shared / WORD_RATINGS
-    given: dict[str, dict[str, Any]] = {"datacomp_basic": {"min_side_px": MIN_SIDE_PX}} if profile == "photos" else {}
-    return with_methods(
-        settings, given | ({"concreteness_lexicon": {"path": str(ratings)}} if ratings.is_file() else {})
-    )
+    return with_methods(settings, {"concreteness_lexicon": {"path": str(ratings)}} if ratings.is_file() else {})
 
 
 def options_of(given: argparse.Namespace, shared: Path) -> dict[str, Any]:
