@@ -6,7 +6,7 @@ and a stopped training goes on from its last checkpoint; `downstream/<trainer>` 
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +137,39 @@ def budget_of(ctx: PoolContext, trainer: Trainer) -> dict[str, int]:
 
 def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
     """What one model gave, see `Trainer.gives`; no row where the training set is smaller than a batch."""
-    from curation_assets.engines import resolve_device
-
     evaluation = evaluation_rows(ctx)
     chosen = _listed(ctx, trainer, key)
-    if chosen.height < budget_of(ctx, trainer)["batch_size"]:
+    budget = budget_of(ctx, trainer)
+    if chosen.height < budget["batch_size"]:
         return pl.DataFrame(schema=_RUN_SCHEMAS[trainer.gives])
-    task = Task(
+    with ctx.progress.task(f"{trainer.name}, {key}, steps", budget["samples_seen"] // budget["batch_size"]) as advance:
+        given = trainer.train(_task(ctx, trainer, key, chosen, evaluation, _advancing(advance)))
+    return evaluation.select("image_id").hstack(given) if trainer.gives == "captions" else given
+
+
+def _advancing(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Of a function that takes how many more are done, one that takes how many are done in all."""
+    before = 0
+
+    def report(done: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return report
+
+
+def _task(
+    ctx: PoolContext,
+    trainer: Trainer,
+    key: str,
+    chosen: pl.DataFrame,
+    evaluation: pl.DataFrame,
+    progress: Callable[[int], None],
+) -> Task:
+    from curation_assets.engines import resolve_device
+
+    return Task(
         _training_examples(ctx, trainer, chosen),
         _evaluation_examples(ctx, trainer, evaluation),
         TrainingKey.parse(key).seed,
@@ -151,9 +177,8 @@ def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
         ctx.store.unfinished_path(f"downstream/{trainer.name}_runs", key) / "training.safetensors",
         resolve_device(ctx.profile.device),
         functools.partial(_write_tars, ctx, key, chosen["sample_id"].to_list()),
+        progress,
     )
-    given = trainer.train(task)
-    return evaluation.select("image_id").hstack(given) if trainer.gives == "captions" else given
 
 
 def _listed(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:

@@ -27,7 +27,7 @@ def clip(task: Task) -> pl.DataFrame:
         samples_seen=task.budget["samples_seen"],
         seed=task.seed,
         devices=0 if task.device == "cpu" else 1,
-        progress=task.progress,
+        progress=lambda samples: task.progress(samples // scale.batch_size) if task.progress else None,
     )
     profile = Profile(
         name="trained", roles={"image_text_encoder": f"path:{out}"}, device="cpu" if task.device == "cpu" else "cuda"
