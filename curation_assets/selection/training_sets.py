@@ -68,7 +68,7 @@ def trainable(rows: PoolRows, held_out: pl.DataFrame) -> PoolRows:
 
 
 def policy_set(policy: Policy, rows: PoolRows, size: float | None, seed: int) -> list[str]:
-    """Ids of a policy's subset of trainable rows, sorted.
+    """Ids of a policy's subset of trainable rows, sorted, by cuts fitted on them.
 
     At a size, a policy that ranks keeps its best; a rule (a threshold) keeps a random draw of what passes, or all
     where that is less. The policy `random` draws anew for every seed.

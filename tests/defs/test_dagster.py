@@ -20,7 +20,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.table import Table
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import CorruptTableError
-from tests.conftest import declare_tiny_pool
+from tests.conftest import FinishedPool, declare_tiny_pool
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
@@ -37,7 +37,8 @@ def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
     lines = []
     for key in sorted(graph.get_all_asset_keys(), key=lambda key: key.path):
         node = graph.get(key)
-        grain = "per shard" if node.partitions_def else "whole pool"
+        kinds = {dg.DynamicPartitionsDefinition: "per shard", dg.StaticPartitionsDefinition: "per training"}
+        grain = kinds.get(type(node.partitions_def), "whole pool")
         parents = ", ".join(sorted("/".join(parent.path) for parent in node.parent_keys)) or "–"
         lines.append(f"{'/'.join(key.path)} [{node.group_name}, {grain}] ← {parents}")
     drawn = "\n".join(lines) + "\n"
@@ -46,6 +47,20 @@ def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
         SNAPSHOT.write_text(drawn)
         pytest.fail(f"wrote {SNAPSHOT}; look at it, then run again")
     assert drawn == SNAPSHOT.read_text()
+
+
+def test_trainings_are_partitions_that_a_job_runs_one_by_one(finished_pool: FinishedPool) -> None:
+    definitions = build_definitions(finished_pool.settings)
+    runs = dg.AssetKey(["tiny", "downstream", "retrieval_runs"])
+    partitions = definitions.resolve_asset_graph().get(runs).partitions_def
+    assert partitions is not None
+    assert {"icc_own-000000", "random_own-000000", "oracle_own-000000"} < set(partitions.get_partition_keys())
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("tiny_trainings").execute_in_process(
+            partition_key="icc_own-000000", instance=instance
+        )
+        assert result.success
+        assert instance.get_materialized_partitions(runs) == {"icc_own-000000"}
 
 
 def test_every_asset_has_code_version_group_and_blocking_check(settings: Settings) -> None:

@@ -23,6 +23,7 @@ from curation_assets.selection.training_sets import (
     training_keys,
 )
 from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
+from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.subsets import read_subset_npy
 
@@ -65,15 +66,20 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     always = ("raw/samples", DUPLICATES, HELD_OUT)
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
-        policy = policies.get(TrainingKey.parse(key).name)
-        own = lexicon if policy is None else [reference.replace(".", "/") for reference in policy.references]
+        wanted = TrainingKey.parse(key)
+        policy = policies.get(wanted.name)
+        own: Sequence[str] = lexicon
+        if policy is not None:
+            is_own_size = wanted.size is None and policy.rank_by != RANDOM
+            signals = [reference.replace(".", "/") for reference in policy.references]
+            own = [f"filtered/{policy.name}"] if is_own_size else signals
         return [(name, key) for name in (*always, *own)]
 
     yield Table(
         name=TRAINING_SETS,
         grain="training",
         keys=keys_of_pool(ctx),
-        inputs=(*always, *sorted(references | set(lexicon))),
+        inputs=(*always, *sorted(references | set(lexicon)), *(f"filtered/{name}" for name in policies)),
         partition_inputs=reads,
         version="1",
         compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
@@ -114,6 +120,8 @@ def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) ->
 
 def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
     if wanted.name in policies:
+        if wanted.size is None and policies[wanted.name].rank_by != RANDOM:
+            return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut
         return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
     if wanted.name in ctx.options.downstream_subsets:
         file = _subset_file(ctx.options.downstream_subsets[wanted.name])
