@@ -1,6 +1,7 @@
 """Trainers that learn from images: what a `Task` becomes for a captioner and a dual encoder, miniature or full size."""
 
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -12,39 +13,28 @@ from curation_assets.training.pixel_models import (
 )
 from curation_assets.training.trainers import Task, metrics_frame, recalls
 
+Spec = TypeVar("Spec", CaptionerSpec, DualEncoderSpec)
+
 
 def captions_of_task(task: Task, spec: CaptionerSpec) -> pl.DataFrame:
     """A caption per evaluation image, of a captioner trained on the task's images."""
-    captioner = train_pixel_captioner(
-        replace(spec, batch_size=task.budget["batch_size"]),
-        task.training.load,
-        [caption for (caption,) in task.training.captions],
-        samples_seen=task.budget["samples_seen"],
-        seed=task.seed,
-        images_digest=task.training.digest,
-        checkpoint=task.checkpoint,
-        device=task.device,
-        progress=task.progress,
-    )
+    captioner = train_pixel_captioner(_of_batch(spec, task), **_data(task))
     captions = captioner.generate(task.evaluation.load, len(task.evaluation))
     return pl.DataFrame({"caption": captions}, schema={"caption": pl.String})
 
 
 def recalls_of_task(task: Task, spec: DualEncoderSpec) -> pl.DataFrame:
     """recall@k both ways on the evaluation set, of a dual encoder trained on the task's images."""
-    model = train_pixel_dual_encoder(
-        replace(spec, batch_size=task.budget["batch_size"]),
-        task.training.load,
-        [caption for (caption,) in task.training.captions],
-        samples_seen=task.budget["samples_seen"],
-        seed=task.seed,
-        images_digest=task.training.digest,
-        checkpoint=task.checkpoint,
-        device=task.device,
-        progress=task.progress,
-    )
-    captions = task.evaluation.captions
+    model = train_pixel_dual_encoder(_of_batch(spec, task), **_data(task))
     images = model.embed_images(task.evaluation.load, len(task.evaluation))
-    return metrics_frame(
-        recalls(images, model.embed_texts([caption for of_image in captions for caption in of_image]), captions)
-    )
+    return metrics_frame(recalls(images, model.embed_texts(task.evaluation.texts), task.evaluation.captions))
+
+
+def _of_batch(spec: Spec, task: Task) -> Spec:
+    return replace(spec, batch_size=task.budget["batch_size"])
+
+
+def _data(task: Task) -> dict[str, Any]:
+    training = task.training
+    given = {"load": training.load, "captions": training.texts, "images_digest": training.digest}
+    return given | task.settings

@@ -221,3 +221,27 @@ def test_a_training_set_below_a_batch_has_a_reason_and_stops_no_other(tmp_path: 
         assert small["reason"].str.contains("fewer than 4 samples with an image, one batch; lower").all()
         assert metrics.filter(pl.col("policy") == "all")["value"].is_not_null().all()
         assert set(small["metric"]) == set(metrics["metric"])
+
+
+def test_models_on_images_train_on_the_pool_too(tmp_path: Path) -> None:
+    trainers = ("captioning_pixels", "clip", "retrieval_pixels")
+    budget = {"samples_seen": 8, "batch_size": 4}
+    settings = trained_pool(
+        tmp_path,
+        evaluation_set="shard:photos-000000",
+        downstream_trainers=trainers,
+        downstream_controls=(),
+        downstream_budget=dict.fromkeys(trainers, budget),
+    )
+    ctx = brought_up_to_date(settings)
+    assert VISION_FEATURES not in tables_of(ctx)
+    images = evaluation_rows(ctx)
+    written = ctx.store.read("downstream/captioning_pixels_runs", "random_own-000000")
+    assert written["image_id"].to_list() == images["image_id"].to_list()
+    for trainer in ("clip", "retrieval_pixels"):
+        metrics = ctx.store.read(f"downstream/{trainer}")
+        assert set(metrics["metric"]) >= {"text_to_image_recall@1", "mean_recall@10"}
+        assert metrics["value"].is_between(0, 1).all()
+    assert set(ctx.store.read(COMPARISON)["trainer"]) == set(trainers)
+    assert not list(ctx.store.root.glob("downstream/.*.unfinished/*"))  # tars and checkpoints go with the training
+    assert not (settings.home / "exports.jsonl").exists()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.captions)
 
+    @property
+    def texts(self) -> list[str]:
+        """All captions, image by image."""
+        return [caption for of_image in self.captions for caption in of_image]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -47,6 +52,12 @@ class Task:
     device: str
     write_tars: Callable[[Path], Sequence[Path]]  # the training set as webdataset tars in a new folder
     progress: Callable[[int], None] | None = None  # called with the number of steps done
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keyword arguments that all training functions take."""
+        names = ("seed", "checkpoint", "device", "progress")
+        return {name: getattr(self, name) for name in names} | {"samples_seen": self.budget["samples_seen"]}
 
 
 @dataclass(frozen=True)

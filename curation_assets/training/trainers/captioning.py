@@ -12,14 +12,7 @@ def captioning(task: Task) -> pl.DataFrame:
     assert task.training.features is not None
     assert task.evaluation.features is not None
     captioner = train_captioner(
-        task.training.features,
-        [caption for (caption,) in task.training.captions],
-        seed=task.seed,
-        samples_seen=task.budget["samples_seen"],
-        batch_size=task.budget["batch_size"],
-        checkpoint=task.checkpoint,
-        device=task.device,
-        progress=task.progress,
+        task.training.features, task.training.texts, batch_size=task.budget["batch_size"], **task.settings
     )
     return pl.DataFrame({"caption": captioner.generate(task.evaluation.features)}, schema={"caption": pl.String})
 

@@ -35,7 +35,7 @@ def clip(task: Task) -> pl.DataFrame:
     encoder: Any = load_engine("image_text_encoder", profile)
     captions = task.evaluation.captions
     parts = [encoder.embed_images(task.evaluation.load(batch)) for batch in chunks(range(len(captions)), 256)]
-    texts = encoder.embed_texts([caption for of_image in captions for caption in of_image])
+    texts = encoder.embed_texts(task.evaluation.texts)
     return metrics_frame(recalls(np.concatenate(parts), texts, captions))
 
 

@@ -12,18 +12,10 @@ def retrieval(task: Task) -> pl.DataFrame:
     assert task.training.features is not None
     assert task.evaluation.features is not None
     model = train_dual_encoder(
-        task.training.features,
-        [caption for (caption,) in task.training.captions],
-        seed=task.seed,
-        samples_seen=task.budget["samples_seen"],
-        batch_size=task.budget["batch_size"],
-        checkpoint=task.checkpoint,
-        device=task.device,
-        progress=task.progress,
+        task.training.features, task.training.texts, batch_size=task.budget["batch_size"], **task.settings
     )
-    captions = task.evaluation.captions
-    texts = model.embed_texts([caption for of_image in captions for caption in of_image])
-    return metrics_frame(recalls(model.embed_images(task.evaluation.features), texts, captions))
+    texts = model.embed_texts(task.evaluation.texts)
+    return metrics_frame(recalls(model.embed_images(task.evaluation.features), texts, task.evaluation.captions))
 
 
 TRAINER = Trainer(
