@@ -74,15 +74,7 @@ def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDef
     per_shard = [asset_key(pool_name, table.name) for table in tables if table.grain == "shard"]
     whole_pool = [asset_key(pool_name, table.name) for table in tables if table.grain == "pool"]
     trained = [table for table in tables if table.grain == "training"]
-    trainings = [
-        dg.define_asset_job(
-            f"{pool_name}_trainings",
-            dg.AssetSelection.assets(*(asset_key(pool_name, table.name) for table in trained)),
-            partitions_def=partitions_definition(pool_name, trained[0]),
-        )
-    ]
-    return [
-        *(trainings if trained else ()),
+    jobs = [
         dg.define_asset_job(
             f"{pool_name}_shards",
             dg.AssetSelection.assets(*per_shard),
@@ -90,3 +82,12 @@ def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDef
         ),
         dg.define_asset_job(f"{pool_name}_summary", dg.AssetSelection.assets(*whole_pool)),
     ]
+    if trained:
+        jobs.append(
+            dg.define_asset_job(
+                f"{pool_name}_trainings",
+                dg.AssetSelection.assets(*(asset_key(pool_name, table.name) for table in trained)),
+                partitions_def=partitions_definition(pool_name, trained[0]),
+            )
+        )
+    return jobs

@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 def trained_pool(home: Path, **options: Any) -> Settings:
     """A pool of 24 noise images in three tars (two of them unusable) that trains models on its subsets."""
     settings = webdataset_pool(home)
-    return with_options(settings, **OPTIONS, **options)
+    return with_options(settings, **{**OPTIONS, **options})
 
 
 def with_options(settings: Settings, **options: Any) -> Settings:
@@ -189,10 +189,6 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
     assert len(task.training.features) == len(task.training.load(range(4))) == 4
     tars = task.write_tars(tmp_path / "made")
     assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
-    assert (
-        not (settings.home / "exports.jsonl").exists()
-        or json.loads((settings.home / "exports.jsonl").read_text().splitlines()[-1])["name"] == "mine_own-000000"
-    )
 
 
 def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> None:
@@ -225,7 +221,7 @@ def test_a_training_set_below_a_batch_has_a_reason_and_stops_no_other(tmp_path: 
 
 def test_models_on_images_train_on_the_pool_too(tmp_path: Path) -> None:
     trainers = ("captioning_pixels", "clip", "retrieval_pixels")
-    budget = {"samples_seen": 8, "batch_size": 4}
+    budget = {"samples_seen": 20, "batch_size": 4}  # five checkpoints of CLIP, a batch each
     settings = trained_pool(
         tmp_path,
         evaluation_set="shard:photos-000000",

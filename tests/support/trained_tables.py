@@ -86,5 +86,5 @@ def _evaluation_set(ctx: PoolContext, images: Path | None) -> pl.DataFrame:
              "captions": [row["caption"]]}
             for row in kept.to_dicts()
         ]  # fmt: skip
-    texts = dict.fromkeys(("tar", "member", "path"), pl.String)
-    return pl.DataFrame(rows, schema_overrides=texts)
+    texts = dict.fromkeys(("tar", "member", "path", "reason"), pl.String)
+    return pl.DataFrame([{**row, "reason": None} for row in rows], schema_overrides=texts)
