@@ -69,6 +69,7 @@ def options_of(given: argparse.Namespace, shared: Path) -> dict[str, Any]:
         "downstream": True,
         "downstream_sizes": list(SIZES),
         "downstream_seeds": list(range(given.seeds)),
+        "caption_metrics": ["bleu", "meteor", "rouge_l", "cider"],
     }
 
 
