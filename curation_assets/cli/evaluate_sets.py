@@ -79,10 +79,12 @@ def retrieval(
     else:
         if evaluation_set is None:
             raise ValueError("expected a SET, the folder of an evaluation set: curate evaluate retrieval /data/coco")
-        found = read_evaluation_set(evaluation_set, split=split, limit=limit, captions_per_image=captions_per_image)
+        measured_set = read_evaluation_set(
+            evaluation_set, split=split, limit=limit, captions_per_image=captions_per_image
+        )
         encoder, folder, reporter = _encoder(home, profile, role)
-        measured = measure_retrieval(found, encoder, reporter, folder)
-        described = {"set": _set_facts(found, evaluation_set), "model": vars(encoder.identity)}
+        measured = measure_retrieval(measured_set, encoder, reporter, folder)
+        described = {"set": _set_facts(measured_set, evaluation_set), "model": vars(encoder.identity)}
     if as_json:
         show_json(_as_json(described, measured))
         return
@@ -119,11 +121,11 @@ def zero_shot(
     from curation_assets.scoring.evaluation import measure_zero_shot
     from curation_assets.stores.evaluation_sets import read_evaluation_set
 
-    found = read_evaluation_set(evaluation_set, split=split, limit=limit)
+    measured_set = read_evaluation_set(evaluation_set, split=split, limit=limit)
     encoder, folder, reporter = _encoder(home, profile, role)
-    measured = measure_zero_shot(found, encoder, reporter, folder)
-    described = {"set": _set_facts(found, evaluation_set), "model": vars(encoder.identity)}
-    own = bool(found.templates)
+    measured = measure_zero_shot(measured_set, encoder, reporter, folder)
+    described = {"set": _set_facts(measured_set, evaluation_set), "model": vars(encoder.identity)}
+    own = bool(measured_set.templates)
     if as_json:
         show_json(_as_json(described, measured) | {"templates": list(measured.templates), "templates_of_set": own})
         return
@@ -196,8 +198,8 @@ def _file_identities(files: Mapping[str, Path]) -> dict[str, Any]:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _set_facts(found: Any, path: Path) -> dict[str, Any]:
-    return {"name": found.name, "layout": found.layout, "path": str(path), "sha256": found.sha256}
+def _set_facts(measured_set: Any, path: Path) -> dict[str, Any]:
+    return {"name": measured_set.name, "layout": measured_set.layout, "path": str(path), "sha256": measured_set.sha256}
 
 
 def _as_json(described: Mapping[str, Any], measured: Any) -> dict[str, Any]:

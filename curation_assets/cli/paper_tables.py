@@ -35,8 +35,8 @@ def tables(
 ) -> None:
     """Write the papers' tables for these pools, beside the printed numbers.
 
-    Each says what is not comparable and why. A table that the pools cannot fill names what to set; exit 1 if it was
-    asked for.
+    Each states what is not comparable and why. A table that the pools cannot fill names what to set; exit 1 if it was
+    named.
     """
     if as_json and as_markdown:
         raise ValueError("--json or --markdown, one of them")

@@ -29,7 +29,7 @@ MODEL_CONFIGS = Path(__file__).with_name("clip_models")
 READ_SUFFIXES = frozenset(("jpg", "jpeg", "png", "webp", "txt"))
 MAX_ERRORS = 1000  # that are never too many
 LOGGED_ERRORS = 100  # of one process
-#: Set by a process that holds our standard input: when it is gone, so are we.
+#: Set by a process that holds our standard input: when it ends, so does this process.
 ENDS_WITH_STDIN = "CURATION_ENDS_WITH_STDIN"
 #: What open_clip imports where it is installed, a fifth of the time to start; no scale needs it.
 UNUSED = ("wandb", "tensorboard", "torch.utils.tensorboard", "transformers", "timm")

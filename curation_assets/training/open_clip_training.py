@@ -195,8 +195,8 @@ def tar_pattern(tars: Sequence[Path]) -> str:
     for (folder, stem, suffix, width, _), run in groupby(
         enumerate(numbered), lambda placed: (*placed[1][:4], placed[1][4] - placed[0])
     ):
-        found = [f"{tar[4]:0{width}d}" for _, tar in run]
-        name = found[0] if len(found) == 1 else f"{{{found[0]}..{found[-1]}}}"
+        run_numbers = [f"{tar[4]:0{width}d}" for _, tar in run]
+        name = run_numbers[0] if len(run_numbers) == 1 else f"{{{run_numbers[0]}..{run_numbers[-1]}}}"
         parts.append(str(Path(folder) / f"{stem}{name}{suffix}"))
     pattern = "::".join(parts)
     if len(pattern.encode()) > MAX_ARGUMENT_BYTES:
@@ -248,7 +248,7 @@ def train_clip(
         import torch
 
         if torch.cuda.device_count() < devices:
-            raise ValueError(f"{devices} GPUs were asked for and torch sees {torch.cuda.device_count()}")
+            raise ValueError(f"{devices} GPUs were requested and torch sees {torch.cuda.device_count()}")
     _work(out).mkdir(parents=True, exist_ok=True)
     write_text_atomically(_work(out) / "plan.json", json.dumps(plan, indent=1))
     _follow(command, out, progress or (lambda samples: None))
@@ -359,5 +359,5 @@ def _log(out: Path) -> Path:
 
 def last_loss(log: Path) -> float | None:
     """The loss of the last step that the trainer's log reports, in nats; None for a log without one."""
-    found = [match[4] for line in log.read_text(errors="replace").splitlines() if (match := _PROGRESS.search(line))]
-    return float(found[-1]) if found else None
+    losses = [match[4] for line in log.read_text(errors="replace").splitlines() if (match := _PROGRESS.search(line))]
+    return float(losses[-1]) if losses else None

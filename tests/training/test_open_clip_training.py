@@ -196,7 +196,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(tars: list[Path], tmp_p
             "100 samples seen are fewer than one batch of 32 for each",
         ),
         ((folder, "--scale", "tiny", "--dry-run", "--devices", 5), "cannot be shared by 5 devices"),
-        ((folder, "--scale", "tiny", "--devices", 32), "32 GPUs were asked for and torch sees"),
+        ((folder, "--scale", "tiny", "--devices", 32), "32 GPUs were requested and torch sees"),
         ((folder, "--scale", "tiny", "--machines", 2), "several machines start the command that --dry-run prints"),
         ((folder, "--scale", "tiny", "--out", folder), "is not empty and holds no training"),
         ((folder, "--scale", "gigantic"), "no scale 'gigantic'; expected one of tiny, debug"),

@@ -182,7 +182,7 @@ def _against_random(row: Mapping[str, Any]) -> str:
 
 def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], kept: int) -> list[dict[str, str]]:
     """Per main metric: curves over sizes where some training set has two, else its bars."""
-    found = []
+    drawn = []
     for metric in shown:
         points = _points(compared.filter(pl.col("metric") == metric), kept)
         label = metric_name(metric)
@@ -197,8 +197,8 @@ def _pictures(rows: pl.DataFrame, compared: pl.DataFrame, shown: Sequence[str], 
             means = [(name, line[0][1]) for name, line in points.items()]
             text = f"Bars. {metric_text(label, means, 'at one size')}"
             uri = pictures.data_uri(pictures.metric_bars(rows.filter(pl.col("metric") == metric), metric, label))
-        found.append({"uri": uri, "text": text})
-    return found
+        drawn.append({"uri": uri, "text": text})
+    return drawn
 
 
 def _points(compared: pl.DataFrame, kept: int) -> dict[str, list[pictures.Point]]:

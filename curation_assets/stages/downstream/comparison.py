@@ -81,7 +81,7 @@ def compare_training_sets(metrics: pl.DataFrame, *, holm_adjusted: bool = False)
 
     `metrics`: rows of the tables `downstream/<trainer>` of one or more pools (METRIC_SCHEMA); all metrics: higher is
     better. With several pools a pool is the unit, and the interval holds the variance of pool, draw and seed; with one
-    pool a seed is, and the reading says so. `difference`: from random of the same size, by pool and seed.
+    pool a seed is, and the reading states it. `difference`: from random of the same size, by pool and seed.
     `is_clear`: the interval of the difference excludes 0; with `holm_adjusted` only where it still does after Holm's
     correction for all comparisons of the table. Equal means share the better rank; who lacks pools that others have is
     not ranked. Raises ValueError for missing columns, and for a run with two values of one metric.
@@ -194,7 +194,7 @@ def _rank(rows: list[_Row]) -> None:
 
 
 def _decide(rows: list[_Row], holm_adjusted: bool) -> None:
-    """Whether each difference is clear, and the sentence that says so."""
+    """Whether each difference is clear, and its sentence."""
     tested = [row for row in rows if row.difference is not None and row.difference.p is not None]
     adjusted = holm(np.array([row.difference.p for row in tested if row.difference is not None]))
     after_holm = {id(row): p for row, p in zip(tested, adjusted, strict=True)}

@@ -436,7 +436,7 @@ def _means_of_sets(
         kept = {}
         for name, _ in sets:
             key = str(TrainingKey(name, size, min(ctx.options.downstream_seeds)))
-            with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables are gone
+            with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
                 ids = ctx.store.read(TRAINING_SETS, key)["sample_id"]
                 kept[name] = rows.is_kept & rows.sample_ids.is_in(ids.implode()).to_numpy()
         for method in ctx.methods("signals"):
