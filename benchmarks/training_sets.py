@@ -43,7 +43,7 @@ POLICIES = (
 )  # fmt: skip
 METHODS = ["tmars", "complexity_action", "reward", "concreteness_lexicon"]
 SIZES = (0.1, 0.25)
-#: Trainers from scratch on images of 64 px, and a budget that a CPU has time for: a sixth and a quarter of the defaults.
+#: Trainers from scratch on images of 64 px; their budgets are a sixth and a quarter of the defaults.
 FROM_SCRATCH = {
     "captioning_pixels": {"samples_seen": 2_400, "batch_size": 48},
     "retrieval_pixels": {"samples_seen": 4_800, "batch_size": 96},
