@@ -136,7 +136,8 @@ def tables_of_results(kind: str, metrics: pl.DataFrame) -> list[str]:
     """One table per trainer and size: mean and 95 % interval of the shown metrics, clear differences marked."""
     compared = compare_training_sets(metrics)
     pools, seeds = metrics["pool"].n_unique(), metrics["seed"].n_unique()
-    parts = [f"### {kind.capitalize()}: {pools} pools, {seeds} seed{'s' if seeds > 1 else ''} each"]
+    counted = f"{pools} pool{'s' * (pools > 1)}, {seeds} training seed{'s' * (seeds > 1)}"
+    parts = [f"### {kind.capitalize()}: {counted}"]
     for (trainer, size), part in compared.group_by("trainer", "size", maintain_order=True):
         shown = [metric for metric in SHOWN if metric in set(part["metric"])]
         cells = part.filter(pl.col("metric").is_in(shown)).with_columns(
