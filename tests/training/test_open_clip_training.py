@@ -1,5 +1,6 @@
 """CLIP from scratch by open_clip's trainer: from the tars of an export to an encoder, a stop in between."""
 
+import contextlib
 import importlib
 import io
 import json
@@ -74,13 +75,16 @@ def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars
         seen.append(samples)
         if sum(seen) > 2 / 5 * SAMPLES_SEEN:
             for child in psutil.Process().children():
-                if PROCESS in child.cmdline():
-                    child.kill()
+                with contextlib.suppress(psutil.Error):  # other children of this process may end meanwhile
+                    if PROCESS in child.cmdline():
+                        child.kill()
 
     with pytest.raises(TrainingFailedError, match="SIGKILL") as failure:
         train_clip(SCALES["tiny"], tars, out, samples_seen=SAMPLES_SEEN, progress=kill_in_the_third_part)
     assert "goes on from its last checkpoint" in str(failure.value)
-    assert "Train Epoch: 2 [" in str(failure.value)  # its last lines are shown
+    log_of_trainer = out / ".training" / "run" / "out.log"
+    assert "Its log is in" in str(failure.value)  # the last lines shown may be those of its killed readers
+    assert "Start epoch 2" in log_of_trainer.read_text()
     assert not (out / "open_clip_model.safetensors").exists()
     with pytest.raises(ValueError, match="another seed; choose a new folder"):
         train_clip(SCALES["tiny"], tars, out, samples_seen=SAMPLES_SEEN, seed=1)
@@ -90,14 +94,9 @@ def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars
     run = curate(*arguments)
     assert run.exit_code == 0, run.output
     assert f"800 samples seen; the model is in {out}" in run.stdout
-    log = (out / ".training" / "run" / "out.log").read_text()
-    assert [log.count(f"Start epoch {part}") for part in range(5)] == [
-        1,
-        1,
-        2,
-        1,
-        1,
-    ]  # the first two were not done again
+    log = log_of_trainer.read_text()
+    starts = [log.count(f"Start epoch {part}") for part in range(5)]
+    assert starts == [1, 1, 2, 1, 1]  # the first two were not done again
     assert not list(out.rglob("*.pt"))
     card = json.loads((out / "card.json").read_text())
     assert (card["steps"], card["samples_seen"], card["scale"]["name"]) == (25, SAMPLES_SEEN, "tiny")
