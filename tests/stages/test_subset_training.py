@@ -22,6 +22,8 @@ from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_S
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.subsets import write_subset_npy
+from curation_assets.training.trainers import Examples, Task
+from curation_assets.training.trainers.clip import work_folder
 from tests.support.lineage_pools import caption_of, jpeg, webdataset_pool, write_tar
 
 BUDGET = {"captioning": {"samples_seen": 8, "batch_size": 4}, "retrieval": {"samples_seen": 8, "batch_size": 4}}
@@ -189,6 +191,20 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
     assert len(task.training.features) == len(task.training.load(range(4))) == 4
     tars = task.write_tars(tmp_path / "made")
     assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
+
+
+def test_a_stopped_clip_goes_on_with_the_same_samples_and_budget_alone(tmp_path: Path) -> None:
+    """The partition keeps its name when its samples change: tars that an earlier training left would be taken."""
+
+    def task(captions: list[list[str]], budget: dict[str, int]) -> Task:
+        examples = Examples(captions, lambda positions: [], digest="same images")
+        return Task(examples, examples, 0, budget, tmp_path / "training.safetensors", "cpu", lambda folder: [])
+
+    first = task([["a kite"], ["a boat"]], {"samples_seen": 20, "batch_size": 2})
+    assert work_folder(first) == work_folder(replace(first, seed=0))
+    others = (task([["a kite"]], first.budget), task(first.training.captions, {"samples_seen": 40, "batch_size": 2}))
+    assert len({work_folder(one) for one in (first, *others)}) == 3
+    assert work_folder(first).parent == tmp_path
 
 
 def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> None:

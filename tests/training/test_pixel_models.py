@@ -69,7 +69,7 @@ def picture(caption: str, rng: np.random.Generator) -> Image.Image:
 
 
 class Pictures:
-    """Draws when it is called, and remembers how much it was asked for at once."""
+    """Draws when it is called, and remembers how many images each call wanted."""
 
     def __init__(self, captions: Sequence[str], seed: int = 0) -> None:
         self.captions = captions

@@ -17,7 +17,7 @@ from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.selection.training_sets import TrainingKey
-from curation_assets.stages.downstream.comparison import compare_training_sets
+from curation_assets.stages.downstream.comparison import METRIC_SCHEMA, compare_training_sets
 from curation_assets.stages.downstream.evaluation_set import (
     EVALUATION_SET,
     chosen_set,
@@ -36,18 +36,7 @@ _RUN_SCHEMAS: dict[str, Any] = {
 }
 
 #: Grain: one row per training set, size, seed and metric of one trainer.
-METRICS_SCHEMA = pl.Schema(
-    {
-        "policy": pl.String,  # name of the training set
-        "kind": pl.String,  # policy, control or file
-        "size": pl.Float64,  # share of the pool; null: the set's own
-        "n": pl.Int64,  # samples in it, each as often as it is listed
-        "seed": pl.Int64,
-        "metric": pl.String,
-        "value": pl.Float64,  # higher is better
-        "reason": pl.String,  # why there is no value
-    }
-)
+METRICS_SCHEMA = pl.Schema({name: kind for name, kind in METRIC_SCHEMA.items() if name not in ("pool", "trainer")})
 
 
 def trainers_of(ctx: PoolContext) -> dict[str, Trainer]:
@@ -220,7 +209,7 @@ def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame)
 
 
 def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: Path) -> list[Path]:
-    """The training set as tars; those of a stopped training are taken as they are."""
+    """The training set as tars; those that a stopped training of the same samples left in `folder` are taken."""
     from curation_assets.outputs.exports.webdataset import write_training_tars
 
     if folder.is_dir():
@@ -268,7 +257,7 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     _remove_older_layout(ctx, f"downstream/{trainer.name}_runs")
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
     trained = {key: frame for key, frame in given.items() if frame.height}
-    measured = _of_captions(ctx, trained) if trainer.gives == "captions" else _of_metrics(trained)
+    measured = _of_captions(ctx, trainer, trained) if trainer.gives == "captions" else _of_metrics(trained)
     names = list(next(iter(measured.values()), {"none": None}))
     untrained: dict[str, tuple[float | None, str | None]] = {name: (None, _too_small(ctx, trainer)) for name in names}
     rows = []
@@ -303,10 +292,10 @@ def _of_metrics(given: Mapping[str, pl.DataFrame]) -> _Metrics:
     return {key: {metric: (value, None) for metric, value in frame.iter_rows()} for key, frame in given.items()}
 
 
-def _of_captions(ctx: PoolContext, given: Mapping[str, pl.DataFrame]) -> _Metrics:
+def _of_captions(ctx: PoolContext, trainer: Trainer, given: Mapping[str, pl.DataFrame]) -> _Metrics:
     from curation_assets.scoring.caption_metrics import measure_captions
 
-    roles = _measuring_roles(ctx, all_trainers()["captioning"])
+    roles = _measuring_roles(ctx, trainer)
     measured = measure_captions(
         evaluation_rows(ctx)["captions"].to_list(),
         {key: frame["caption"].to_list() for key, frame in given.items()},

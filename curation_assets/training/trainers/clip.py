@@ -1,10 +1,19 @@
 """CLIP from scratch by open_clip's own trainer, at a size for one CPU; DataComp's scales are `curate evaluate clip`."""
 
+import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from curation_assets.training.trainers import Task, Trainer, metrics_frame, recalls
+
+
+def work_folder(task: Task) -> Path:
+    """Where a stopped training goes on: another folder for other images, captions or budget, which cannot go on."""
+    made_from = [task.training.digest, task.training.texts, dict(task.budget)]
+    return task.checkpoint.parent / hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]
 
 
 def clip(task: Task) -> pl.DataFrame:
@@ -18,7 +27,7 @@ def clip(task: Task) -> pl.DataFrame:
     from curation_assets.engines.batches import chunks
     from curation_assets.training.open_clip_training import get_scale, train_clip
 
-    folder = task.checkpoint.parent
+    folder = work_folder(task)
     scale = replace(get_scale("tiny"), batch_size=task.budget["batch_size"])
     out = train_clip(
         scale,
