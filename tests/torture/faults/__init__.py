@@ -1,0 +1,1 @@
+"""One module per kind of fault; each lists its faults as FAULTS."""

@@ -1,0 +1,15 @@
+"""A few tries of every fault; `make torture` makes many."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture.outcome import all_faults, tries_of
+
+FAULTS = all_faults()
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_nothing_is_lost_harmed_or_left_waiting(name: str, tmp_path: Path) -> None:
+    outcome = tries_of(FAULTS[name], tmp_path, tries=FAULTS[name].quick, seed=0)
+    assert outcome.is_good, "\n".join([str(outcome), *outcome.problems])
