@@ -66,7 +66,7 @@ def all_faults() -> dict[str, Fault]:
 
 
 def tries_of(fault: Fault, folder: Path, *, tries: int, seed: int, minutes: float = float("inf")) -> Outcome:
-    """Try a fault so often, or until the time is up; a try that raises is counted as a problem, and the next follows."""
+    """Try a fault so often, or until the time is up; a try that raises is a problem, and the next follows."""
     outcome = Outcome(sentence=fault.sentence)
     until = time.monotonic() + 60 * minutes
     for number in range(tries):
@@ -77,7 +77,7 @@ def tries_of(fault: Fault, folder: Path, *, tries: int, seed: int, minutes: floa
         outcome.tries += 1
         try:
             fault.attempt(place, random.Random(f"{seed} {fault.name} {number}"), outcome)
-        except Exception as error:  # noqa: BLE001 - a try that breaks is a finding, not the end of the others
+        except Exception as error:  # a try that breaks is a finding, not the end of the others
             outcome.problems.append(f"try {number} of seed {seed}: {type(error).__name__}: {error}")
     return outcome
 
