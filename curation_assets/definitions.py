@@ -5,16 +5,23 @@ import dagster as dg
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, pool_jobs, shard_sensor
+from curation_assets.defs.following import following_sensor
 from curation_assets.stores.pools.declaration import list_pools
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`."""
     pools = list_pools(settings)
+    jobs = {pool: pool_jobs(settings, pool) for pool in pools}
     return dg.Definitions(
         assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
-        jobs=[job for pool in pools for job in pool_jobs(settings, pool)],
-        sensors=[*(shard_sensor(settings, pool) for pool in pools), backfill_sensor(), dead_run_sensor()],
+        jobs=[job for pool in pools for job in jobs[pool]],
+        sensors=[
+            *(shard_sensor(settings, pool) for pool in pools),
+            *(following_sensor(settings, pool, jobs[pool]) for pool in pools),
+            backfill_sensor(),
+            dead_run_sensor(),
+        ],
         resources=observer_resource(),
         executor=dg.in_process_executor,  # a process per step costs 2–4 s, and models would load once per step
     )

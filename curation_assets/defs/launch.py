@@ -180,7 +180,7 @@ def _run_phase(
     runs: Sequence[Mapping[str, str]] = [{}]
     if phase[0].grain == "shard":
         known = instance.get_dynamic_partitions(pool_name)
-        runs = [{RANGE_START: first, RANGE_END: last} for first, last in _ranges(known, keys)]
+        runs = [{RANGE_START: first, RANGE_END: last} for first, last in stretches(known, keys)]
     elif phase[0].grain == "training":
         runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
     failed: list[Exception] = []
@@ -204,11 +204,16 @@ def _run_phase(
         raise failed[0]
 
 
-def _ranges(known: Sequence[str], keys: Collection[str]) -> list[tuple[str, str]]:
-    """First and last of each stretch of `known` that consists of `keys` alone: Dagster runs whole stretches."""
+def stretches(known: Sequence[str], keys: Collection[str], at_most: int | None = None) -> list[tuple[str, str]]:
+    """First and last of each stretch of `known` that consists of `keys` alone: Dagster runs whole stretches.
+
+    `at_most`: longer ones are cut into pieces of so many.
+    """
     ranges = []
     for is_requested, group in itertools.groupby(known, lambda key: key in keys):
         stretch = list(group)
         if is_requested:
-            ranges.append((stretch[0], stretch[-1]))
+            size = at_most or len(stretch)
+            pieces = [stretch[start : start + size] for start in range(0, len(stretch), size)]
+            ranges += [(piece[0], piece[-1]) for piece in pieces]
     return ranges

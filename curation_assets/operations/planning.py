@@ -28,7 +28,8 @@ from curation_assets.stores.manifest import model_records
 #: Why a partition is stale, the first that holds.
 REASONS = ("missing", "code", "model", "settings", "input changed", "upstream")
 MISSING, CODE, MODEL, SETTINGS, INPUT, UPSTREAM = range(6)
-_REMADE = (CODE, MODEL, SETTINGS)
+#: Stale because somebody changed something, not because rows came or went.
+BY_A_PERSON = (CODE, MODEL, SETTINGS)
 NOT_FETCHED = "not_fetched"  # in the models of a table: why they are not known
 
 
@@ -173,7 +174,7 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
             code[~stored.is_stored] = MISSING
         reasons[table.name] = code
         stale_of[table.name] = code >= 0
-        remade_of[table.name] = remade | np.isin(code, _REMADE)
+        remade_of[table.name] = remade | np.isin(code, BY_A_PERSON)
         rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
         costs.append(_cost(table, stored, code, rows_of[table.name]))
     return Plan(index.shards, reasons, rows_of, pl.DataFrame(costs, infer_schema_length=None), trainings_of(facts))

@@ -112,6 +112,9 @@ class PoolOptions:
     )
     hash_lists: tuple[str, ...] = setting(default=(), description="Files of hashes of images never to use or show.")
     backfill_cron: str = setting(default="0 * * * *", description="When Dagster fills missing shards.")
+    quiet_minutes: Number = setting(
+        default=5.0, ge=0, unit="minutes", description="Without new tables, before Dagster updates ledger and report."
+    )
     # signals
     methods: tuple[str, ...] = setting(default=(), description="Methods to run besides the defaults.")
     caption_count: Whole = setting(
@@ -233,7 +236,10 @@ class PoolOptions:
 
 
 #: What belongs to one pool alone and no profile may set.
-OF_ONE_POOL = ("size", "seed", "hash_lists", "backfill_cron", "canary", "given", "evaluation_set", "downstream_subsets")
+OF_ONE_POOL = (
+    "size", "seed", "hash_lists", "backfill_cron", "quiet_minutes", "canary", "given", "evaluation_set",
+    "downstream_subsets",
+)  # fmt: skip
 
 
 def with_profile_options(declared: Mapping[str, Any], of_profile: Mapping[str, Any], where: str) -> PoolOptions:

@@ -1,0 +1,138 @@
+"""New shards: the rest of the chain follows by itself, one run per step, and says what it waits for."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import Settings
+from curation_assets.defs.following import Step, next_step, requests_of
+from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance, run_pool
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
+from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
+from tests.support.paths import REPOSITORY
+
+RAW = ("raw/registered_shards", "raw/downloads", "raw/samples")
+LATER = 10_000.0  # seconds from now, when any quiet period is over
+
+
+def make_raw(ctx: PoolContext) -> None:
+    tables = tables_of(ctx)
+    for shard in ctx.shards():
+        for name in RAW:
+            materialise_table(ctx, tables[name], shard, tables=tables)
+
+
+def add_tars(home: Path, numbers: Iterator[int] | range, per_shard: int = 4) -> None:
+    for number in numbers:
+        rows = [
+            (
+                f"{at:06d}",
+                f"http://host.example/{number}_{at}.jpg",
+                f"a photo of place {number} {at}",
+                jpeg(number * 100 + at),
+            )
+            for at in range(per_shard)
+        ]
+        write_tar(home / "tars" / f"{number:06d}.tar", rows)
+
+
+def test_what_follows_waits_for_the_shards_in_words_and_then_takes_one_step(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = PoolContext.open(settings, "photos")
+    with dg.DagsterInstance.ephemeral() as instance:
+        now = time.time()
+        assert next_step(ctx, instance, now) == "waits until 3 new shards are registered as partitions"
+        instance.add_dynamic_partitions("photos", ctx.shards())
+        assert next_step(ctx, instance, now) == "waits for the scheduled backfill (0 * * * *) of 3 new shards"
+        make_raw(ctx)
+        waiting = next_step(ctx, instance, time.time())
+        assert isinstance(waiting, str)
+        assert waiting.startswith("waits until nothing was written for 5 minutes")
+        step = next_step(ctx, instance, now + LATER)
+        assert isinstance(step, Step)
+        assert step.grain == "shard"
+        assert step.keys == tuple(ctx.shards())
+        assert not set(RAW) & set(step.tables)
+        assert step == next_step(ctx, instance, now + LATER), "equal state, equal request"
+        (request,) = requests_of("photos", step, ctx.shards())
+        assert request.job_name == "photos_shards"
+        assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("photos-000000", "photos-000002")
+        (first, second) = requests_of("photos", Step(step.tables, "shard", step.keys[::2], "s"), ctx.shards())
+        assert first.run_key != second.run_key
+
+
+def test_nothing_follows_what_a_person_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = PoolContext.open(settings, "photos")
+    make_raw(ctx)
+    manifest = ctx.store.manifest("raw/samples", "photos-000001")
+    assert manifest is not None
+    ctx.store.write(
+        "raw/samples", ctx.store.read("raw/samples", "photos-000001"), "photos-000001", code_version="another"
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("photos", ctx.shards())
+        sentence = next_step(ctx, instance, time.time() + LATER)
+    assert isinstance(sentence, str)
+    assert "table raw/samples rest on other code" in sentence
+    assert "`curate run photos`" in sentence
+
+
+def declared_quick(home: Path) -> Settings:
+    """Three tars; the clock of the backfill ticks every minute."""
+    settings = webdataset_pool(home)
+    declaration = settings.pools_root / "photos.yaml"
+    text = declaration.read_text(encoding="utf-8")
+    declaration.write_text(text.replace("options:", "options:\n  backfill_cron: '* * * * *'\n  quiet_minutes: 0.1"))
+    return settings
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_tars_that_are_dropped_into_the_folder_end_in_ledger_subset_and_report(tmp_path: Path) -> None:
+    """The real daemon: nobody touches anything between the new tars and the new report."""
+    settings = declared_quick(tmp_path)
+    run_pool(settings, "photos")
+    ctx = PoolContext.open(settings, "photos")
+    followed = ("filtered/ledger", "filtered/subsets", "downstream/report")
+    before = {name: ctx.store.manifest(name) for name in (*followed, "filtered/icc_cut")}
+    add_tars(tmp_path, range(3, 43))
+    instance = prepare_instance(settings)
+    environment = {
+        **os.environ,
+        "CURATION_HOME": str(settings.home),
+        "CURATION_PROFILE": "embedded",
+        "DAGSTER_HOME": str(settings.dagster_home),
+    }
+    command = [Path(sys.executable).parent / "dagster-daemon", "run", "-w", REPOSITORY / "workspace.yaml"]
+    with (tmp_path / "daemon.log").open("wb") as log:
+        daemon = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log)
+        try:
+            sentence: Step | str = ""
+            for _ in range(400):
+                time.sleep(5)
+                assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-3000:]
+                sentence = next_step(ctx, instance, time.time())
+                if sentence == "up to date with 43 shards":
+                    break
+            assert sentence == "up to date with 43 shards", sentence
+        finally:
+            daemon.terminate()
+            daemon.wait(timeout=60)
+    after = {name: ctx.store.manifest(name) for name in before}
+    assert after["filtered/icc_cut"] == before["filtered/icc_cut"], "cuts stay"
+    assert [name for name in followed if after[name] == before[name]] == []
+    ledger = pl.read_parquet(ctx.store.folder_path("filtered/ledger") / "icc.parquet")
+    assert ledger["shard"].n_unique() == 43
+    runs = [run for run in instance.get_runs() if run.job_name == "photos_summary"]
+    assert all(run.status == dg.DagsterRunStatus.SUCCESS for run in runs)
+    assert len(runs) <= 4, "one run per step, not one per shard"
