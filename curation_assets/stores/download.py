@@ -90,7 +90,7 @@ class DownloadSettings:
         default=None, description="URL or mail address in the User-Agent, for owners of servers."
     )
     domain_requests_per_second: Number | None = setting(
-        default=10.0, gt=0, description="To one registered domain, at most; null: no limit."
+        default=20.0, gt=0, description="To one registered domain, at most; null: no limit."
     )
     domain_connections: Whole = setting(default=8, ge=1, description="Downloads side by side from one domain.")
     max_wait_seconds: Number = setting(

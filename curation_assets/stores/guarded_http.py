@@ -155,7 +155,7 @@ class GuardedHttp:
     @contextlib.contextmanager
     def get(self, url: str, deadline: Deadline) -> Iterator[Response]:
         """The answer to one request. Raises UrlRefused, OSError (TimeoutError too), http.client.HTTPException."""
-        vet_url(url, self._allow_hosts, resolve=False)
+        self.vet(url)
         parts = urllib.parse.urlsplit(ascii_url(url))
         is_tls = parts.scheme == "https"
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if is_tls else 80)
@@ -169,12 +169,17 @@ class GuardedHttp:
             with contextlib.closing(connection.getresponse()) as response:
                 yield Response(url, response, deadline)
 
-    def is_own(self, url: str) -> bool:
-        """Whether the pool says where the server of a URL is: a server of its owner's."""
-        parts = urllib.parse.urlsplit(url)
-        return self._target((parts.hostname or "").rstrip("."), parts.port) is not None
+    def vet(self, url: str) -> None:
+        """Raises UrlRefused for a URL that `get` refuses by its text."""
+        vet_url(url, self._allow_hosts, resolve=False)
 
-    def _target(self, host: str, port: int | None) -> str | None:
+    def is_own(self, url: str) -> bool:
+        """Whether `connect_to` states where the server of a vetted URL is."""
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return self._target((parts.hostname or "").rstrip("."), port) is not None
+
+    def _target(self, host: str, port: int) -> str | None:
         return self._connect_to.get(host.lower()) or self._connect_to.get(f"{host.lower()}:{port}")
 
     def _socket(self, host: str, port: int, deadline: Deadline) -> _Socket:

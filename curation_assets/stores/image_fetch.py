@@ -75,6 +75,7 @@ class ImageFetcher:
 
     def _hop(self, url: str, row: "_Row") -> bytes | str:
         """The body, or the URL that a redirect leads to."""
+        self._http.vet(url)
         if self._http.is_own(url):
             with self._http.get(url, row.deadline) as response:
                 return self._body_or_next(response)
@@ -106,6 +107,10 @@ class ImageFetcher:
         raise refusal
 
     def _body_or_next(self, response: Response) -> bytes | str:
+        if response.next_url is not None:
+            return response.next_url
+        if not 200 <= response.status < 300:
+            raise _http_error(response)
         opt_out = opt_out_of(
             response.headers,
             words=self._opt_out_words,
@@ -114,10 +119,6 @@ class ImageFetcher:
         )
         if opt_out is not None:
             raise NotFetched("opt_out", f"forbidden by {opt_out}")
-        if response.next_url is not None:
-            return response.next_url
-        if not 200 <= response.status < 300:
-            raise _http_error(response)
         return response.read(self._max_bytes)
 
 

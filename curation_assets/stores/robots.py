@@ -19,6 +19,7 @@ from curation_assets.stores.guarded_http import Deadline, GuardedHttp
 MAX_BYTES = 500 * 1024  # RFC 9309 §2.5: more is not read
 MAX_REDIRECTS = 5  # §2.3.1.2
 MAX_AGE_SECONDS = 24 * 3600.0  # §2.4
+MAX_FAILURES = 2  # a first one may pass
 OTHER_AGENT = "another-agent"
 _AGENT_LINE = re.compile(r"\s*user[-\s]*agent\b[\s:]*([^#]*)", re.IGNORECASE)
 
@@ -48,19 +49,19 @@ class Rules:
 
 @dataclass
 class _Origin:
-    """One server: its rules once they are known, or why they cannot be known."""
+    """One server: its rules once they are known, or why fetching them failed."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     rules: Rules | None = None
-    failure: Exception | None = None
+    failures: list[Exception] = field(default_factory=list)
 
 
 class RobotsFiles:
     """Rules per origin (scheme, host, port), in memory and under `folder`; threads may share it.
 
     No robots.txt (4xx, or more than five redirects): everything is allowed. One that cannot be read now (5xx, 429, no
-    answer): nothing is, for as long as this object lives, unless an older copy is stored. `agents`: our names in lower
-    case, the most telling first. `max_seconds`: for a whole fetch.
+    answer; two attempts): nothing is, for as long as this object lives, unless an older copy is stored. `agents`: our
+    names in lower case, the most telling first. `max_seconds`: for a whole fetch.
     """
 
     def __init__(
@@ -87,15 +88,16 @@ class RobotsFiles:
         if not state.lock.acquire(timeout=max(deadline.left, 0)):
             raise TimeoutError(f"timed out: {origin}/robots.txt not complete after {deadline.seconds:g} s")
         try:
-            if state.failure is not None:
-                raise state.failure.with_traceback(None)
+            if len(state.failures) >= MAX_FAILURES:
+                raise state.failures[-1].with_traceback(None)
             if state.rules is None:
                 # A fetch that got less than its time (redirects took the rest) must not decide for other rows.
                 is_whole = deadline.left > 0.9 * self._max_seconds
                 try:
                     state.rules = Rules(self._text(origin, deadline), self._agents)
                 except Exception as error:
-                    state.failure = error if is_whole else None
+                    if is_whole:
+                        state.failures.append(error)
                     raise
             rules = state.rules
         finally:

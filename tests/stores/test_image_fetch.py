@@ -85,10 +85,17 @@ def test_opted_out_images_are_not_read_and_not_requested_twice() -> None:
         while True:
             visit.send(bytes(1 << 16))
 
-    with RawServer({"/a": forbidden, "/moved": reply(302, Location="/b", TDM_Reservation="1")}) as server:
+    answers = {
+        "/a": forbidden,
+        "/b": reply(200, b"x", TDM_Reservation="1"),
+        "/moved": reply(302, Location="/b", X_Robots_Tag="noindex"),
+        "/gone": reply(404, X_Robots_Tag="noindex"),  # of the page that says so
+    }
+    with RawServer(answers) as server:
         fetcher = fetcher_for(server, retries=3)
-        assert [reason(fetcher, server.url(path)) for path in ("/a", "/moved")] == ["opt_out", "opt_out"]
-        assert server.requests == ["/robots.txt", "/a", "/moved"]
+        reasons = [reason(fetcher, server.url(path)) for path in ("/a", "/moved", "/gone")]
+        assert reasons == ["opt_out", "opt_out", "download_http_404"]
+        assert server.requests == ["/robots.txt", "/a", "/moved", "/b", "/gone"]
 
 
 # -- robots.txt -------------------------------------------------------------------------------------------------------
@@ -211,6 +218,28 @@ def test_a_server_that_refuses_for_ever_ends_every_row(tmp_path: Path) -> None:
     assert server.requests == ["/robots.txt", "/a"]
     assert len(lines) == 1
     assert lines[0].startswith("127.0.0.1 wants no request for 7200 s (Retry-After): its rows fail")
+
+
+def test_domains_take_turns_and_rows_keep_their_images(tmp_path: Path) -> None:
+    with RawServer({}) as server:
+        port = server.host.rsplit(":", 1)[1]
+        paths = ["/1", "/2", "/3"]
+        urls = [*(server.url(path) for path in paths), f"http://localhost:{port}/other", server.url("/4")]
+        rows = pl.DataFrame(
+            {
+                "sample_id": [f"{number:032x}" for number in range(5)],
+                "source_row": list(range(5)),
+                "url": urls,
+                "caption": ["a caption"] * 5,
+            }
+        )
+        output = download_shard(
+            rows, tmp_path, "pool-000000", allow_hosts=(server.host, f"localhost:{port}"),
+            settings=DownloadSettings(threads=1, obey_robots_txt=False),
+        )  # fmt: skip
+    assert server.requests == ["/1", "/other", "/2", "/3", "/4"]
+    assert output["sample_id"].to_list() == rows["sample_id"].to_list()
+    assert output["reason"].to_list() == ["download_http_404"] * 5
 
 
 def test_one_url_that_is_always_busy_costs_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:

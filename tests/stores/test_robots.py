@@ -74,8 +74,8 @@ def test_what_the_answer_to_robots_txt_means() -> None:
         with RawServer({"/robots.txt": answer}) as server:
             robots = Robots(None, server)
             assert robots.reason(server.url("/a.jpg")) == reason
-            assert robots.reason(server.url("/b.jpg")) == reason
-            assert server.requests == ["/robots.txt"]
+            assert [robots.reason(server.url(path)) for path in ("/b.jpg", "/c.jpg")] == [reason, reason]
+            assert server.requests == ["/robots.txt"] * (2 if reason == "robots_txt_unreachable" else 1)
 
 
 def test_five_redirects_are_followed_to_any_public_place() -> None:

@@ -211,6 +211,7 @@ def hostile_urls(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         with patch("socket.getaddrinfo", lookup), patch.object(guarded_http, "_Socket", Watched):
             output = downloaded(folder, urls, outcome, settings, [open_server.host])
         reached = {one for one in touched if one != open_server.host and not is_public_address(one.rsplit(":", 1)[0])}
+        assert open_server.host in touched, "the watch on connections sees nothing"
         assert not reached, f"connected to {sorted(reached)}"
         assert private.connections == 0, f"the private server was asked for {private.requests}"
     for url, row in zip(urls, output.iter_rows(named=True), strict=True):
