@@ -1,5 +1,6 @@
 """What becomes of a row: opt-outs, robots.txt, redirects, refusals, retries."""
 
+import json
 import urllib.error
 from collections.abc import Callable
 from email.message import Message
@@ -9,11 +10,15 @@ from typing import Any
 import polars as pl
 import pytest
 
+from curation_assets.core.progress import LogLines
+from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
 from curation_assets.stores.download import DownloadSettings, _image_fetcher, download_shard
 from curation_assets.stores.download_reasons import NotFetched, reason_of
 from curation_assets.stores.image_fetch import MAX_REFUSALS, ImageFetcher
 from curation_assets.stores.opt_outs import opt_out_of
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.pools.shards import discover_shards, download, register_shard
 from curation_assets.stores.url_safety import UrlRefused
 from tests.support.raw_server import RawServer, Visit, reply
 
@@ -266,3 +271,20 @@ def test_what_may_change_the_images_is_in_the_manifest_and_the_pace_is_not() -> 
     assert DownloadSettings(obey_robots_txt=False).config() != default
     assert DownloadSettings(obey_tdm_reservation=False).config() != default
     assert DownloadSettings(domain_requests_per_second=1, domain_connections=1, threads=1).config() == default
+
+
+def test_a_pool_keeps_robots_txt_in_the_home_and_logs_what_it_waits_for(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    lines: list[str] = []
+    with RawServer({"/busy": reply(429, Retry_After="7200")}) as server:
+        server.answers["/robots.txt"] = reply(200, b"User-agent: *\nDisallow: /private\n")
+        urls = [server.url(path) for path in ("/private/1", "/busy")]
+        pl.DataFrame({"url": urls, "caption": ["one", "two"]}).write_csv(tmp_path / "urls.csv")
+        pool = add_pool(settings, "mine", tmp_path / "urls.csv", allow_hosts=(server.host,))
+        (shard,) = discover_shards(pool, settings)
+        registered = register_shard(pool, shard, settings)
+        downloads = download(pool, shard, registered, settings, note=LogLines(lines.append).note)
+    assert downloads["reason"].to_list() == ["robots_txt", "download_http_429"]
+    (kept,) = (settings.home / "robots_txt").iterdir()
+    assert json.loads(kept.read_text())["origin"] == server.url("")
+    assert [line.split(" wants")[0] for line in lines] == ["127.0.0.1"]
