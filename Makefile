@@ -78,4 +78,4 @@ screenshots: install ## Redraw the pictures of the README (needs chromium on the
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove everything the pipeline wrote (declarations of pools stay)
-	rm -rf data/work data/dagster data/catalog.duckdb data/reports
+	rm -rf data/work data/dagster data/catalog.duckdb data/reports data/robots_txt

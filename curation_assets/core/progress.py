@@ -25,6 +25,10 @@ class ProgressReporter(Protocol):
         """`with reporter.task(label, total) as advance:`; then `advance(n)` when n more are done."""
         ...
 
+    def note(self, line: str) -> None:
+        """A line beside the tasks: what the work waits for."""
+        ...
+
 
 class Silent:
     """Shows nothing: tests and library use."""
@@ -33,6 +37,9 @@ class Silent:
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Yield a function that does nothing."""
         yield lambda n: None
+
+    def note(self, line: str) -> None:
+        """Say nothing."""
 
 
 class LogLines:
@@ -58,6 +65,10 @@ class LogLines:
 
         yield advance
 
+    def note(self, line: str) -> None:
+        """Log the line."""
+        self._log(line)
+
 
 class Bars:
     """Rich progress bars on a terminal."""
@@ -78,6 +89,10 @@ class Bars:
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task(label, total=total)
             yield lambda n: progress.advance(task, n)
+
+    def note(self, line: str) -> None:
+        """Print the line above the bars."""
+        self._console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 EVERY_SECONDS = 15.0  # between two log lines of a task

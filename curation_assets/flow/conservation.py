@@ -91,7 +91,11 @@ _CURES = {
     "download_dns": "is there a network? download: {retries: …}",
     "download_connection": "download: {threads: …, retries: …}",
     "image_too_many_pixels": "download: {max_pixels: …}",
+    "download_rate_limited": "later: the domain wants no more requests now; download: {max_wait_seconds: …}",
+    "download_http_429": "later: the server wants fewer requests; download: {max_wait_seconds: …}",
     "opt_out": "the site forbids it",
+    "robots_txt_unreachable": "later: the site's robots.txt cannot be read now",
+    "robots_txt": "the site forbids it",
 }
 
 

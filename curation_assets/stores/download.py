@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 import threading
 import urllib.request
@@ -18,21 +19,28 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
-from curation_assets.core.validation import Number, Whole, checked, setting
+from curation_assets.core.validation import Number, Switch, Whole, checked, setting
+from curation_assets.core.version import __version__
 from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.domain_limits import DomainLimits, domain_of
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.guarded_http import GuardedHttp
+from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.local_images import LocalImages
-from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, vet_url
+from curation_assets.stores.robots import RobotsFiles
+from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
+PROGRAM = "curation_assets"
 _EXIF_ORIENTATION = 0x0112
+_PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
 #: Grain of raw/downloads: one row per input row.
 DOWNLOADS_SCHEMA = pl.Schema(
@@ -58,7 +66,9 @@ class DownloadSettings:
     """How images are fetched and stored. The defaults follow DataComp's recipe (docs/formulas.md §3.4)."""
 
     timeout_seconds: Number = setting(default=10.0, gt=0, unit="seconds", description="Without a sign of life.")
-    max_seconds: Number = setting(default=60.0, gt=0, unit="seconds", description="For a whole image, however lively.")
+    max_seconds: Number = setting(
+        default=60.0, gt=0, unit="seconds", description="For a whole image: look-up, redirects, body and all attempts."
+    )
     retries: Whole = setting(default=1, ge=0, description="Further attempts after a failure that may pass.")
     threads: Whole = setting(default=32, ge=1, description="Downloads side by side.")
     image_size_px: Whole = setting(
@@ -68,14 +78,47 @@ class DownloadSettings:
     max_bytes: Whole = setting(default=20 * MIB, ge=1, unit="bytes", description="Larger files are refused.")
     max_pixels: Whole = setting(default=50_000_000, ge=1, unit="px²", description="Larger images are refused.")
     disallowed_header_directives: tuple[str, ...] = setting(
-        default=("noai", "noimageai", "noindex", "noimageindex"), description="X-Robots-Tag words obeyed; also: noml."
+        default=("noai", "noimageai", "noindex", "noimageindex", "none", "noml"),
+        description="X-Robots-Tag words obeyed: for all, our name, or img2dataset.",
     )
+    obey_tdm_reservation: Switch = setting(default=True, description="`TDM-Reservation: 1` (TDMRep) is an opt-out.")
+    obey_robots_txt: Switch = setting(default=True, description="robots.txt is obeyed; false: it is not even read.")
     user_agent_token: str | None = setting(
-        default=None, description="Name in the User-Agent, which headers may address."
+        default=None, description="Name in the User-Agent, which robots.txt and headers may address."
+    )
+    user_agent_contact: str | None = setting(
+        default=None, description="URL or mail address in the User-Agent, for owners of servers."
+    )
+    domain_requests_per_second: Number | None = setting(
+        default=20.0, gt=0, description="To one registered domain, at most; null: no limit."
+    )
+    domain_connections: Whole = setting(default=8, ge=1, description="Downloads side by side from one domain.")
+    max_wait_seconds: Number = setting(
+        default=60.0, ge=0, unit="seconds", description="For a domain that answers 429 or 503; then its rows fail."
     )
     connect_to: Mapping[str, str] = setting(
-        default_factory=dict, description="Host of a URL → address:port to connect to instead."
+        default_factory=dict,
+        description="Host of a URL → address:port to connect to instead: your own server, without limits.",
     )
+
+    def __post_init__(self) -> None:
+        for name in ("user_agent_token", "user_agent_contact"):
+            text = getattr(self, name)
+            if text is not None and not _PRINTABLE.match(text):
+                raise ValueError(f"{name} goes into a header: one line of ASCII without brackets, got {text!r}")
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names that robots.txt and headers may address, the most telling first, in lower case."""
+        own = () if self.user_agent_token is None else (self.user_agent_token.lower(),)
+        return tuple(dict.fromkeys((*own, PROGRAM, "img2dataset")))
+
+    @property
+    def user_agent(self) -> str:
+        """'curation_assets/0.3.0 (mybot; +https://example.org)'."""
+        contact = f"+{self.user_agent_contact}" if self.user_agent_contact else None
+        about = "; ".join(text for text in (self.user_agent_token, contact) if text)
+        return f"{PROGRAM}/{__version__}" + (f" ({about})" if about else "")
 
     @property
     def limits(self) -> ImageLimits:
@@ -83,9 +126,10 @@ class DownloadSettings:
         return ImageLimits(max_bytes=self.max_bytes, max_pixels=self.max_pixels)
 
     def config(self) -> dict[str, Any]:
-        """The settings that may change what ends in the tar (not: threads, nor which port a local server has)."""
+        """The settings that may change what ends in the tar (not: the pace, nor which port a local server has)."""
         content = asdict(self)
-        del content["threads"], content["connect_to"]
+        for name in ("threads", "connect_to", "domain_requests_per_second", "domain_connections"):
+            del content[name]
         return {**content, "disallowed_header_directives": list(self.disallowed_header_directives)}
 
 
@@ -98,6 +142,8 @@ def download_shard(
     allow_hosts: tuple[str, ...] = (),
     denylist: Denylist | None = None,
     advance: Callable[[int], None] | None = None,
+    note: Callable[[str], None] | None = None,
+    robots_folder: Path | None = None,
     local: LocalImages | None = None,
 ) -> pl.DataFrame:
     """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
@@ -105,9 +151,10 @@ def download_shard(
     `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
     A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
-    `advance` is called with the number of rows done since its last call. What the `denylist` knows is not requested,
-    and an image that turns out to be on it is not kept: both are dropped (takedown). `local`: the images lie in the
-    pool's source; they are copied from there, byte for byte, and no URL is opened.
+    `advance` is called with the number of rows done since its last call, `note` with lines on what is waited for.
+    What the `denylist` knows is not requested, and an image that turns out to be on it is not kept: both are dropped
+    (takedown). `robots_folder` keeps the servers' robots.txt for a day. `local`: the images lie in the pool's source;
+    they are copied from there, byte for byte, and no URL is opened.
     Raises ValueError for repeated sample_ids or too many rows.
     """
     check_shard_key(shard_key)
@@ -137,7 +184,8 @@ def download_shard(
             if requested.height and local is not None:
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
-                _run_img2dataset(requested, draft, number, settings, allow_hosts, on_rows)
+                fetcher = _image_fetcher(settings, allow_hosts, robots_folder, note)
+                _run_img2dataset(requested, draft, number, settings, fetcher, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -286,19 +334,48 @@ _GUARD_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def _guarded(opener: GuardedOpener) -> Iterator[None]:
-    """While inside, img2dataset's downloader opens URLs through `opener`; the rest of the process is untouched."""
+def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
+    """While inside, img2dataset's downloader opens URLs through `fetcher`; the rest of the process is untouched."""
     from img2dataset import downloader
+
+    def urlopen(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        return io.BytesIO(fetcher.fetch(request.full_url))
 
     with _GUARD_LOCK:
         original = downloader.urllib
-        downloader.urllib = SimpleNamespace(
-            request=SimpleNamespace(Request=urllib.request.Request, urlopen=opener.urlopen)
-        )
+        downloader.urllib = SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=urlopen))
         try:
             yield
         finally:
             downloader.urllib = original
+
+
+def _image_fetcher(
+    settings: DownloadSettings,
+    allow_hosts: tuple[str, ...],
+    robots_folder: Path | None,
+    note: Callable[[str], None] | None,
+) -> ImageFetcher:
+    http = GuardedHttp(allow_hosts, settings.connect_to, user_agent=settings.user_agent)
+    robots = RobotsFiles(http, settings.agents, robots_folder, max_seconds=settings.max_seconds)
+    limits = DomainLimits(
+        per_second=settings.domain_requests_per_second,
+        at_once=settings.domain_connections,
+        max_wait_seconds=settings.max_wait_seconds,
+        note=note,
+    )
+    return ImageFetcher(
+        http,
+        robots if settings.obey_robots_txt else None,
+        limits,
+        opt_out_words=settings.disallowed_header_directives,
+        obey_tdm_reservation=settings.obey_tdm_reservation,
+        agents=settings.agents,
+        max_bytes=settings.max_bytes,
+        max_seconds=settings.max_seconds,
+        idle_seconds=settings.timeout_seconds,
+        retries=settings.retries,
+    )
 
 
 def _run_img2dataset(
@@ -306,7 +383,7 @@ def _run_img2dataset(
     folder: Path,
     number: int,
     settings: DownloadSettings,
-    allow_hosts: tuple[str, ...],
+    fetcher: ImageFetcher,
     on_rows: Callable[[int], None],
 ) -> None:
     """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
@@ -315,7 +392,10 @@ def _run_img2dataset(
     from img2dataset.writer import WebDatasetSampleWriter
 
     feed = folder / "feed.arrow"
-    table = rows.select(pl.col("url"), pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
+    # The first row of every domain, then the second: threads that wait for a slow domain do not hold up the others.
+    domains = pl.Series("domain", [domain_of(url) for url in rows["url"]], dtype=pl.String)
+    turns = rows.with_columns(pl.int_range(pl.len()).over(domains).alias("turn")).sort("turn", maintain_order=True)
+    table = turns.select(pl.col("url"), pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
     table.write_ipc(feed, compat_level=pl.CompatLevel.oldest())
 
     class CountingWriter(WebDatasetSampleWriter):  # type: ignore[misc]
@@ -339,14 +419,11 @@ def _run_img2dataset(
         compute_hash="sha256",
         verify_hash_type=None,
         encode_format="jpg",
-        retries=settings.retries,
-        user_agent_token=settings.user_agent_token,
-        disallowed_header_directives=list(settings.disallowed_header_directives) or None,
+        retries=0,  # this, the agent and opt-outs are the fetcher's
+        user_agent_token=None,
+        disallowed_header_directives=None,
     )
-    opener = GuardedOpener(
-        allow_hosts, settings.connect_to, max_bytes=settings.max_bytes, max_seconds=settings.max_seconds
-    )
-    with _guarded(opener):
+    with _guarded(fetcher):
         download.download_shard((number, str(feed)))  # not __call__, which prints exceptions and goes on
 
 

@@ -2,6 +2,17 @@
 
 import re
 
+
+class NotFetched(Exception):  # noqa: N818 - names what happened, as a reason does
+    """An image that is not fetched: opt_out, robots_txt, robots_txt_unreachable, download_rate_limited or
+    download_redirect_loop.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(f"not_fetched:{reason}: {sentence}")
+        self.reason = reason
+
+
 #: img2dataset's message (lower case) contains → our reason. First match wins.
 _MESSAGES: tuple[tuple[str, str], ...] = (
     ("x-robots-tag", "opt_out"),
@@ -29,19 +40,20 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
     ("opencv", "image_undecodable"),
 )
 _HTTP = re.compile(r"http error (\d{3})", re.IGNORECASE)
-_OURS = re.compile(r"(url_refused|image_rejected):([a-z_0-9]+)")
+_OURS = re.compile(r"(url_refused|image_rejected|not_fetched):([a-z_0-9]+)")
+_PREFIX = {"url_refused": "url_refused:", "image_rejected": "image_", "not_fetched": ""}
 
 
 def reason_of(status: str, message: str | None) -> str:
     """Reason for img2dataset's `status` ≠ success and its `error_message`.
 
-    Ours first (url_refused:private_address, image_too_many_pixels), then download_http_404 and the like; what is
-    not known becomes download_failed or image_failed, and the message stays in raw/downloads.
+    Ours first (url_refused:private_address, image_too_many_pixels, robots_txt), then download_http_404 and the like;
+    what is not known becomes download_failed or image_failed, and the message stays in raw/downloads.
     """
     text = message or ""
     ours = _OURS.search(text)
     if ours:
-        return f"url_refused:{ours[2]}" if ours[1] == "url_refused" else f"image_{ours[2]}"
+        return _PREFIX[ours[1]] + ours[2]
     http_code = _HTTP.search(text)
     if http_code:
         return f"download_http_{http_code[1]}"

@@ -249,6 +249,8 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
         own = {name: values_of(info.annotation, info.metadata) for name, info in fields_of(cls).items()}
         if cls is DuplicateSettings:
             own["prefer"] = st.sampled_from([None, "signals.icc"])
+        if cls is DownloadSettings:  # these go into a header
+            own |= {name: st.sampled_from([None, "mybot"]) for name in ("user_agent_token", "user_agent_contact")}
         some = st.fixed_dictionaries({}, optional=own)
         return st.none() | some if type(None) in parts else some
     if hasattr(annotation, "__metadata__"):

@@ -1,16 +1,10 @@
 """Which URLs are opened: refused by their text, by what they resolve to, and by where they redirect."""
 
-import http.server
 import socket
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
-from curation_assets.stores.images import ImageRejected
-from curation_assets.stores.url_safety import GuardedOpener, UrlRefused, ascii_url, is_public_address, vet_url
+from curation_assets.stores.url_safety import UrlRefused, ascii_url, is_public_address, vet_url
 
 
 @pytest.mark.parametrize(
@@ -143,122 +137,3 @@ def test_non_ascii_urls_are_encoded_as_browsers_do() -> None:
         "http://xn--bcher-kva.example/%C3%A4b%20c?q=%C3%BC"
     )
     assert ascii_url("http://example.com/a%20b") == "http://example.com/a%20b"
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Silent."""
-
-    def do_GET(self) -> None:
-        self.server.seen.append(self.path)  # type: ignore[attr-defined]
-        target = {"/file": "file:///etc/passwd", "/private": "http://10.0.0.1/", "/port": "http://127.0.0.1:1/"}
-        if self.path in target:
-            self.send_response(302)
-            self.send_header("Location", target[self.path])
-            self.end_headers()
-        elif self.path == "/loop":
-            self.send_response(301)
-            self.send_header("Location", "/loop")
-            self.end_headers()
-        elif self.path == "/missing":
-            self.send_error(404)
-        elif self.path == "/endless":  # no length: read until we stop it
-            self.send_response(200)
-            self.end_headers()
-            while True:
-                self.wfile.write(bytes(1 << 16))
-        elif self.path == "/drip":
-            self.send_response(200)
-            self.end_headers()
-            for _ in range(100):
-                self.wfile.write(b"x")
-                if self.server.closing.wait(0.05):  # type: ignore[attr-defined]
-                    break
-        else:
-            self.send_response(200)
-            self.send_header("Content-Length", "5")
-            self.end_headers()
-            self.wfile.write(b"hello")
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients hang up on purpose here."""
-
-
-@pytest.fixture
-def server() -> Iterator[_Server]:
-    running = _Server(("127.0.0.1", 0), _Handler)
-    running.seen, running.closing = [], threading.Event()  # type: ignore[attr-defined]
-    thread = threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield running
-    running.closing.set()  # type: ignore[attr-defined]
-    running.shutdown()
-    running.server_close()
-
-
-def fetch(opener: GuardedOpener, url: str) -> bytes:
-    with opener.urlopen(urllib.request.Request(url), timeout=2) as response:
-        return response.read()
-
-
-def opener_for(server: _Server, **limits: float) -> tuple[GuardedOpener, str]:
-    host = f"127.0.0.1:{server.server_address[1]}"
-    settings = {"max_bytes": 1 << 20, "max_seconds": 5.0, **limits}
-    return GuardedOpener(
-        [host], max_bytes=int(settings["max_bytes"]), max_seconds=settings["max_seconds"]
-    ), f"http://{host}"
-
-
-def test_redirects_are_vetted(server: _Server) -> None:
-    opener, base = opener_for(server)
-    assert fetch(opener, f"{base}/ok") == b"hello"
-    refused = {"/file": "scheme_not_allowed", "/private": "private_address", "/port": "port_not_allowed"}
-    for path, reason in refused.items():
-        with pytest.raises(UrlRefused, match=reason):
-            fetch(opener, base + path)
-    with pytest.raises(urllib.error.HTTPError, match="infinite loop"):
-        fetch(opener, f"{base}/loop")
-
-
-def test_a_final_answer_is_not_asked_for_twice(server: _Server) -> None:
-    opener, base = opener_for(server)
-    for _ in range(3):
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            fetch(opener, f"{base}/missing")
-        with opener.urlopen(urllib.request.Request(f"{base}/unread"), timeout=2) as response:
-            assert response.headers["Content-Length"] == "5"  # looked at the headers, as for an opt-out
-    assert server.seen == ["/missing", "/unread"]  # type: ignore[attr-defined]
-
-
-def test_bodies_are_bounded_in_bytes_and_time(server: _Server) -> None:
-    opener, base = opener_for(server, max_bytes=100_000, max_seconds=0.3)
-    with pytest.raises(ImageRejected, match="too_many_bytes"):
-        fetch(opener, f"{base}/endless")
-    with pytest.raises(TimeoutError, match="timed out"):
-        fetch(opener, f"{base}/drip")
-
-
-def test_a_name_that_turns_private_after_vetting_is_refused_when_connecting(
-    server: _Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DNS rebinding: the text is fine, the name server lies later."""
-    opener, base = opener_for(server)
-    port = base.rsplit(":", 1)[1]
-    monkeypatch.setattr(socket, "getaddrinfo", answers("127.0.0.1"))
-    with pytest.raises(UrlRefused, match="private_address"):
-        fetch(opener, f"http://innocent.example:{port}/ok")
-    assert server.seen == []  # type: ignore[attr-defined]
-
-
-def test_connect_to_gives_a_local_server_a_stable_name(server: _Server) -> None:
-    opener = GuardedOpener(
-        connect_to={"scenes.test": f"127.0.0.1:{server.server_address[1]}"}, max_bytes=100, max_seconds=5
-    )
-    assert fetch(opener, "http://scenes.test/ok") == b"hello"
-    with pytest.raises(UrlRefused):
-        fetch(opener, f"http://127.0.0.1:{server.server_address[1]}/ok")

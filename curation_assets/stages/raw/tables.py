@@ -39,7 +39,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         continues="raw/registered_shards",
         description=(
             "One row per input row: how its download ended (img2dataset), with the reason of every failure. "
-            "Only http and https; private addresses, opt-outs and oversized files are refused."
+            "Only http and https; private addresses, opt-outs, robots.txt and oversized files are refused."
         ),
         kinds=("polars", "python"),
     )
@@ -85,7 +85,7 @@ def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
 def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     registered = ctx.store.read("raw/registered_shards", shard)
     with ctx.progress.task(f"download {shard}", registered.height) as advance:
-        return download(ctx.pool, _key(shard), registered, ctx.settings, advance)
+        return download(ctx.pool, _key(shard), registered, ctx.settings, advance, ctx.progress.note)
 
 
 def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

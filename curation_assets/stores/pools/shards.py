@@ -19,6 +19,7 @@ from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows,
 from curation_assets.stores.url_tables import SIZES
 
 DOWNLOADS_FOLDER = "downloads"
+ROBOTS_FOLDER = "robots_txt"  # in the home: rules of servers, for all pools
 
 
 def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
@@ -88,11 +89,12 @@ def download(
     registered: pl.DataFrame,
     settings: Settings,
     advance: Callable[[int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> pl.DataFrame:
     """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
 
     Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept.
-    `advance` is called with the number of rows done since its last call.
+    `advance` is called with the number of rows done since its last call, `note` with what the download waits for.
     """
     keys = registered.select("sample_id", "source_row")
     if not pool.must_download:
@@ -104,7 +106,7 @@ def download(
     requested = requested.filter(pl.col("source_reason").is_null())
     if advance is not None:
         advance(unrequested.height + broken.height)
-    fetched = _fetch(pool, shard, requested, settings, advance)
+    fetched = _fetch(pool, shard, requested, settings, advance, note)
     dropped = _as_downloads(unrequested.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
     failed = _as_downloads(broken.select("sample_id", "source_row", status=pl.lit("failed"), reason="source_reason"))
     ended = pl.concat([fetched, dropped, failed])
@@ -129,7 +131,12 @@ def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fetch(
-    pool: Pool, shard: str, requested: pl.DataFrame, settings: Settings, advance: Callable[[int], None] | None
+    pool: Pool,
+    shard: str,
+    requested: pl.DataFrame,
+    settings: Settings,
+    advance: Callable[[int], None] | None,
+    note: Callable[[str], None] | None,
 ) -> pl.DataFrame:
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
     denylist = Denylist.load(settings.home)
@@ -142,6 +149,8 @@ def _fetch(
             allow_hosts=pool.allow_hosts,
             denylist=denylist,
             advance=advance,
+            note=note,
+            robots_folder=settings.home / ROBOTS_FOLDER,
             local=_local_images(pool, requested, settings) if pool.kind == "image_table" else None,
         )
     from curation_assets.world import server

@@ -1,0 +1,234 @@
+"""One GET from a public web server: a checked address, and a deadline on look-up, connection, TLS, headers and body.
+
+A server can hold a client at every step: a byte of the status line now and then, one `100 Continue` after the other,
+trailers without end. So each wait on the socket lasts at most what the deadline leaves.
+"""
+
+import contextlib
+import http.client
+import math
+import queue
+import socket
+import ssl
+import string
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.url_safety import (
+    UrlRefused,
+    ascii_url,
+    check_addresses,
+    is_allowed,
+    resolve_host,
+    vet_url,
+)
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Deadline:
+    """When work must be done. `idle_seconds`: the longest that a single step may wait for a sign of life."""
+
+    def __init__(
+        self, seconds: float, idle_seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.seconds = seconds
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, negative after it."""
+        return self._end - self._clock()
+
+    def patience(self) -> float:
+        """Seconds that the next step may take, more than 0. Raises TimeoutError after the deadline."""
+        left = self.left
+        if left <= 0:
+            raise TimeoutError(f"timed out: not complete after {self.seconds:g} s")
+        return min(left, self._idle_seconds)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time spent inside does not count."""
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            self._end += self._clock() - begin
+
+
+class _Bounded:
+    """A socket whose every receive and send ends when the patience of its deadline does."""
+
+    deadline: Deadline
+
+    def recv_into(self, *arguments: Any, **options: Any) -> Any:
+        self.settimeout(self.deadline.patience())  # type: ignore[attr-defined]
+        return super().recv_into(*arguments, **options)  # type: ignore[misc]
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        self.settimeout(self.deadline.patience())  # type: ignore[attr-defined]
+        return super().send(*arguments, **options)  # type: ignore[misc]
+
+    def sendall(self, *arguments: Any, **options: Any) -> Any:
+        self.settimeout(self.deadline.patience())  # type: ignore[attr-defined]
+        return super().sendall(*arguments, **options)  # type: ignore[misc]
+
+
+class _Socket(_Bounded, socket.socket):
+    pass
+
+
+class _TlsSocket(_Bounded, ssl.SSLSocket):
+    pass
+
+
+class Response:
+    """Status and headers of an answer, and its body on demand, while the connection is open."""
+
+    def __init__(self, url: str, response: http.client.HTTPResponse, deadline: Deadline) -> None:
+        self.url = url
+        self.status = response.status
+        self.phrase = response.reason
+        self.headers = response.headers
+        self._response, self._deadline = response, deadline
+
+    @property
+    def next_url(self) -> str | None:
+        """Where a redirect leads (not vetted yet); None for every other answer. Raises UrlRefused."""
+        location = self.headers.get("Location")
+        if self.status not in REDIRECTS or not location:
+            return None
+        quoted = urllib.parse.quote(location.strip(), encoding="iso-8859-1", safe=string.punctuation)
+        try:
+            return urllib.parse.urljoin(self.url, quoted)
+        except ValueError as error:
+            raise UrlRefused("malformed", location, f"scheme://host[:port]/path ({error})") from error
+
+    def read(self, max_bytes: int) -> bytes:
+        """The whole body. Raises ImageRejected('too_many_bytes'), TimeoutError, http.client.IncompleteRead."""
+        expected = self._response.length
+        if expected is not None and expected > max_bytes:
+            raise ImageRejected("too_many_bytes", f"{expected} bytes announced, at most {max_bytes}")
+        body = self.read_start(max_bytes + 1)
+        if len(body) > max_bytes:
+            raise ImageRejected("too_many_bytes", f"more than {max_bytes} bytes")
+        if expected is not None and len(body) < expected:
+            raise http.client.IncompleteRead(b"", expected - len(body))
+        return body
+
+    def read_start(self, max_bytes: int) -> bytes:
+        """The first bytes of the body, or all of a shorter one. Raises TimeoutError, http.client.HTTPException."""
+        blocks, received = [], 0
+        while received < max_bytes:
+            self._deadline.patience()  # what lies in buffers needs no socket
+            block = self._response.read1(min(1 << 16, max_bytes - received))
+            if not block:
+                break
+            blocks.append(block)
+            received += len(block)
+        return b"".join(blocks)
+
+
+class GuardedHttp:
+    """Opens vetted URLs at public addresses. No proxy, no cookies, no redirects, no file, ftp or data URLs.
+
+    `allow_hosts`: 'host' or 'host:port' entries that may be private. `connect_to` maps the host of a URL to the
+    'address:port' to connect to instead (curl's --connect-to): a stable name for a server of one's own.
+    """
+
+    def __init__(
+        self, allow_hosts: Sequence[str] = (), connect_to: Mapping[str, str] | None = None, *, user_agent: str
+    ) -> None:
+        self._connect_to = {host.lower(): target for host, target in (connect_to or {}).items()}
+        self._allow_hosts = (*allow_hosts, *self._connect_to)
+        self._headers = {"User-Agent": user_agent, "Connection": "close"}
+        self._tls = ssl.create_default_context()
+        self._tls.sslsocket_class = _TlsSocket
+
+    @contextlib.contextmanager
+    def get(self, url: str, deadline: Deadline) -> Iterator[Response]:
+        """The answer to one request. Raises UrlRefused, OSError (TimeoutError too), http.client.HTTPException."""
+        self.vet(url)
+        parts = urllib.parse.urlsplit(ascii_url(url))
+        is_tls = parts.scheme == "https"
+        host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if is_tls else 80)
+        connection = (http.client.HTTPSConnection if is_tls else http.client.HTTPConnection)(host, port)
+        with contextlib.closing(connection):
+            connection.sock = self._socket(host, port, deadline)
+            if is_tls:
+                connection.sock = self._over_tls(connection.sock, host, deadline)
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers=self._headers)
+            with contextlib.closing(connection.getresponse()) as response:
+                yield Response(url, response, deadline)
+
+    def vet(self, url: str) -> None:
+        """Raises UrlRefused for a URL that `get` refuses by its text."""
+        vet_url(url, self._allow_hosts, resolve=False)
+
+    def is_own(self, url: str) -> bool:
+        """Whether `connect_to` states where the server of a vetted URL is."""
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return self._target((parts.hostname or "").rstrip("."), port) is not None
+
+    def _target(self, host: str, port: int) -> str | None:
+        return self._connect_to.get(host.lower()) or self._connect_to.get(f"{host.lower()}:{port}")
+
+    def _socket(self, host: str, port: int, deadline: Deadline) -> _Socket:
+        """Resolve, check all addresses, connect to the first that answers: no second look-up to be lied to in."""
+        target = self._target(host, port)
+        if target is not None:
+            target_host, _, target_port = target.rpartition(":")
+            addresses = _resolve_in_time(target_host.strip("[]"), int(target_port), deadline)
+        else:
+            addresses = _resolve_in_time(host, port, deadline)
+            if not is_allowed(host, port, self._allow_hosts):
+                check_addresses(f"{host}:{port}", addresses)
+        failure: OSError | None = None
+        for family, kind, protocol, _, socket_address in addresses:
+            connection = _Socket(family, kind, protocol)
+            connection.deadline = deadline
+            try:
+                connection.settimeout(deadline.patience())
+                connection.connect(socket_address)
+                return connection
+            except OSError as error:
+                connection.close()
+                failure = error
+        raise failure or OSError(f"{host} has no address")
+
+    def _over_tls(self, connection: socket.socket, host: str, deadline: Deadline) -> _TlsSocket:
+        connection.settimeout(deadline.patience())  # for the whole handshake
+        wrapped = self._tls.wrap_socket(connection, server_hostname=host)
+        assert isinstance(wrapped, _TlsSocket), f"the context made a {type(wrapped).__name__}"
+        wrapped.deadline = deadline
+        return wrapped
+
+
+def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Any]:
+    """The system's resolver knows no time limit: it works in a thread that is left behind when the time is up."""
+    answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(resolve_host(host, port))
+        except (OSError, UnicodeError) as error:
+            answers.put(error)
+
+    patience = deadline.patience()
+    threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
+    try:
+        answer = answers.get(timeout=patience)
+    except queue.Empty:
+        raise TimeoutError(f"timed out: no name server knew {host} after {patience:.1f} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
