@@ -31,8 +31,11 @@ class ExportRecord:
 
 
 def record_export(home: Path, record: ExportRecord) -> None:
-    """Remember an export."""
+    """Remember an export; of one inside the home, its paths relative to it."""
     home.mkdir(parents=True, exist_ok=True)
+    if Path(record.folder).is_relative_to(home):
+        folder, subset = (str(Path(path).relative_to(home)) for path in (record.folder, record.subset))
+        record = replace(record, folder=folder, subset=subset)
     with (home / EXPORTS_FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(record.to_dict()) + "\n")
 
@@ -42,6 +45,9 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     path = home / EXPORTS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     records = [ExportRecord(**json.loads(line)) for line in lines]
+    records = [
+        replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
+    ]
     for note in _notes(home):
         same = [index for index, record in enumerate(records) if record.folder == note.folder]
         if not same:
