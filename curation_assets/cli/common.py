@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.plain_json import plain
 
 if TYPE_CHECKING:
     from curation_assets.core.settings import Settings
@@ -113,7 +114,7 @@ _answer: TextIO | None = None  # standard output, while everything else that is 
 
 def show_json(content: object, indent: int | None = 1) -> None:
     """Print JSON on standard output, under `json_alone` too."""
-    text = json.dumps(content, indent=indent, ensure_ascii=False, default=str)
+    text = json.dumps(plain(content), indent=indent, ensure_ascii=False, default=str)
     print(text, file=_answer or sys.stdout)
 
 

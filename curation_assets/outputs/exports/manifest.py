@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
@@ -103,7 +104,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         if missing.height:
             missing.write_csv(folder / MISSING, separator="\t")
         manifest = _manifest(export, written, missing, len(ids))
-        write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+        write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
         if out.is_dir():
             remove_path(out)  # empty: os.replace needs it removed on some systems
     if out.is_relative_to(subset.ctx.store.root.absolute()):  # tars of a training: the pool removes them itself
