@@ -66,7 +66,7 @@ def test_commands_read_the_copy(copied: tuple[Settings, Path], tmp_path: Path) -
     _curate("export", "webdataset", "icc", "--out", str(tmp_path / "tars"), *home)
     assert sum(1 for _ in (tmp_path / "tars").glob("*.tar")) == 1
     _curate("takedown", "apply", *home)
-    assert [record.folder for record in recorded_exports(settings.home)][0] == str(settings.home / "lists")
+    assert next(record.folder for record in recorded_exports(settings.home)) == str(settings.home / "lists")
     assert load_pool(settings, "photos").source == str(settings.home / "tars")
 
 

@@ -441,7 +441,7 @@ def write_ledger_file(store: ShardStore, threshold: float = 0.1) -> None:
     path = store.folder_path("filtered/ledger") / "icc.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = {"uid_high": [1], "uid_low": [2]}
-    schema = {name: pl.UInt64 for name in ids} | {"threshold": pl.Float64}
+    schema = dict.fromkeys(ids, pl.UInt64) | {"threshold": pl.Float64}
     pl.DataFrame(ids | {"threshold": [threshold]}, schema=schema).write_parquet(path)
 
 
