@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from curation_assets.stores.atomic import append_line
+
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
 SAMPLE_IDS = "sample_ids.npy"  # in every export: its ids, each as often as its multiplicity
 #: Releases before 0.2 wrote a second note of every export into its pool; its format and counts stood there alone.
@@ -36,8 +38,7 @@ def record_export(home: Path, record: ExportRecord) -> None:
     if Path(record.folder).is_relative_to(home):
         folder, subset = (str(Path(path).relative_to(home)) for path in (record.folder, record.subset))
         record = replace(record, folder=folder, subset=subset)
-    with (home / EXPORTS_FILE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record.to_dict()) + "\n")
+    append_line(home / EXPORTS_FILE, json.dumps(record.to_dict()))
 
 
 def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:

@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+from curation_assets.core.disk import DiskError, refused_write
 
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
@@ -62,16 +65,22 @@ def remove_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale(target)
+    """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes.
+
+    Raises DiskError where the disk is full or cannot be written.
+    """
     temporary = temporary_path(target)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(target)
         yield temporary
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         remove_path(temporary)
-        raise
+        sentence = refused_write(error, target)
+        if sentence is None or isinstance(error, DiskError):
+            raise
+        raise DiskError(sentence) from error
 
 
 PRIVATE = 0o600  # readable by its owner alone
@@ -84,3 +93,22 @@ def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -
             temporary.touch(mode)
             temporary.chmod(mode)
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
+
+    One short write: whole or, at a kill, cut. Raises DiskError.
+    """
+    data = line.encode() + b"\n"
+    try:
+        with path.open("ab", buffering=0) as file:
+            written = file.write(data)
+            if written != len(data):  # the disk is full: what it took is taken back
+                os.truncate(path, path.stat().st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    except OSError as error:
+        sentence = refused_write(error, path)
+        if sentence is None:
+            raise
+        raise DiskError(sentence) from error
