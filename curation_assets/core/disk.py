@@ -16,7 +16,9 @@ DENIED = (errno.EACCES, errno.EPERM)
 _SQLITE_FULL, _SQLITE_READONLY, _SQLITE_UNCLEAR = 13, 8, (10, 14)
 NO_ROOM = 1_000_000  # bytes: less is a full disk to SQLite
 #: What libraries put the system's words for an error into; numpy says how much it wrote.
-_FULL_WORDS = re.compile("|".join([*(re.escape(os.strerror(code)) for code in FULL), r"^\d+ requested and \d+ written$"]))
+_FULL_WORDS = re.compile(
+    "|".join([*(re.escape(os.strerror(code)) for code in FULL), r"^\d+ requested and \d+ written$"])
+)
 _READ_ONLY_WORDS = re.compile(re.escape(os.strerror(errno.EROFS)))
 _WRITERS = ("polars", "_duckdb", "duckdb", "safetensors", "safetensors_rust")
 
@@ -33,7 +35,7 @@ def refused_write(error: BaseException, place: Path) -> str | None:
     for one in _behind(error):
         if isinstance(one, DiskError):
             return str(one)
-        named = one.filename if isinstance(one, OSError) else None
+        named = (one.filename2 or one.filename) if isinstance(one, OSError) else None  # 2: where to, of two
         path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else place
         if _is_full(one, path):
             return _full_sentence(path)

@@ -64,23 +64,33 @@ def remove_path(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def naming_refusals(target: Path) -> Iterator[None]:
+    """Errors of a full or read-only disk, of whatever library, become a DiskError that names `target`."""
+    try:
+        yield
+    except Exception as error:
+        sentence = refused_write(error, target)
+        if sentence is None or isinstance(error, DiskError):
+            raise
+        raise DiskError(sentence) from error
+
+
+@contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes.
 
     Raises DiskError where the disk is full or cannot be written.
     """
     temporary = temporary_path(target)
-    try:
+    with naming_refusals(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(target)
-        yield temporary
-        os.replace(temporary, target)
-    except BaseException as error:
-        remove_path(temporary)
-        sentence = refused_write(error, target)
-        if sentence is None or isinstance(error, DiskError):
+        try:
+            yield temporary
+            os.replace(temporary, target)
+        except BaseException:
+            remove_path(temporary)
             raise
-        raise DiskError(sentence) from error
 
 
 PRIVATE = 0o600  # readable by its owner alone
@@ -101,14 +111,8 @@ def append_line(path: Path, line: str) -> None:
     One short write: whole or, at a kill, cut. Raises DiskError.
     """
     data = line.encode() + b"\n"
-    try:
-        with path.open("ab", buffering=0) as file:
-            written = file.write(data)
-            if written != len(data):  # the disk is full: what it took is taken back
-                os.truncate(path, path.stat().st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    except OSError as error:
-        sentence = refused_write(error, path)
-        if sentence is None:
-            raise
-        raise DiskError(sentence) from error
+    with naming_refusals(path), path.open("ab", buffering=0) as file:
+        written = file.write(data)
+        if written != len(data):  # the disk is full: what it took is taken back
+            os.truncate(path, path.stat().st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -19,6 +19,7 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.subsets import write_subset_npy
+from curation_assets.stores.text_tables import write_text_table
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
@@ -102,7 +103,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         ids = written.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].to_list()
         write_subset_npy(folder / SAMPLE_IDS, ids)
         if missing.height:
-            missing.write_csv(folder / MISSING, separator="\t")
+            write_text_table(missing, folder / MISSING)
         manifest = _manifest(export, written, missing, len(ids))
         write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
         if out.is_dir():
