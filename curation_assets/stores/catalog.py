@@ -80,21 +80,23 @@ def rebuild_catalog(home: Path) -> Path:
         return f"main.curation_home() || {_text(path.absolute().relative_to(home).as_posix())}"
 
     with replacing(catalog) as temporary:
-        with duckdb.connect(str(temporary), config={"temp_directory": f"{catalog}.tmp"}) as connection:
-            connection.execute(_HOME_MACRO)
-            for pool_folder in sorted((home / "work").glob("*")):
-                if not POOL_NAME.match(pool_folder.name):
-                    continue
-                store = ShardStore(pool_folder)
-                connection.execute(f'create schema if not exists "{pool_folder.name}"')
-                for asset in stored_tables(store):
-                    view = asset.replace("/", "_")
-                    source = read_table_sql(store, asset, path_sql=in_home)
-                    connection.execute(f'create view "{pool_folder.name}"."{view}" as select * from {source}')
-                for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
-                    view = f"ledger_{path.stem}"
-                    connection.execute(f'create view "{pool_folder.name}"."{view}" as {_ledger_sql(in_home(path))}')
-        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+        try:
+            with duckdb.connect(str(temporary), config={"temp_directory": f"{catalog}.tmp"}) as connection:
+                connection.execute(_HOME_MACRO)
+                for pool_folder in sorted((home / "work").glob("*")):
+                    if not POOL_NAME.match(pool_folder.name):
+                        continue
+                    store = ShardStore(pool_folder)
+                    connection.execute(f'create schema if not exists "{pool_folder.name}"')
+                    for asset in stored_tables(store):
+                        view = asset.replace("/", "_")
+                        source = read_table_sql(store, asset, path_sql=in_home)
+                        connection.execute(f'create view "{pool_folder.name}"."{view}" as select * from {source}')
+                    for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
+                        view = f"ledger_{path.stem}"
+                        connection.execute(f'create view "{pool_folder.name}"."{view}" as {_ledger_sql(in_home(path))}')
+        finally:  # on a full disk DuckDB leaves its log
+            temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
     return catalog
 
 
