@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test test-all test-wheel check format ui train-embedded bench bench-downstream docs screenshots clean
+.PHONY: help install lock demo test test-all test-wheel check format ui train-embedded bench bench-downstream docs audit screenshots clean
 
 help: ## List the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
@@ -73,6 +73,10 @@ docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table
 	$(BIN)/curate methods --into docs/methods.md
 	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_licences.py
+
+audit: install ## Ask an index of vulnerabilities about every version of requirements.lock (SECURITY.md)
+	$(UV) tool run pip-audit --strict --disable-pip --require-hashes -r requirements.lock
 
 screenshots: install ## Redraw the pictures of the README (needs chromium on the PATH)
 	$(BIN)/python docs/make_pictures.py

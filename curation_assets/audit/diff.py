@@ -268,15 +268,14 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
     dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
     chosen = dropped[top_count(values[dropped], nearest).passes(values[dropped])]
     chosen = chosen[np.argsort(ranks(values[chosen]))]
-    value = values[chosen]
     rows_near = pl.DataFrame(
         [
             pl.Series("position", chosen, dtype=pl.Int64),
             uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
             pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
             pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
-            pl.Series("value", value),
-            pl.Series("margin", value - judged.threshold[chosen]).fill_nan(None),
+            pl.Series("value", values[chosen]),
+            pl.Series("margin", judged.margin[chosen]).fill_nan(None),
         ]
     )
     return Side(policy, judged.verdict, int(rows.is_kept.sum()), rows_near, FITTED if cut is None else FROZEN)

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.versions import VersionBook
+from curation_assets.core.plain_json import number, plain
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
@@ -111,7 +112,6 @@ def ledger_frame(
     """The ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
     n = len(rows)
     cuts = [cut.rank_by for cut in judged.cut.cuts]
-    threshold = judged.threshold
     columns = [
         pl.Series("uid_high", rows.uid_high),
         pl.Series("uid_low", rows.uid_low),
@@ -119,8 +119,8 @@ def ledger_frame(
         pl.Series("source_row", rows.source_row),
         enum_series("decided_by", judged.step.astype(np.int32), cuts),
         pl.Series("rank", judged.rank),
-        pl.Series("threshold", threshold),
-        pl.Series("margin", judged.value - threshold),
+        pl.Series("threshold", judged.threshold),
+        pl.Series("margin", judged.margin),
         enum_series("verdict", judged.verdict.astype(np.int32), STATES),
         judged.reason.series("reason"),
         _constant("policy_version", judged.policy.version, n),
@@ -168,7 +168,7 @@ def write_ledger(
             compression_level=1,  # most of it is random: more effort gains two bytes in a hundred
             row_group_size=ROW_GROUP_ROWS,
             data_page_size=PAGE_BYTES,
-            metadata={FOOTER_KEY: json.dumps(footer, sort_keys=True)},
+            metadata={FOOTER_KEY: json.dumps(plain(footer), sort_keys=True)},
         )
     return judged
 
@@ -200,6 +200,8 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
     if FOOTER_KEY not in footer:
         raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")
     content = json.loads(footer[FOOTER_KEY])
+    for step in (content["policy"], *content["policy"]["prefilters"]):
+        step["threshold"] = number(step["threshold"])
     prefilters = tuple(Prefilter(**fields) for fields in content["policy"].pop("prefilters"))
     policy = Policy(prefilters=prefilters, **content["policy"])
     counts = tuple((reached, valued, passing) for reached, valued, passing in content["counts"])

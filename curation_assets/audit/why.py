@@ -10,6 +10,7 @@ import polars as pl
 
 from curation_assets.audit.ledger import LEDGER, LEDGER_SCHEMA, ledger_facts, signal_column
 from curation_assets.audit.lookup import shards_of
+from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.stores.denylist import Denylist, Kind
@@ -203,4 +204,4 @@ def sentence(verdict: dict[str, Any]) -> str:
 
 def as_json(records: list[dict[str, Any]]) -> str:
     """The answer for other programs."""
-    return json.dumps(records, indent=1, ensure_ascii=False, default=str)
+    return json.dumps(plain(records), indent=1, ensure_ascii=False, default=str)

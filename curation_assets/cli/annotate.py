@@ -13,6 +13,7 @@ from curation_assets.cli.common import HomeOption, ProfileOption, console, notic
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.text_tables import write_text_table
 
 
 def rate(
@@ -165,7 +166,7 @@ def candidates(
         address: load_engine("captioner", chosen.with_roles(captioner=address)) for address in addresses
     }
     table = gather_candidates(source, captioners, beside=out.parent, count=count, rewrites=rewrites, limit=limit)
-    table.write_csv(out, separator="\t", quote_style="never")
+    write_text_table(table, out, suffix=".tsv")
     per_image = table.height / max(1, table["image"].n_unique())
     show(f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}")
     notice(f"Next: curate annotate rank {out} --rater NAME")
@@ -216,7 +217,5 @@ def _write(table: pl.DataFrame, out: Path) -> None:
     with replacing(out) as temporary:
         if out.suffix == ".parquet":
             table.write_parquet(temporary)
-        elif out.suffix == ".tsv":
-            table.write_csv(temporary, separator="\t", quote_style="never")
         else:
-            table.write_csv(temporary)
+            write_text_table(table, temporary, suffix=out.suffix)

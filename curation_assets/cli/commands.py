@@ -30,7 +30,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
             "explore:explore",
             "Open a pool in a viewer: thumbnails, values, verdicts, and a plane where like samples lie near.",
         ),
-        Entry("ui", "run:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
+        Entry("ui", "ui:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
         Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
         Entry("pool list", "pool:list_all", "Show the declared pools."),
         Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),

@@ -25,7 +25,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from curation_assets.core.disk import refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.plain_json import plain
 
 if TYPE_CHECKING:
     from curation_assets.core.settings import Settings
@@ -113,7 +115,7 @@ _answer: TextIO | None = None  # standard output, while everything else that is 
 
 def show_json(content: object, indent: int | None = 1) -> None:
     """Print JSON on standard output, under `json_alone` too."""
-    text = json.dumps(content, indent=indent, ensure_ascii=False, default=str)
+    text = json.dumps(plain(content), indent=indent, ensure_ascii=False, default=str)
     print(text, file=_answer or sys.stdout)
 
 
@@ -139,7 +141,7 @@ def fail(sentence: str) -> None:
 
 @contextlib.contextmanager
 def errors_as_sentences() -> Iterator[None]:
-    """Expected errors (bad values, absent files or models, damaged tables) become a sentence and exit 1.
+    """Expected errors (bad values, absent files or models, damaged tables, a full disk) become a sentence and exit 1.
 
     Ctrl+C exits 130, SIGTERM 143, each with one sentence. Anything else is a bug: its traceback goes to a file, and the
     exit status is UNEXPECTED.
@@ -156,10 +158,11 @@ def errors_as_sentences() -> Iterator[None]:
         _end_children()
         notice("stopped; finished tables and shards are kept, the same command goes on from here")
         raise typer.Exit(128 + came()) from None
-    except EXPECTED_ERRORS as error:
-        fail(str(error))
-        raise typer.Exit(1) from error
     except Exception as error:  # nobody above would do better: this is the last place before Python's own traceback
+        sentence = refused_write(error, _home or Path.cwd())
+        if sentence is not None or isinstance(error, EXPECTED_ERRORS):
+            fail(sentence or str(error))
+            raise typer.Exit(1) from error
         path = write_traceback(error)
         fail(f"unexpected {type(error).__name__}: {_first_line(error)}; this is a bug: please report it with {path}")
         raise typer.Exit(UNEXPECTED) from error

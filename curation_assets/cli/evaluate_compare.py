@@ -21,6 +21,7 @@ from curation_assets.stages.downstream.comparison import (
 )
 from curation_assets.stages.downstream.stored_metrics import read_metrics
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.text_tables import write_text_table
 from curation_assets.training.trainers import all_trainers
 
 OWN_SIZE = "own"
@@ -67,7 +68,7 @@ def compare(
     scores = score_training_sets(comparison)
     if out is not None:
         with replacing(out) as temporary:
-            comparison.write_csv(temporary)
+            write_text_table(comparison, temporary, suffix=".csv")
         notice(f"{comparison.height} rows in {out}")
     if as_json:
         show_json(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from curation_assets.cli.common import notice, show_json, show_table
+from curation_assets.core.plain_json import number
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
@@ -41,7 +42,7 @@ def _show(report: dict[str, Any]) -> None:
     for record in report["policies"]:
         cuts = [record[side]["cuts"][-1]["threshold"] for side in ("cut_before", "cut_after")]
         flipped = ", ".join(f"{f['before']} → {f['after']}: {f['rows']:,}" for f in record["flips"]) or "none"
-        thresholds = ("–" if cut is None else f"{cut:.6g}" for cut in cuts)
+        thresholds = ("–" if cut is None else f"{number(cut):.6g}" for cut in cuts)
         rows.append((record["policy"], *thresholds, f"{record['kept_before']:,}", f"{record['kept_after']:,}", flipped))
     headings = ("policy", "threshold before", "after", "kept before", "after", "flips")
     show_table(headings, rows, left=("policy", "flips"), title="Verdicts that flipped")

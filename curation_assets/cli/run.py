@@ -1,13 +1,9 @@
-"""curate demo, run, ui: the whole chain with or without the Dagster UI."""
+"""curate demo, run: the whole chain without the Dagster UI."""
 
-import os
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated
 
 import polars as pl
@@ -31,7 +27,7 @@ from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings, resource_path
+from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -368,22 +364,3 @@ def _show_quality(quality: pl.DataFrame) -> None:
     show_table(("target", "method", *metrics, "n"), rows, left=2, title="Against the planted truth")
     if any(row["n"] < FEW for row in wide.iter_rows(named=True)):
         notice(f"–: fewer than {FEW} values are too few for a statistic")
-
-
-def ui(
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")] = 3000,
-    home: HomeOption = None,
-) -> None:
-    """Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors.
-
-    Stop with Ctrl+C.
-    """
-    from curation_assets.defs.launch import prepare_instance
-
-    settings = settings_from(home)
-    prepare_instance(settings)
-    os.environ["CURATION_HOME"] = str(settings.home)
-    dagster = shutil.which("dagster", path=str(Path(sys.executable).parent)) or "dagster"
-    notice(f"Dagster UI: http://127.0.0.1:{port}")
-    workspace = str(resource_path("workspace.yaml"))
-    os.execv(dagster, [dagster, "dev", "--workspace", workspace, "--host", "127.0.0.1", "--port", str(port)])

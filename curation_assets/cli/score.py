@@ -58,11 +58,14 @@ def score(
             "--details", help="Also the method's further columns of each row: which rule dropped it, and so on."
         ),
     ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Texts of .csv and .tsv exactly as they are, formulas too.")
+    ] = False,
 ) -> None:
     """Score every caption, or image–caption pair, of a file.
 
     Row order is kept, failures carry a reason. Finished rows are saved once a minute: a stopped run goes on where it
-    was.
+    was. In .csv and .tsv a text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     # raises for an unknown name, before a large file is read
     addresses = profile_for_files(profile_for_method(settings_from(None, profile), method), role or [])
@@ -84,6 +87,7 @@ def score(
             progress=advance,
             made_by=prepared.made_by,
             details=details,
+            raw=raw,
         )
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"

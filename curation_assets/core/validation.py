@@ -6,19 +6,27 @@ An error is one sentence: where, which setting, what was got, what is expected, 
 import dataclasses
 import difflib
 import functools
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import AllowInfNan, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import AfterValidator, AllowInfNan, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
 
+
+def _no_nan(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nan is no threshold: no value is at or above it")
+    return value
+
+
 Whole = Annotated[int, Strict()]  # true is no number
 Number = Annotated[int, Strict()] | Annotated[float, Strict(), AllowInfNan(False)]  # 1 stays 1, which hashes see
-Threshold = Annotated[int, Strict()] | Annotated[float, Strict()]  # +inf keeps nothing
+Threshold = Annotated[int, Strict()] | Annotated[float, Strict(), AfterValidator(_no_nan)]  # infinite ones too
 Switch = Annotated[bool, Strict()]
 
 

@@ -7,6 +7,7 @@ import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -195,6 +196,11 @@ def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
     return metadata
 
 
+def _in_home(ctx: PoolContext, path: Path) -> str:
+    """A path as metadata holds it: relative to the home, which may be copied or moved."""
+    return path.relative_to(ctx.settings.home).as_posix()
+
+
 def _run_metadata(
     ctx: PoolContext, table: Table, done: Materialised, frame: pl.DataFrame | None, *, with_picture: bool
 ) -> dict[str, Any]:
@@ -209,12 +215,12 @@ def _run_metadata(
     }
     if frame is None:
         folder = ctx.store.folder_path(table.name)
-        metadata["folder"] = dg.MetadataValue.path(str(folder))
+        metadata["folder"] = dg.MetadataValue.path(_in_home(ctx, folder))
         if (folder / "report.html").is_file():
-            metadata["report"] = dg.MetadataValue.path(str(folder / "report.html"))
+            metadata["report"] = dg.MetadataValue.path(_in_home(ctx, folder / "report.html"))
         return metadata
     metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
-    metadata["dagster/uri"] = str(ctx.store.table_path(table.name, manifest.partition))
+    metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
     metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
     picture = picture_of(table.name, frame) if with_picture else None
     if picture is not None:

@@ -20,6 +20,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import warm_up
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards
+from curation_assets.stores.atomic import replacing
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
@@ -45,7 +46,8 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     home.mkdir(parents=True, exist_ok=True)
     config = home / "dagster.yaml"
     if not config.exists():
-        shutil.copyfile(resource_path("infra/dagster.yaml"), config)
+        with replacing(config) as temporary:  # half of it would be another configuration, for ever
+            shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
     os.environ["DAGSTER_HOME"] = str(home)
     return dg.DagsterInstance.get()
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from curation_assets.stores.atomic import append_line
+
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
 SAMPLE_IDS = "sample_ids.npy"  # in every export: its ids, each as often as its multiplicity
 #: Releases before 0.2 wrote a second note of every export into its pool; its format and counts stood there alone.
@@ -31,10 +33,12 @@ class ExportRecord:
 
 
 def record_export(home: Path, record: ExportRecord) -> None:
-    """Remember an export."""
+    """Remember an export; of one inside the home, its paths relative to it."""
     home.mkdir(parents=True, exist_ok=True)
-    with (home / EXPORTS_FILE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record.to_dict()) + "\n")
+    if Path(record.folder).is_relative_to(home):
+        folder, subset = (str(Path(path).relative_to(home)) for path in (record.folder, record.subset))
+        record = replace(record, folder=folder, subset=subset)
+    append_line(home / EXPORTS_FILE, json.dumps(record.to_dict()))
 
 
 def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
@@ -42,6 +46,9 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     path = home / EXPORTS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     records = [ExportRecord(**json.loads(line)) for line in lines]
+    records = [
+        replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
+    ]
     for note in _notes(home):
         same = [index for index, record in enumerate(records) if record.folder == note.folder]
         if not same:

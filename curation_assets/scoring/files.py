@@ -1,7 +1,7 @@
 """Scoring a file: captions, pairs or a tar in, one row per sample out, resumable."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
-from curation_assets.stores.text_tables import read_lines, read_rows
+from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
 
+OUT_SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
@@ -34,6 +35,7 @@ def score_file(
     made_by: Mapping[str, Any] | None = None,
     save_every_seconds: float = DEFAULT_SECONDS,
     details: bool = False,
+    raw: bool = False,
 ) -> pl.DataFrame:
     """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
 
@@ -45,11 +47,12 @@ def score_file(
     `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
     `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
     saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
+    `raw`: cells of .csv and .tsv that a spreadsheet takes for formulas stay as they are (`stores/text_tables.py`).
     Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
     """
     input_path, out = Path(input_path), Path(out)
-    if out.suffix not in _WRITERS:
-        raise ValueError(f"output must end in one of {', '.join(_WRITERS)}, got {out.name!r}")
+    if out.suffix not in OUT_SUFFIXES:
+        raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
     table = read_captions(input_path)
     new = {"value": method.name, "reason": f"{method.name}_reason"}
     if details:
@@ -75,7 +78,7 @@ def score_file(
     )
     result = table.with_columns(scored[name].alias(column) for name, column in new.items())
     with replacing(out) as temporary:
-        _WRITERS[out.suffix](result, temporary)
+        _write(result, temporary, out.suffix, raw=raw)
     if saved is not None:
         remove_path(unfinished_folder(out))
     return result
@@ -170,7 +173,7 @@ def read_captions(path: Path) -> pl.DataFrame:
         return pl.DataFrame({"caption": read_lines(path)}, schema={"caption": pl.String})
     if path.suffix not in (".parquet", ".tsv", ".csv"):
         raise ValueError(f"{path}: expected .txt, .tsv, .csv, .parquet, a webdataset .tar or a folder of tars")
-    table = read_rows(path)
+    table = unescaped(read_rows(path)) if path.suffix in TEXT_SUFFIXES else read_rows(path)
     if "caption" not in table.columns:
         raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
     return table
@@ -241,28 +244,10 @@ def load_row_image(input_path: Path, row: Mapping[str, Any]) -> Image.Image:
     return decode_image(path.read_bytes())
 
 
-_WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
-    ".parquet": lambda table, path: table.write_parquet(path),
-    ".csv": lambda table, path: _lists_as_json(table).write_csv(path),
-    ".tsv": lambda table, path: _write_tsv(table, path),
-    ".jsonl": lambda table, path: table.write_ndjson(path),
-}
-
-
-def _lists_as_json(table: pl.DataFrame) -> pl.DataFrame:
-    """Text has no lists: they become what `_as_list` reads."""
-    nested = [name for name, dtype in table.schema.items() if dtype.is_nested()]
-    as_text = {
-        name: [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in table[name].to_list()]
-        for name in nested
-    }
-    return table.with_columns(pl.Series(name, cells, dtype=pl.String) for name, cells in as_text.items())
-
-
-def _write_tsv(table: pl.DataFrame, path: Path) -> None:
-    """Tab-separated without quoting. Raises ValueError where a text holds a tab or a line break."""
-    table = _lists_as_json(table)
-    for name, dtype in table.schema.items():
-        if dtype == pl.String and table[name].str.contains(r"[\t\n\r]").any():
-            raise ValueError(f"column {name!r} holds tabs or line breaks, which .tsv cannot; write .parquet or .jsonl")
-    table.write_csv(path, separator="\t", quote_style="never")
+def _write(table: pl.DataFrame, path: Path, suffix: str, *, raw: bool) -> None:
+    if suffix == ".parquet":
+        table.write_parquet(path)
+    elif suffix == ".jsonl":
+        table.write_ndjson(path)
+    else:
+        write_text_table(table, path, raw=raw, suffix=suffix)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from curation_assets.core.plain_json import number, plain
 from curation_assets.numeric.selection import share_count
 from curation_assets.selection.policy import Policy, Step
 
@@ -22,7 +22,7 @@ class Cut:
     candidates: int  # samples that reached this cut
     valued: int  # of those, samples with a value
     kept: int
-    threshold: float  # smallest value that passes; +inf when none does
+    threshold: float | None  # smallest value that passes, which may be infinite; None: none does
     boundary_id: str | None  # None: every value equal to the threshold passes
 
 
@@ -42,24 +42,19 @@ class PolicyCut:
         return self.cuts[-1].kept
 
     @property
-    def threshold(self) -> float:
-        """Smallest kept value of the final ranking."""
+    def threshold(self) -> float | None:
+        """Smallest kept value of the final ranking; None where it keeps none."""
         return self.cuts[-1].threshold
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON (an infinite threshold as null)."""
-        content = asdict(self)
-        for cut in content["cuts"]:
-            cut["threshold"] = cut["threshold"] if np.isfinite(cut["threshold"]) else None
-        return {**content, "cuts": list(content["cuts"])}
+        """Plain values for JSON."""
+        content: dict[str, Any] = plain(asdict(self))
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "PolicyCut":
         """Inverse of `to_dict`."""
-        cuts = (
-            Cut(**{**cut, "threshold": np.inf if cut["threshold"] is None else cut["threshold"]})
-            for cut in content["cuts"]
-        )
+        cuts = (Cut(**{**cut, "threshold": number(cut["threshold"])}) for cut in content["cuts"])
         return cls(**{**content, "cuts": tuple(cuts)})
 
 
@@ -90,7 +85,7 @@ CUT_SCHEMA: dict[str, Any] = {
 
 def cut_frame(cut: PolicyCut) -> pl.DataFrame:
     """A cut as a table (CUT_SCHEMA)."""
-    content = cut.to_dict()
+    content = asdict(cut)
     of_pool = {name: value for name, value in content.items() if name != "cuts"}
     rows = [{**of_pool, "step": step, **of_step} for step, of_step in enumerate(content["cuts"])]
     return pl.DataFrame(rows, schema=CUT_SCHEMA)

@@ -73,22 +73,28 @@ class Judged:
     @property
     def threshold(self) -> np.ndarray:
         """(N,) threshold of the cut that decided, NaN where there is none (or it keeps nothing)."""
-        by_step = np.array([*(cut.threshold for cut in self.cut.cuts), np.nan])
-        by_step[~np.isfinite(by_step)] = np.nan
+        by_step = np.array([*(cut.threshold for cut in self.cut.cuts), None], dtype=np.float64)  # None becomes NaN
         return by_step[self.step]  # step -1 takes the last
+
+    @property
+    def margin(self) -> np.ndarray:
+        """(N,) value − threshold, NaN where there is none or one of both is infinite."""
+        with np.errstate(invalid="ignore"):
+            margin = self.value - self.threshold
+        return np.where(np.isfinite(margin), margin, np.nan)
 
     def frame(self) -> pl.DataFrame:
         """As a table (VERDICT_SCHEMA), rows in the order of raw/samples."""
-        rows, value, threshold = self.rows, self.value, self.threshold
+        rows = self.rows
         frame = pl.DataFrame(
             [
                 rows.sample_ids,
                 rows.shard.series("shard"),
                 pl.Series("source_row", rows.source_row),
                 enum_series("decided_by", self.step.astype(np.int32), [cut.rank_by for cut in self.cut.cuts]),
-                pl.Series("value", value),
-                pl.Series("threshold", threshold),
-                pl.Series("margin", value - threshold),
+                pl.Series("value", self.value),
+                pl.Series("threshold", self.threshold),
+                pl.Series("margin", self.margin),
                 enum_series("verdict", self.verdict.astype(np.int32), STATES),
                 self.reason.series("reason"),
             ]
@@ -139,7 +145,7 @@ def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
             candidates=len(reached.candidates),
             valued=count_valued(reached.values),
             kept=reached.kept,
-            threshold=reached.cutoff.threshold,
+            threshold=None if reached.cutoff == NOTHING else reached.cutoff.threshold,
             boundary_id=_boundary_id(rows, reached),
         )
         for reached in _cut_by_cut(policy, rows, _fitted(policy, rows))
@@ -222,9 +228,11 @@ def _frozen(cut: PolicyCut, rows: PoolRows) -> _CutoffOf:
 
     def cutoff_of(number: int, candidates: np.ndarray, values: np.ndarray) -> Cutoff:
         frozen = cut.cuts[number]
+        if frozen.threshold is None:
+            return NOTHING
         if frozen.boundary_id is not None:
             return Cutoff(frozen.threshold, int(np.searchsorted(candidates, rows.count_up_to(frozen.boundary_id))) - 1)
-        return Cutoff(frozen.threshold) if np.isfinite(frozen.threshold) else NOTHING
+        return Cutoff(frozen.threshold)
 
     return cutoff_of
 

@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -10,10 +11,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from curation_assets.core.disk import DiskError, refused_write
+
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
 
-_TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(?P<suffix>\.[a-z0-9]+)?$")
+_TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(\.[a-z0-9]+)*$")
 
 
 def _host() -> str:
@@ -61,17 +64,33 @@ def remove_path(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale(target)
-    temporary = temporary_path(target)
+def naming_refusals(target: Path) -> Iterator[None]:
+    """Errors of a full or read-only disk, of whatever library, become a DiskError that names `target`."""
     try:
-        yield temporary
-        os.replace(temporary, target)
-    except BaseException:
-        remove_path(temporary)
-        raise
+        yield
+    except Exception as error:
+        sentence = refused_write(error, target)
+        if sentence is None or isinstance(error, DiskError):
+            raise
+        raise DiskError(sentence) from error
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes.
+
+    Raises DiskError where the disk is full or cannot be written.
+    """
+    temporary = temporary_path(target)
+    with naming_refusals(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(target)
+        try:
+            yield temporary
+            os.replace(temporary, target)
+        except BaseException:
+            remove_path(temporary)
+            raise
 
 
 PRIVATE = 0o600  # readable by its owner alone
@@ -84,3 +103,16 @@ def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -
             temporary.touch(mode)
             temporary.chmod(mode)
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
+
+    One short write: whole or, at a kill, cut. Raises DiskError.
+    """
+    data = line.encode() + b"\n"
+    with naming_refusals(path), path.open("ab", buffering=0) as file:
+        written = file.write(data)
+        if written != len(data):  # the disk is full: what it took is taken back
+            os.truncate(path, path.stat().st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -1,6 +1,6 @@
 """DuckDB's view of the tables: one catalogue file over all pools, and in-memory connections over one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -11,28 +11,46 @@ from curation_assets.stores.atomic import replacing
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
 
 CATALOG_FILE = "catalog.duckdb"
+#: The catalogue's macro for the folder that it lies in, so that a home may be copied or moved. Where the file of a
+#: connection lies is in the default of temp_directory alone. Where that is set, or the catalogue is attached, the
+#: variable curation_home names the folder; without it a query fails rather than reads the tables of another home.
+_HOME_MACRO = r"""create macro main.curation_home() as coalesce(
+    getvariable('curation_home') || '/',
+    nullif(regexp_extract(current_setting('temp_directory'), '^(.*/)catalog\.duckdb\.tmp$', 1), ''),
+    error('this connection does not show where the catalogue lies; first: set variable curation_home = ITS FOLDER')
+)"""
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+    return _text(str(path.absolute()))
 
 
-def read_table_sql(store: ShardStore, asset: str, shards: Sequence[str] | None = None) -> str:
+def read_table_sql(
+    store: ShardStore,
+    asset: str,
+    shards: Sequence[str] | None = None,
+    *,
+    path_sql: Callable[[Path], str] = _literal,
+) -> str:
     """DuckDB expression that reads an asset, shard by shard or whole. New shards show without a new expression.
 
-    `shards`: only these, of an asset that has shards.
+    `shards`: only these, of an asset that has shards. `path_sql`: how a path is written.
     """
     if store.table_path(asset).is_file():
-        return f"read_parquet({_literal(store.table_path(asset).absolute())}, hive_partitioning = false)"
-    folder = store.asset_path(asset).absolute()
-    paths = [_literal(folder / f"shard={shard}" / DATA_FILE) for shard in (["*"] if shards is None else shards)]
+        return f"read_parquet({path_sql(store.table_path(asset))}, hive_partitioning = false)"
+    folder = store.asset_path(asset)
+    paths = [path_sql(folder / f"shard={shard}" / DATA_FILE) for shard in (["*"] if shards is None else shards)]
     return f"read_parquet([{', '.join(paths)}], hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
 
 
-def _ledger_sql(path: Path) -> str:
+def _ledger_sql(path_sql: str) -> str:
     """A ledger with its ids as text, from whichever version is in force when it is queried."""
     sample_id = "printf('%016x%016x', uid_high, uid_low) as sample_id"
-    return f"select {sample_id}, * exclude (uid_high, uid_low) from read_parquet({_literal(path.absolute())})"
+    return f"select {sample_id}, * exclude (uid_high, uid_low) from read_parquet({path_sql})"
 
 
 def stored_tables(store: ShardStore) -> list[str]:
@@ -52,24 +70,33 @@ def rebuild_catalog(home: Path) -> Path:
     Each policy's ledger is the view `<pool>.ledger_<policy>`.
 
     Built aside and swapped in one step: a connection to the old file goes on reading it. Views read the Parquet
-    files when queried, so only a new table (not a new shard) needs a rebuild. Returns the path.
+    files of the home in which the catalogue lies when they are queried: only a new table (not a new shard) needs a
+    rebuild, and a copied home none. Returns the path.
     """
-    catalog = Path(home) / CATALOG_FILE
+    home = Path(home).absolute()
+    catalog = home / CATALOG_FILE
+
+    def in_home(path: Path) -> str:
+        return f"main.curation_home() || {_text(path.absolute().relative_to(home).as_posix())}"
+
     with replacing(catalog) as temporary:
-        with duckdb.connect(str(temporary)) as connection:
-            for pool_folder in sorted((Path(home) / "work").glob("*")):
-                if not POOL_NAME.match(pool_folder.name):
-                    continue
-                store = ShardStore(pool_folder)
-                connection.execute(f'create schema if not exists "{pool_folder.name}"')
-                for asset in stored_tables(store):
-                    view = asset.replace("/", "_")
-                    connection.execute(
-                        f'create view "{pool_folder.name}"."{view}" as select * from {read_table_sql(store, asset)}'
-                    )
-                for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
-                    connection.execute(f'create view "{pool_folder.name}"."ledger_{path.stem}" as {_ledger_sql(path)}')
-        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+        try:
+            with duckdb.connect(str(temporary), config={"temp_directory": f"{catalog}.tmp"}) as connection:
+                connection.execute(_HOME_MACRO)
+                for pool_folder in sorted((home / "work").glob("*")):
+                    if not POOL_NAME.match(pool_folder.name):
+                        continue
+                    store = ShardStore(pool_folder)
+                    connection.execute(f'create schema if not exists "{pool_folder.name}"')
+                    for asset in stored_tables(store):
+                        view = asset.replace("/", "_")
+                        source = read_table_sql(store, asset, path_sql=in_home)
+                        connection.execute(f'create view "{pool_folder.name}"."{view}" as select * from {source}')
+                    for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
+                        view = f"ledger_{path.stem}"
+                        connection.execute(f'create view "{pool_folder.name}"."{view}" as {_ledger_sql(in_home(path))}')
+        finally:  # on a full disk DuckDB leaves its log
+            temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
     return catalog
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.stores.atomic import append_line
+
 COSTS = "costs"
 
 #: Grain: one row per attempt to compute a table (of a shard).
@@ -84,8 +86,7 @@ def _now() -> str:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:  # one short write in append mode: whole or, at a kill, cut
-        file.write(json.dumps(line) + "\n")
+    append_line(path, json.dumps(line))
 
 
 def read_attempts(root: Path) -> pl.DataFrame:

@@ -28,6 +28,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.atomic import (
+    naming_refusals,
     remove_path,
     remove_stale,
     replacing,
@@ -332,6 +333,9 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
+            copy, text = self.table_path(asset, partition).with_name(MANIFEST_FILE), manifest.to_json()
+            if not copy.is_file() or copy.read_text(encoding="utf-8") != text:  # the writer stopped before it
+                write_text_atomically(copy, text)
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()
@@ -380,9 +384,10 @@ class ShardStore:
         link.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(link)
         draft = temporary_path(link)
-        (draft / "files").mkdir(parents=True)
+        with naming_refusals(link):
+            (draft / "files").mkdir(parents=True)
         try:
-            with attempt(self.root, asset, None, run_id) as record:
+            with naming_refusals(link), attempt(self.root, asset, None, run_id) as record:
                 start = time.perf_counter()
                 compute(draft / "files")
                 seconds = time.perf_counter() - start
@@ -403,7 +408,7 @@ class ShardStore:
                 seconds=seconds,
                 written_at=utc_now(),
             )
-            (draft / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
+            write_text_atomically(draft / MANIFEST_FILE, manifest.to_json())
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             os.replace(draft, version)
         except BaseException:

@@ -1,5 +1,6 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,7 +49,33 @@ def read_subset_parquet(path: Path) -> list[str]:
 
 
 def write_key_list(path: Path, keys_by_tar: Mapping[str, Sequence[str]]) -> int:
-    """Allow-list for training on the tars as they are: lines `tar<TAB>key`, sorted. Returns the number of keys."""
-    lines = [f"{tar}\t{key}" for tar in sorted(keys_by_tar) for key in sorted(keys_by_tar[tar])]
+    """Allow-list for training on the tars as they are: lines `tar<TAB>key`, sorted. Returns the number of keys.
+
+    A tab, line break or backslash of a name is written \\t, \\n, \\r or \\\\: `read_key_list` turns it back.
+    """
+    lines = [f"{_one_cell(tar)}\t{_one_cell(key)}" for tar in sorted(keys_by_tar) for key in sorted(keys_by_tar[tar])]
     write_text_atomically(path, "".join(line + "\n" for line in lines))
     return len(lines)
+
+
+def read_key_list(path: Path) -> list[tuple[str, str]]:
+    """(tar, key) of `write_key_list`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
+    entries = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), 1):
+        tar, tab, key = line.removesuffix("\r").partition("\t")
+        if not (tar and tab and key):
+            raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
+        entries.append((_as_named(tar), _as_named(key)))
+    return entries
+
+
+_MARKS = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def _one_cell(name: str) -> str:
+    return "".join(_MARKS.get(character, character) for character in name)
+
+
+def _as_named(cell: str) -> str:
+    back = {mark: character for character, mark in _MARKS.items()}
+    return re.sub(r"\\[\\tnr]", lambda mark: back[mark[0]], cell)

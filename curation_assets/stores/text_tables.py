@@ -1,6 +1,12 @@
-"""The one reader of tables that people bring: csv, tsv, parquet, json lines, plain text."""
+"""The one reader of tables that people bring: csv, tsv, parquet, json lines, plain text; and the writer of csv and tsv.
+
+A spreadsheet takes a cell that begins with = + - @, a tab or a line break for a formula, and a caption of the web may
+be one (OWASP, CSV injection). Such a cell is written with an apostrophe before it, which spreadsheets do not show;
+`unescaped` takes it away. Control characters are written as their pictures (␀ for NUL). Numbers stay numbers.
+"""
 
 import codecs
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +16,11 @@ import polars as pl
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
 
 TEXT_KEYS = ("caption", "word", "text")
+TEXT_SUFFIXES = (".csv", ".tsv")
+#: Also in their full-width forms. Apostrophes before: so that what began so already is told from what is escaped.
+_FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"} | {"\x7f": "␡"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,54 @@ def read_rows(
     raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
 
 
+def escaped(table: pl.DataFrame) -> pl.DataFrame:
+    """Texts as a spreadsheet shows them: no cell is a formula, no character controls anything."""
+    names = [name for name, dtype in table.schema.items() if dtype == pl.String]
+    return table.with_columns(_escaped(pl.col(name).str.replace_many(_PICTURES)).alias(name) for name in names)
+
+
+def _escaped(text: pl.Expr) -> pl.Expr:
+    is_formula = text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
+    return pl.when(is_formula).then(pl.concat_str(pl.lit("'"), text)).otherwise(text)
+
+
+def unescaped(table: pl.DataFrame) -> pl.DataFrame:
+    """The texts that `escaped` had; control characters stay pictures."""
+    names = [name for name, dtype in table.schema.items() if dtype == pl.String]
+    return table.with_columns(
+        pl.when(pl.col(name).str.contains("^'" + _FORMULA[1:]))
+        .then(pl.col(name).str.slice(1))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in names
+    )
+
+
+def write_text_table(table: pl.DataFrame, path: Path, *, raw: bool = False, suffix: str | None = None) -> None:
+    """A .csv (quoted) or .tsv (no quoting); lists are JSON. `raw`: texts as they are, formulas too.
+
+    `suffix`: write it as if `path` ended so. Raises ValueError for a .tsv where a text holds a tab or a line break.
+    """
+    suffix = suffix or path.suffix
+    nested = [name for name, dtype in table.schema.items() if dtype.is_nested()]
+    as_json = {
+        name: [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in table[name].to_list()]
+        for name in nested
+    }
+    table = table.with_columns(pl.Series(name, cells, dtype=pl.String) for name, cells in as_json.items())
+    if suffix == ".tsv":
+        for name, dtype in table.schema.items():
+            if dtype == pl.String and table[name].str.contains(r"[\t\n\r]").any():
+                raise ValueError(
+                    f"column {name!r} holds tabs or line breaks, which .tsv cannot; write .parquet or .jsonl"
+                )
+    written = table if raw else escaped(table)
+    if suffix == ".tsv":
+        written.write_csv(path, separator="\t", quote_style="never")
+    else:
+        written.write_csv(path)
+
+
 def read_lines(path: Path) -> list[str]:
     """Lines of a text file without their ends (LF or CRLF); other separators belong to the text."""
     lines = path.read_text(encoding="utf-8").split("\n")
@@ -96,6 +155,7 @@ def read_table(path: Path) -> pl.DataFrame:
             "first: curate score icc FILE --out SCORES.tsv"
         )
     table = read_rows(path, suffix=".tsv" if path.suffix == ".txt" else None)
+    table = unescaped(table) if path.suffix in (".txt", *TEXT_SUFFIXES) else table
     return table.rename({old: new for old, new in WORD_COLUMNS.items() if old in table.columns})
 
 

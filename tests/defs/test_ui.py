@@ -1,52 +1,23 @@
-"""The real Dagster webserver over a finished pool, asked by GraphQL and, where chromium is there, by a browser."""
+"""`curate ui` over a finished pool, asked by GraphQL and, where chromium is there, by a browser."""
 
 import json
-import os
 import shutil
-import socket
 import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.graph import tables_of
 from tests.conftest import FinishedPool
-from tests.support.paths import REPOSITORY
+from tests.support.webserver import curate_ui
 
 
 @pytest.fixture(scope="module")
 def webserver(finished_pool: FinishedPool) -> Iterator[str]:
-    prepare_instance(finished_pool.settings)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        **os.environ,
-        "CURATION_HOME": str(finished_pool.settings.home),
-        "DAGSTER_HOME": str(finished_pool.settings.dagster_home),
-    }
-    command = [Path(sys.executable).parent / "dagster-webserver", "-w", REPOSITORY / "workspace.yaml"]
-    server = subprocess.Popen([*command, "-h", "127.0.0.1", "-p", str(port)], env=environment, cwd=REPOSITORY)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + 90
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/server_info", timeout=2).close()
-                break
-            except OSError:
-                assert server.poll() is None, "the webserver ended"
-                assert time.monotonic() < end, "the webserver did not answer within 90 s"
-                time.sleep(0.5)
+    with curate_ui(finished_pool.settings.home) as url:
         yield url
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 def _ask(url: str, query: str) -> dict:  # type: ignore[type-arg]

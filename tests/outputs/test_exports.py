@@ -258,8 +258,8 @@ def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -
     subset = find_subset(ctx, "icc")
     shards = subset.rows["shard"].unique().sort().to_list()
     assert len(shards) == 2
-    gone = Path(subset.rows.filter(pl.col("shard") == shards[0])["tar"][0])
-    changed = Path(subset.rows.filter(pl.col("shard") == shards[1])["tar"][0])
+    gone = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[0])["tar"][0]
+    changed = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[1])["tar"][0]
     gone.unlink()
     with tarfile.open(changed) as tar:
         offset = tar.getmember(subset.rows.filter(pl.col("shard") == shards[1])["member"][0]).offset_data

@@ -1,5 +1,6 @@
 """The judge: one terminal verdict per row, exact counts, frozen cuts, DataComp's rule; held against the slow twin."""
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curation_assets.audit.diff import save_policy
 from curation_assets.core.errors import StoreError
-from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
+from curation_assets.selection.cut import Cut, PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import VERDICT_SCHEMA, Judged, fit_cut, judge, kept_rows
-from curation_assets.selection.policy import Policy, Prefilter, load_policies
+from curation_assets.selection.policy import Policy, Prefilter, load_policies, load_policy
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_duplicates, store_pool
@@ -274,9 +276,48 @@ def test_a_frozen_cut_is_of_one_policy_and_version(tmp_path: Path) -> None:
 def test_a_cut_that_nothing_passed_passes_nothing_later(tmp_path: Path) -> None:
     policy = Policy(name="p", rank_by="signals.icc", fraction=0.5)
     cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": [None, None]}))
-    assert (cut.k, cut.threshold) == (0, math.inf)
+    assert (cut.k, cut.threshold) == (0, None)
     later = pool_of(tmp_path / "later", {"signals.icc": [0.95, math.inf]})
     assert judge(policy, later, cut).frame()["verdict"].to_list() == ["dropped", "dropped"]
+
+
+@pytest.mark.parametrize("threshold", [math.inf, -math.inf])
+def test_infinite_thresholds_survive_every_file(tmp_path: Path, threshold: float) -> None:
+    """YAML of the policy, JSON and table of its cut, footer of its ledger: the same policy, the same verdicts."""
+    saved = save_policy(tmp_path, Policy(name="p", rank_by="signals.icc", threshold=threshold), "p")
+    policy = load_policy(saved)
+    assert policy.threshold == threshold
+    rows = pool_of(tmp_path / "first", {"signals.icc": [0.2, None, math.inf]})
+    cut = fit_cut(policy, rows)
+    assert cut.threshold == threshold
+    text = json.dumps(cut.to_dict(), allow_nan=False)  # what other programs can read
+    assert PolicyCut.from_dict(json.loads(text)) == cut
+    cut_frame(cut).write_parquet(tmp_path / "cut.parquet")
+    assert cut_of_frame(pl.read_parquet(tmp_path / "cut.parquet")) == cut
+    later = pool_of(tmp_path / "later", {"signals.icc": [0.95, -math.inf, None]})
+    verdicts = ["kept", "kept", "failed"] if threshold < 0 else ["dropped", "dropped", "failed"]
+    for again in (PolicyCut.from_dict(json.loads(text)), cut_of_frame(cut_frame(cut))):
+        assert judge(policy, later, again).frame()["verdict"].to_list() == verdicts
+    frame = judge(policy, later, cut).frame()
+    assert frame["threshold"].to_list() == [threshold] * 3
+    assert frame["margin"].to_list() == [None] * 3
+
+
+def test_a_threshold_of_infinite_values_is_no_cut_of_nothing() -> None:
+    """Where the best values are infinite, so is the threshold; it passes them in later shards too."""
+    cuts = (
+        Cut("signals.icc", 2, 2, 1, math.inf, "0" * 32),
+        Cut("signals.icc", 2, 2, 2, -math.inf, None),
+        Cut("signals.icc", 2, 0, 0, None, None),
+    )
+    cut = PolicyCut("p", "v", 2, "f", cuts)
+    assert PolicyCut.from_dict(json.loads(json.dumps(cut.to_dict(), allow_nan=False))) == cut
+    assert cut_of_frame(cut_frame(cut)) == cut
+
+
+def test_nan_is_no_threshold() -> None:
+    with pytest.raises(ValueError, match="nan is no threshold"):
+        Policy(name="p", rank_by="signals.icc", threshold=math.nan)
 
 
 def test_the_fingerprint_tells_pools_apart(tmp_path: Path) -> None:

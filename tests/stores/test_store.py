@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,49 @@ def test_catalogue_is_swapped_under_a_connected_reader(tmp_path: Path, store: Sh
         assert reader.sql("select value from toy.fused_sieve_clip").fetchall() == [(0.5,)]
         assert reader.sql("select shard from toy.raw_samples").fetchall() == [(SHARD_0,)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["catalog.duckdb", "work"]
+
+
+def test_the_catalogue_of_a_copied_home_reads_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, copy = tmp_path / "original", tmp_path / "o'copy" / "home"
+    store = ShardStore(original / "work" / "toy")
+    store.write("signals/clip_score", values(0.1), SHARD_0, code_version="1")
+    store.write("fused/sieve_clip", values(0.1), code_version="1")
+    write_ledger_file(store)
+    rebuild_catalog(original)
+    shutil.copytree(original, copy, symlinks=True)
+    for asset, shard in (("signals/clip_score", SHARD_0), ("fused/sieve_clip", None)):
+        ShardStore(copy / "work" / "toy").write(asset, values(0.2), shard, code_version="1")
+    write_ledger_file(ShardStore(copy / "work" / "toy"), threshold=0.2)
+
+    def read(connection: duckdb.DuckDBPyConnection, catalog: str = "") -> list[tuple[float]]:
+        names = ("signals_clip_score", "fused_sieve_clip")
+        sql = " union all ".join(f"select value from {catalog}toy.{name}" for name in names)
+        return connection.sql(f"{sql} union all select threshold from {catalog}toy.ledger_icc").fetchall()
+
+    for folder in (tmp_path, original, copy):  # wherever it is opened from
+        monkeypatch.chdir(folder)
+        with duckdb.connect(str(copy / "catalog.duckdb"), read_only=True) as connection:
+            assert read(connection) == [(0.2,)] * 3
+    monkeypatch.chdir(copy)
+    with duckdb.connect("catalog.duckdb") as connection:
+        assert read(connection) == [(0.2,)] * 3
+    monkeypatch.chdir(original)
+    with duckdb.connect() as connection:  # attached, DuckDB does not show where it lies
+        attached = str(copy / "catalog.duckdb").replace("'", "''")
+        connection.execute(f"attach '{attached}' as other (read_only)")
+        with pytest.raises(duckdb.Error, match="set variable curation_home"):
+            read(connection, "other.")
+        connection.execute("set variable curation_home = $home", {"home": str(copy)})
+        assert read(connection, "other.") == [(0.2,)] * 3
+
+
+def write_ledger_file(store: ShardStore, threshold: float = 0.1) -> None:
+    """A ledger's columns that its view names."""
+    path = store.folder_path("filtered/ledger") / "icc.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids = {"uid_high": [1], "uid_low": [2]}
+    schema = dict.fromkeys(ids, pl.UInt64) | {"threshold": pl.Float64}
+    pl.DataFrame(ids | {"threshold": [threshold]}, schema=schema).write_parquet(path)
 
 
 def test_open_pool_names_views_by_stage(store: ShardStore) -> None:

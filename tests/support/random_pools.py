@@ -58,7 +58,7 @@ def policies(draw: st.DrawFn, name: str = "p") -> Policy:
         st.sampled_from(
             (
                 *({"fraction": fraction} for fraction in (0.01, 0.2, 0.285, 0.5, 0.9, 1.0)),
-                *({"threshold": threshold} for threshold in (0.0, 0.25, 0.7)),
+                *({"threshold": threshold} for threshold in (0.0, 0.25, 0.7, float("inf"), float("-inf"))),
                 *({"count": count} for count in (1, 4, 30)),
             )
         )
@@ -67,7 +67,7 @@ def policies(draw: st.DrawFn, name: str = "p") -> Policy:
     is_compat = fraction < 1 and "count" not in final and draw(st.booleans())
     amounts = (0.3, 0.5, 0.9) if is_compat else tuple(share for share in (0.3, 0.5, 0.9, 1.0) if share >= fraction)
     shares = [{"fraction": share} for share in amounts]
-    cuts = st.sampled_from([*shares, {"threshold": 0.25}, {"threshold": -1.0}])
+    cuts = st.sampled_from([*shares, {"threshold": 0.25}, {"threshold": float("-inf")}])
     signals = st.sampled_from((*REFERENCES, "random"))
     prefilters = draw(
         st.lists(st.tuples(signals, cuts).map(lambda drawn: Prefilter(rank_by=drawn[0], **drawn[1])), max_size=3)

@@ -68,13 +68,13 @@ def slow_judge(
             key = key_of(row)
             verdict = verdicts[key]
             verdict["decided_by"] = step.rank_by
-            verdict["threshold"] = cut.threshold if math.isfinite(cut.threshold) else None
+            verdict["threshold"] = cut.threshold
             verdict["value"], verdict["rank"], verdict["margin"] = None, None, None
             if key not in values:
                 verdict["verdict"], verdict["reason"] = "failed", f"no_value:{reasons[key]}"
                 continue
             verdict["value"], verdict["rank"] = values[key], ranking.index(row) + 1
-            if verdict["threshold"] is not None:
+            if cut.threshold is not None and math.isfinite(cut.threshold) and math.isfinite(values[key]):
                 verdict["margin"] = values[key] - cut.threshold
             if passes(cut, values[key], row["sample_id"]):
                 passing.append(row)
@@ -165,7 +165,7 @@ def fit(
     else:
         wanted = step.count if step.count is not None else math.floor(share(pool_size, step.fraction) + Fraction(1, 2))
         kept = min(wanted, len(ranking))
-        threshold, boundary_id = ranking[kept - 1] if kept else (math.inf, None)
+        threshold, boundary_id = ranking[kept - 1] if kept else (None, None)
     return Cut(step.rank_by, candidates, len(ranking), kept, threshold, boundary_id)
 
 
@@ -176,7 +176,9 @@ def share(pool_size: int, fraction: float | None) -> Fraction:
 
 
 def passes(cut: Cut, value: float, sample_id: str) -> bool:
-    """Above the threshold, or at it with a sample_id up to the boundary."""
+    """Above the threshold, or at it with a sample_id up to the boundary; nothing where there is no threshold."""
+    if cut.threshold is None:
+        return False
     if value == cut.threshold and cut.boundary_id is not None:
         return sample_id <= cut.boundary_id
     return value >= cut.threshold

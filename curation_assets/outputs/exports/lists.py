@@ -8,7 +8,7 @@ from typing import Any
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
-from curation_assets.stores.subsets import write_key_list, write_subset_parquet
+from curation_assets.stores.subsets import read_key_list, write_key_list, write_subset_parquet
 
 KEYS = "keys.tsv"
 
@@ -62,10 +62,7 @@ class AllowList:
     def read(cls, path: Path | str) -> "AllowList":
         """The list of `export_keys`. Raises ValueError for a line that is not `tar<TAB>key`."""
         entries: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            tar, tab, key = line.partition("\t")
-            if not (tar and tab and key):
-                raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
+        for tar, key in read_key_list(Path(path)):
             entries[tar][key] += 1
         return cls(entries)
 

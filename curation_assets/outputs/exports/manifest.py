@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
@@ -18,6 +19,7 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.subsets import write_subset_npy
+from curation_assets.stores.text_tables import write_text_table
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
@@ -101,9 +103,9 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         ids = written.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].to_list()
         write_subset_npy(folder / SAMPLE_IDS, ids)
         if missing.height:
-            missing.write_csv(folder / MISSING, separator="\t")
+            write_text_table(missing, folder / MISSING)
         manifest = _manifest(export, written, missing, len(ids))
-        write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+        write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
         if out.is_dir():
             remove_path(out)  # empty: os.replace needs it removed on some systems
     if out.is_relative_to(subset.ctx.store.root.absolute()):  # tars of a training: the pool removes them itself

@@ -18,10 +18,14 @@ function shareCount(n, fraction) {
   return Number((2n * BigInt(n) * digits + scale) / (2n * scale));
 }
 
+// A threshold as JSON has it: null, a number, "Infinity" or "-Infinity".
+const limit = (value) => (value === null ? null : Number(value));
+const finite = (value) => (Number.isFinite(value) ? value : null);
+
 // What one cut of a policy passes: [count, threshold] of values `ordered` best first.
 // `step`: one of fraction, threshold and count is given. `ofPool`: gives the values of the whole pool, best first.
 function cutOf(policy, ordered, poolSize, step, ofPool) {
-  const { fraction, threshold: value } = step;
+  const { fraction } = step, value = limit(step.threshold);
   if (value !== null) {
     let count = 0;
     while (count < ordered.length && ordered[count] >= value) count += 1;
@@ -41,9 +45,10 @@ function cutOf(policy, ordered, poolSize, step, ofPool) {
 
 // How many of the rows `valued`, best first, pass a frozen cut: above its threshold, or at it with an id up to the last.
 function passing(cut, column, valued, ids) {
-  const fails = (i) => !(column[i] > cut.threshold || (column[i] === cut.threshold
+  const threshold = limit(cut.threshold);
+  const fails = (i) => !(column[i] > threshold || (column[i] === threshold
     && (cut.boundary_id === null || ids[i] <= cut.boundary_id)));
-  const first = cut.threshold === null ? 0 : valued.findIndex(fails);
+  const first = threshold === null ? 0 : valued.findIndex(fails);
   return first < 0 ? valued.length : first;
 }
 
@@ -59,7 +64,7 @@ function judge(policy, values, n, ids) {
     if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
     const valued = candidates.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
     const frozen = policy.cuts ? policy.cuts[number] : null;
-    const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
+    const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), limit(frozen.threshold) ?? NaN]
       : cutOf(policy, Array.from(valued, (i) => column[i]), n, one,
         () => column.filter((value) => !Number.isNaN(value)).sort().reverse());
     thresholds.push(threshold);
@@ -145,7 +150,7 @@ function nearestDropped(judged, other, data, count) {
   return dropped.slice(0, count).map((i) => ({
     policy: policy.name, row: i, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
     reason: `below_cut:${policy.rank_by}`,
-    margin: Number.isNaN(judged.thresholds[last]) ? null : column[i] - judged.thresholds[last],
+    margin: finite(column[i] - judged.thresholds[last]),
     other_verdict: STATES[other.verdict[i]],
   }));
 }
@@ -192,7 +197,7 @@ function whyOf(row, policies, data) {
     const number = (float) => (Number.isNaN(float) ? null : float);
     return {
       policy: policy.name, verdict: STATES[verdict[row]], decided_by: by, value: number(value),
-      threshold: number(threshold), margin: number(value - threshold), rank: rank[row] || null,
+      threshold: number(threshold), margin: finite(value - threshold), rank: rank[row] || null,
     };
   });
 }

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from curation_assets.audit.diff import NEAREST_COUNT
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
+from curation_assets.core.plain_json import plain
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, worths_of
 from curation_assets.outputs.report.image_texts import MAX_LETTERS
@@ -161,7 +162,8 @@ def _uses_random(policy: Policy) -> bool:
 
 def _policy(policy: Policy, cut: PolicyCut | None = None) -> dict[str, Any]:
     cuts = None if cut is None else cut.to_dict()["cuts"]
-    return {**asdict(policy), "prefilters": [asdict(prefilter) for prefilter in policy.prefilters], "cuts": cuts}
+    content: dict[str, Any] = plain({**asdict(policy), "cuts": cuts})
+    return content
 
 
 def _packed(values: np.ndarray) -> str:

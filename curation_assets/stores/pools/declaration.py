@@ -32,7 +32,7 @@ class Pool:
     kind: PoolKind = setting(
         description="Planted scenes; tars; captions with or without URLs; images in Parquet or files."
     )
-    source: str = setting(description="Path of the tars, tables or images; empty for a world, which is planted.")
+    source: str = setting(description="Path of tars, tables or images, from the home if relative; empty for a world.")
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
     columns: Mapping[str, str | None] = setting(
         default_factory=dict,
@@ -125,9 +125,15 @@ class Pool:
 
 
 def save_pool(settings: Settings, pool: Pool) -> Path:
-    """Write the declaration of a pool; only what differs from the defaults is spelled out. Returns its path."""
+    """Write the declaration of a pool; only what differs from the defaults is spelled out. Returns its path.
+
+    A source inside the home is written relative to it: a copied home has its own.
+    """
     path = settings.pools_root / f"{pool.name}.yaml"
-    write_text_atomically(path, yaml.safe_dump(content_of(pool), sort_keys=False, allow_unicode=True))
+    content = content_of(pool)
+    if pool.source and Path(pool.source).is_relative_to(settings.home):
+        content["source"] = Path(pool.source).relative_to(settings.home).as_posix()
+    write_text_atomically(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return path
 
 
@@ -148,7 +154,7 @@ def load_pool(settings: Settings, name: str) -> Pool:
     pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
     if pool.name != name:
         raise ValueError(f"{path}: expected name: {name}, got {pool.name!r}; file and pool are named alike")
-    return pool
+    return replace(pool, source=str(settings.home / pool.source)) if pool.source else pool
 
 
 def declared_options(settings: Settings, pool: Pool) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The first tables made from a pool: its shards, registered rows, downloads and samples."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,12 @@ def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
     if shard not in tars:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
     return tars[shard]
+
+
+def _from_work(path: Path, pool: Pool, settings: Settings) -> str:
+    """A path inside the home, relative to the pool's work folder; another one as it is."""
+    is_inside = path.is_relative_to(settings.home)
+    return Path(os.path.relpath(path, settings.work(pool.name))).as_posix() if is_inside else str(path)
 
 
 def discover_shards(pool: Pool, settings: Settings) -> list[str]:
@@ -73,7 +80,7 @@ def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
         tar = _tar(pool, shard, settings)
         denylist = Denylist.load(settings.home)
         rows = webdataset.read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
-        rows = without_denied(rows, denylist).with_columns(tar=pl.lit(str(tar)))
+        rows = without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
     else:
         rows = (
             source_split(pool, settings)

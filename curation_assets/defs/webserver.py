@@ -1,0 +1,141 @@
+"""The Dagster UI and daemon, as `dagster dev` runs them, for this machine's own browser alone.
+
+Whatever the UI can do, a GraphQL request can, without a password. A page of another site that the browser shows is
+kept out: by the host that it asked for (a name of its own that resolves to 127.0.0.1) and by where the request came
+from (a form, a picture or a script of another origin).
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvicorn
+import yaml
+from dagster import __version__
+from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster_webserver.app import create_app_from_workspace_process_context
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.core.settings import Settings, resource_path
+from curation_assets.defs.launch import prepare_instance
+
+HOST = "127.0.0.1"
+OWN_NAMES = (HOST, "localhost")
+WAIT_SECONDS = 15  # for the daemon to end, before it is killed
+_HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
+
+
+class DaemonEndedError(ExpectedError):
+    """Sensors and schedules no longer run."""
+
+
+class OwnOriginOnly:
+    """Refuses what a page of another origin sends; such a page may only link to this server."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or answer 403."""
+        if scope["type"] in ("http", "websocket") and _is_foreign(Headers(scope=scope)):
+            refusal = PlainTextResponse("requests of other origins are refused", status_code=403)
+            await refusal(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """By Origin (of every POST and WebSocket of a browser) or, for pictures and scripts, by Fetch Metadata."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        return True
+    is_link = headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
+
+
+def guarded(app: ASGIApp, allow_hosts: Sequence[str] = ()) -> ASGIApp:
+    """The application behind both checks. `allow_hosts`: names besides this machine's own, such as a proxy's.
+
+    Raises ValueError for what is no host name.
+    """
+    for name in allow_hosts:
+        if not _HOST_NAME.match(name):
+            raise ValueError(f"--allow-host takes a host name without port, such as curate.example, got {name!r}")
+    return TrustedHostMiddleware(OwnOriginOnly(app), [*OWN_NAMES, *allow_hosts], www_redirect=False)
+
+
+def serve(
+    settings: Settings, port: int, allow_hosts: Sequence[str], *, on_ready: Callable[[str], None] = lambda url: None
+) -> None:
+    """UI on 127.0.0.1 and daemon, with one code server for both, until SIGINT or SIGTERM. Port 0 takes a free one.
+
+    `on_ready` receives the URL once it answers. Raises OSError for a port in use, ValueError as `guarded`,
+    DaemonEndedError where the daemon ends by itself.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(_listening(port))
+        instance = stack.enter_context(prepare_instance(settings))
+        os.environ["CURATION_HOME"] = str(settings.home)
+        os.environ["DAGSTER_IS_DEV_CLI"] = "1"
+        shared = stack.enter_context(ProxyServerManager(instance, _target(resource_path("workspace.yaml")), "WARNING"))
+        workspace = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "workspace.yaml"
+        workspace.write_text(yaml.safe_dump({"load_from": list(shared.get_code_server_specs())}), encoding="utf-8")
+        context = stack.enter_context(
+            WorkspaceProcessContext(instance, _target(workspace), version=__version__, read_only=False)
+        )
+        app = guarded(create_app_from_workspace_process_context(context), allow_hosts)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        daemon = stack.enter_context(_daemon(workspace))
+
+        def stop_with_daemon() -> None:
+            daemon.wait()
+            server.should_exit = True
+
+        threading.Thread(target=stop_with_daemon, daemon=True).start()
+        on_ready(f"http://{HOST}:{listener.getsockname()[1]}")
+        server.run(sockets=[listener])  # raises the signal again that ended it
+        raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
+
+
+def _target(workspace: Path) -> WorkspaceFileTarget:
+    return WorkspaceFileTarget([str(workspace)])
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        raise OSError(error.errno, f"{HOST}:{port} cannot be used ({error.strerror}); give another --port") from error
+    with listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

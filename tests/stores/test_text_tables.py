@@ -1,0 +1,66 @@
+"""Tables of texts: what a spreadsheet would run is written so that it does not, and read back as it was."""
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation_assets.outputs.exports.lists import AllowList
+from curation_assets.stores.subsets import write_key_list
+from curation_assets.stores.text_tables import escaped, read_rows, read_table, unescaped, write_text_table
+
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "＝1",
+    "'=1",
+    "''@x",
+    '=HYPERLINK("http://x","y")',
+]
+HARMLESS = ["a red kite", "'quoted' caption", "-12.5", "+3e-4", "it's = fine", "", "007"]
+TEXTS = st.text(alphabet=st.characters(exclude_categories=("Cc", "Cs")), max_size=12) | st.sampled_from(FORMULAS)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_no_cell_is_a_formula_and_reading_gives_the_texts_back(tmp_path: Path, suffix: str) -> None:
+    texts = [text for text in (*FORMULAS, *HARMLESS) if text and (suffix == ".csv" or not {*"\t\r"} & {*text})]
+    table = pl.DataFrame({"caption": texts, "value": [-1.5] * len(texts), "tags": [["=x"]] * len(texts)})
+    path = tmp_path / f"table{suffix}"
+    write_text_table(table, path)
+    with path.open(newline="", encoding="utf-8") as stream:
+        quoting = {"quoting": csv.QUOTE_NONE, "quotechar": None} if suffix == ".tsv" else {}
+        rows = list(csv.reader(stream, delimiter="\t" if suffix == ".tsv" else ",", **quoting))  # type: ignore[arg-type]
+    shown = [row[0] for row in rows[1:]]
+    assert [cell for cell in shown if cell[0] in "=@\t\r＝" or (cell[0] in "+-" and cell not in HARMLESS)] == []
+    assert [cell for cell in shown if cell in HARMLESS] == [text for text in texts if text in HARMLESS]
+    assert {row[1] for row in rows[1:]} == {"-1.5"}  # a number is no text
+    assert read_table(path)["caption"].to_list() == texts
+    write_text_table(table, path, raw=True)
+    assert read_rows(path)["caption"].to_list() == texts
+
+
+@given(texts=st.lists(TEXTS, min_size=1, max_size=5))
+def test_escaping_is_undone_whatever_the_text(texts: list[str]) -> None:
+    table = pl.DataFrame({"caption": texts, "n": [1] * len(texts)})
+    assert unescaped(escaped(table)).equals(table)
+
+
+def test_control_characters_are_shown_not_sent(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    write_text_table(pl.DataFrame({"caption": ["a\0b\x1b[31m\x7f", "two\nlines"]}), path)
+    assert read_rows(path)["caption"].to_list() == ["a␀b␛[31m␡", "two\nlines"]
+    with pytest.raises(ValueError, match="holds tabs or line breaks"):
+        write_text_table(pl.DataFrame({"caption": ["two\nlines"]}), tmp_path / "table.tsv")
+
+
+def test_names_with_tabs_and_line_breaks_survive_an_allow_list(tmp_path: Path) -> None:
+    keys = ["plain", "a\tb", "a\nb", "c\\n", "line\u2028separator", "=cmd"]
+    write_key_list(tmp_path / "keys.tsv", {"0.tar": keys})
+    assert set(AllowList.read(tmp_path / "keys.tsv").multiplicity["0.tar"]) == set(keys)
