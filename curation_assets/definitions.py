@@ -4,7 +4,7 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
-from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, pool_jobs, shard_sensor
+from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, nightly_verify, pool_jobs, shard_sensor
 from curation_assets.stores.pools.declaration import list_pools
 
 
@@ -14,6 +14,7 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     return dg.Definitions(
         assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
         jobs=[job for pool in pools for job in pool_jobs(settings, pool)],
+        schedules=[nightly_verify(settings, pools)],
         sensors=[*(shard_sensor(settings, pool) for pool in pools), backfill_sensor(), dead_run_sensor()],
         resources=observer_resource(),
         executor=dg.in_process_executor,  # a process per step costs 2–4 s, and models would load once per step

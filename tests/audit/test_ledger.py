@@ -97,10 +97,7 @@ def test_a_row_holds_signals_scores_and_versions(ctx: PoolContext) -> None:
     manifest = ctx.store.manifest("signals/sieve", row["shard"])
     assert manifest is not None
     assert (mine["content_sha256"], mine["run_id"]) == (manifest.content_sha256, "run-of-signals")
-    assert (row["run_id"], row["policy_version"]) == (
-        "run-7",
-        read_ledger(ledger_path(ctx.store, "sieve_clip")).policy.version,
-    )
+    assert row["policy_version"] == read_ledger(ledger_path(ctx.store, "sieve_clip")).policy.version
 
 
 def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path) -> None:
