@@ -198,7 +198,11 @@ def second_ledger(home: Path) -> dict[str, Any]:
         LEDGER,
         lambda folder: _link_all(home / "ledgers", folder),
         code_version="1",
-        inputs=[(name, None) for name in tables[LEDGER].inputs if tables[name].grain == "pool" or not name.startswith("filtered/")],
+        inputs=[
+            (name, None)
+            for name in tables[LEDGER].inputs
+            if tables[name].grain == "pool" or not name.startswith("filtered/")
+        ],
         config={},
     )
     shards = ctx.store.partitions("raw/samples")[:SAMPLED_SHARDS]

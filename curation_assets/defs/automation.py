@@ -103,7 +103,9 @@ def _verify_op(name: str, look: Callable[[ProgressReporter], Verified]) -> dg.Op
         context.log.info(f"{verified.checks} places looked at, {len(verified.damages)} damaged files")
         if verified.damages:
             lines = [f"{damage}; {damage.advice}" for damage in verified.damages]
-            raise dg.Failure("\n".join(lines), {"damaged": dg.MetadataValue.json([d.to_dict() for d in verified.damages])})
+            raise dg.Failure(
+                "\n".join(lines), {"damaged": dg.MetadataValue.json([d.to_dict() for d in verified.damages])}
+            )
 
     return verify_all
 

@@ -92,7 +92,9 @@ REINSTALL = (
 
 def shipped_pins(name: str) -> Pins:
     """Files of a shipped model. Raises ModelUnavailableError where the list of pins is damaged."""
-    return Pins({WEIGHTS_ROOT / name / file: sha256 for file, sha256 in shipped_hashes().get(name, {}).items()}, REINSTALL)
+    return Pins(
+        {WEIGHTS_ROOT / name / file: sha256 for file, sha256 in shipped_hashes().get(name, {}).items()}, REINSTALL
+    )
 
 
 def shipped_hashes() -> dict[str, dict[str, str]]:

@@ -148,7 +148,7 @@ def _table_damages(
 
 
 def _is_copy(data: bytes, text: str) -> bool:
-    """Whether manifest.json is a copy of a table's manifest, or of the one before where a writer was stopped in between.
+    """Whether manifest.json is a copy of a table's manifest, or of the one before whose writer was stopped.
 
     A flipped bit changes one field or its name, another write at least two fields (its time, its seal).
     """
@@ -236,7 +236,13 @@ def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Pat
 
 def _sources(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
     if ctx.pool.kind == "webdataset":
-        present = set(ctx.shards())
+        try:
+            present = set(ctx.shards())
+        except (OSError, ValueError) as error:
+            source = ctx.pool.source_path(ctx.settings)
+            damage = Damage(source, "source", "a folder of tars", _first_line(error), SOURCE_ADVICE)
+            yield lambda: [damage]
+            return
         for shard in ctx.store.partitions("raw/registered_shards"):
             if shard in present:  # curate run names those that the source lacks
                 yield lambda shard=shard: _tar_damages(ctx, tables["raw/registered_shards"], shard)

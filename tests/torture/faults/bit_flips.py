@@ -207,13 +207,19 @@ FAULTS = [
         _flips(TARS, f"work/{TARS}/*/*/**/data.parquet", readers=_reads_table), full=60,
     ),
     Fault("a bit of a table's manifest.json", SEEN, _flips(TARS, f"work/{TARS}/*/*/**/manifest.json"), full=25),
-    Fault("a bit of a folder's manifest.json", SEEN, _flips(TARS, f"work/{TARS}/*/.*.version-*/manifest.json"), full=20),
+    Fault(
+        "a bit of a folder's manifest.json", SEEN,
+        _flips(TARS, f"work/{TARS}/*/.*.version-*/manifest.json"), full=20,
+    ),
     Fault("a bit of a folder's link", SEEN, _flips(TARS, f"work/{TARS}/*/[ls]*", flip=flip_link), full=15),
     Fault(
         "a bit of a ledger", f"{SEEN}; its readers refuse it",
         _flips(TARS, f"work/{TARS}/filtered/.ledger.version-*/files/**/*", readers=_reads_ledger), full=25,
     ),
-    Fault("a bit of a subset (.npy, .parquet, .tsv)", SEEN, _flips(TARS, f"work/{TARS}/filtered/.subsets.version-*/files/*"), full=25),
+    Fault(
+        "a bit of a subset (.npy, .parquet, .tsv)", SEEN,
+        _flips(TARS, f"work/{TARS}/filtered/.subsets.version-*/files/*"), full=25,
+    ),
     Fault("a bit of a source tar", f"{SEEN}; it cannot be repaired", _flips(TARS, "tars/*.tar"), full=20),
     Fault("a bit of a source table", f"{SEEN}; it cannot be repaired", _flips(IMAGES, "pictures.parquet"), full=15),
     Fault("a bit of a part of a source", SEEN, _flips(IMAGES, f"work/{IMAGES}/source/**/*"), full=15),
