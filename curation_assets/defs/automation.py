@@ -1,6 +1,7 @@
 """Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -77,7 +78,7 @@ def nightly_verify(settings: Settings, pool_names: Sequence[str]) -> dg.Schedule
     @dg.job(name="verify", executor_def=dg.in_process_executor, description="Read every file and compare its sha256.")
     def verify() -> None:
         for pool_name in pool_names:
-            _verify_op(f"verify_{pool_name}", lambda report, name=pool_name: _verified(settings, name, report))()
+            _verify_op(f"verify_{pool_name}", partial(_verified, settings, pool_name))()
         _verify_op("verify_weights", verify_weights)()
 
     return dg.ScheduleDefinition(

@@ -59,7 +59,8 @@ def damaged_weights(folder: Path, *pins: Pins, fresh: bool = False) -> Iterator[
 
     `fresh`: read every file now, whatever is remembered.
     """
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+    of_hub = "snapshots" in folder.parts  # its cache: models--…/snapshots/COMMIT, links to ../../blobs
+    for path in [folder, *sorted(folder.rglob("*"))] if of_hub else []:
         if damage := blob_damage(path, fresh=fresh):
             advice = "delete it and fetch the repository again"
             yield DamagedFile(path.resolve(), *damage, advice)

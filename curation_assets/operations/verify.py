@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def _tables(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
     for asset in stored_tables(ctx.store):
         whole = ctx.store.table_path(asset).is_file()
         for key in [None] if whole else ctx.store.partitions(asset):
-            yield lambda asset=asset, key=key: _table_damages(ctx, tables, asset, key)
+            yield partial(_table_damages, ctx, tables, asset, key)
 
 
 def _table_damages(
@@ -125,7 +126,7 @@ def _table_damages(
         "",
         _remake_advice(asset, tables),
         (asset,),
-        lambda: ctx.store.remove(asset, partition),
+        partial(ctx.store.remove, asset, partition),
     )
     try:
         text = manifest_text(path)
@@ -144,7 +145,7 @@ def _table_damages(
     if copy.is_file() and not _is_copy(copy.read_bytes(), str(text)):
         expected, got = hashlib.sha256(str(text).encode()).hexdigest(), sha256_now(copy)
         advice = "curate verify --repair writes it again, from the table"
-        yield Damage(copy, "manifest", expected, got, advice, (), lambda: write_text_atomically(copy, str(text)))
+        yield Damage(copy, "manifest", expected, got, advice, (), partial(write_text_atomically, copy, str(text)))
 
 
 def _is_copy(data: bytes, text: str) -> bool:
@@ -181,9 +182,9 @@ def _folders(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
     for stage in STAGES:
         folder = ctx.store.root / stage
         for link in sorted(path for path in folder.glob("*") if path.is_symlink()):
-            yield lambda link=link: _link_damages(ctx, tables, link)
+            yield partial(_link_damages, ctx, tables, link)
         for version in sorted(folder.glob(".*.version-*")):
-            yield lambda version=version: _version_damages(ctx, tables, version)
+            yield partial(_version_damages, ctx, tables, version)
 
 
 def _link_damages(ctx: PoolContext, tables: Mapping[str, Table], link: Path) -> Iterator[Damage]:
@@ -193,7 +194,7 @@ def _link_damages(ctx: PoolContext, tables: Mapping[str, Table], link: Path) -> 
         asset = f"{link.parent.name}/{link.name}"
         yield Damage(
             link, "link", f".{link.name}.version-…/files, which is there", target, _remake_advice(asset, tables),
-            (asset,), lambda: ctx.store.remove(asset),
+            (asset,), partial(ctx.store.remove, asset),
         )  # fmt: skip
 
 
@@ -203,13 +204,12 @@ def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Pat
     if not version.is_dir():
         return
     if link.is_symlink() and link.resolve().parent == version.resolve():
-        advice, remade, repair = _remake_advice(asset, tables), (asset,), lambda: ctx.store.remove(asset)
+        advice, remade, repair = _remake_advice(asset, tables), [asset], partial(ctx.store.remove, asset)
     else:
-        advice, remade = "an earlier version, kept for who reads it: curate verify --repair removes it", ()
-        repair = lambda: remove_path(version)  # noqa: E731
-
+        advice, remade = "an earlier version, kept for who reads it: curate verify --repair removes it", []
+        repair = partial(remove_path, version)
     path = version / MANIFEST_FILE
-    damage = Damage(path, "manifest", "a manifest that holds its own sha256", "", advice, remade, repair)
+    damage = Damage(path, "manifest", "a manifest that holds its own sha256", "", advice, tuple(remade), repair)
     try:
         data = path.read_bytes()
         manifest = Manifest.from_json(data.decode("utf-8"))
@@ -241,16 +241,16 @@ def _sources(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
         except (OSError, ValueError) as error:
             source = ctx.pool.source_path(ctx.settings)
             damage = Damage(source, "source", "a folder of tars", _first_line(error), SOURCE_ADVICE)
-            yield lambda: [damage]
+            yield partial(list, [damage])
             return
         for shard in ctx.store.partitions("raw/registered_shards"):
             if shard in present:  # curate run names those that the source lacks
-                yield lambda shard=shard: _tar_damages(ctx, tables["raw/registered_shards"], shard)
+                yield partial(_tar_damages, ctx, tables["raw/registered_shards"], shard)
         return
     home = ctx.store.root / "source"
-    yield lambda: _table_source_damages(ctx, home / "sha256.json")
+    yield partial(_table_source_damages, ctx, home / "sha256.json")
     for split in sorted(home.glob("split-*")):
-        yield lambda split=split: _split_damages(split)
+        yield partial(_split_damages, split)
 
 
 def _cache_damage(cache: Path) -> Iterator[Damage]:
@@ -309,7 +309,7 @@ def _split_damages(split: Path) -> Iterator[Damage]:
     advice = "curate verify --repair removes the folder; the source is cut again"
     damage = Damage(
         split / SPLIT_FILE, "part of a source", "a file that holds its own sha256", "damaged or absent", advice, (),
-        lambda: remove_path(split),
+        partial(remove_path, split),
     )  # fmt: skip
     content = read_sealed_json(split / SPLIT_FILE)
     if content is None:
@@ -326,7 +326,7 @@ def _split_damages(split: Path) -> Iterator[Damage]:
 
 def _downloads(ctx: PoolContext) -> Iterator[Check]:
     for folder in sorted((ctx.store.root / DOWNLOADS_FOLDER).glob("[!.]*")):
-        yield lambda folder=folder: _download_damages(ctx, folder)
+        yield partial(_download_damages, ctx, folder)
 
 
 def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
@@ -359,7 +359,7 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
         content = {name: receipt[name] for name in ("files", "request_sha256")}
         yield replace(
             damage, expected=seal_now(path), got=str(receipt.get("seal")), tables=(),
-            repair=lambda: write_text_atomically(path, sealed_json(content)),
+            repair=partial(write_text_atomically, path, sealed_json(content)),
             advice="curate verify --repair writes it again: the files that it lists are whole",
         )  # fmt: skip
 
@@ -367,7 +367,7 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
 def _exports(ctx: PoolContext) -> Iterator[Check]:
     for record in recorded_exports(ctx.settings.home, ctx.pool.name):
         if record.manifest_sha256 is not None and Path(record.folder).is_dir():
-            yield lambda record=record: _export_damages(record)
+            yield partial(_export_damages, record)
 
 
 def _export_damages(record: ExportRecord) -> Iterator[Damage]:
@@ -402,7 +402,7 @@ def _weights_at(text: str) -> Iterator[Check]:
     except (ModelUnavailableError, ValueError):
         return  # not on this disk
     if folder is not None:
-        yield lambda: _weight_damages(address, folder)
+        yield partial(_weight_damages, address, folder)
 
 
 def _weight_damages(address: ModelAddress, folder: Path) -> Iterator[Damage]:

@@ -16,7 +16,7 @@ _GIT_SHA1 = re.compile(r"^[0-9a-f]{40}$")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
 TIME_STEP_NS = 100_000_000
 #: The hashes of larger files outlive the process, in the user's cache: a gigabyte takes seconds.
-LARGE_BYTES = 64 * 2**20
+LARGE_BYTES = 256 * 2**20
 
 
 def file_sha256(path: Path) -> str:
@@ -81,8 +81,7 @@ def blob_damage(path: Path, *, fresh: bool = False) -> tuple[str, str] | None:
 
     Blobs are named by their sha256, small files by git's sha1. `fresh`: read now, whatever is remembered.
     """
-    real = path.resolve()
-    if not _is_blob(path, real):
+    if not path.is_symlink() or not _is_blob(path, real := path.resolve()):
         return None
     compute = sha256_now if SHA256.match(real.name) else _git_sha1 if _GIT_SHA1.match(real.name) else None
     if compute is None:

@@ -23,7 +23,6 @@ def seal_file(path: Path) -> str:
         assert content[at : at + 64] == UNSEALED.encode(), f"{path} holds no {FIELD} of zeros to be replaced"
         digest = hashlib.sha256(content).hexdigest()
         content[at : at + 64] = digest.encode()
-        content.flush()
     return digest
 
 

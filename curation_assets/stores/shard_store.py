@@ -50,6 +50,7 @@ FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
+_VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
 
 #: What polars raises for a file that is no Parquet, or a damaged one.
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -97,14 +98,14 @@ def manifest_text(path: Path) -> str | None:
 def folder_manifest(folder: Path) -> Manifest | None:
     """Manifest of the folder asset that a link, or the folder itself, is a version of; None where it is no version.
 
-    Raises ValueError where the link leads nowhere, or the manifest is damaged.
+    Raises ValueError for one that is damaged or absent.
     """
     files = folder.resolve()
+    if not _VERSION.match(files.parent.name):
+        return None
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
-        if folder.is_symlink():
-            raise ValueError(f"{folder} is a link to {files}, which has no {MANIFEST_FILE} beside it")
-        return None
+        raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
     data = path.read_bytes()
     manifest = Manifest.from_json(data.decode("utf-8"))
     if manifest.seal and not is_sealed(data):
@@ -189,9 +190,12 @@ class ShardStore:
         folder = self.asset_path(asset)
         if partition is None and folder.is_symlink():
             try:
-                return folder_manifest(folder)
+                manifest = folder_manifest(folder)
             except ValueError as error:
                 raise self._corrupt(asset, partition, str(error)) from error
+            if manifest is None:
+                raise self._corrupt(asset, partition, f"{folder} is a link to {os.readlink(folder)}, no version of it")
+            return manifest
         return None
 
     def read(self, asset: str, partition: str | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
