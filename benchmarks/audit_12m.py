@@ -195,7 +195,15 @@ def second_ledger(home: Path) -> dict[str, Any]:
     rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
     write_ledger(rows, policy, home / "ledgers" / "clip.parquet", book, recipes={}, cut=cut_of(ctx, "clip"))
     ctx.store.materialise_folder(
-        LEDGER, lambda folder: _link_all(home / "ledgers", folder), code_version="1", inputs=[], config={}
+        LEDGER,
+        lambda folder: _link_all(home / "ledgers", folder),
+        code_version="1",
+        inputs=[
+            (name, None)
+            for name in tables[LEDGER].inputs
+            if tables[name].grain == "pool" or not name.startswith("filtered/")
+        ],
+        config={},
     )
     shards = ctx.store.partitions("raw/samples")[:SAMPLED_SHARDS]
     seconds, outcomes = timed(lambda: list(materialise_shards(ctx, tables["filtered/clip"], shards, tables=tables)))

@@ -4,7 +4,7 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
-from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, pool_jobs, shard_sensor
+from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, nightly_verify, pool_jobs, shard_sensor
 from curation_assets.defs.following import following_sensor
 from curation_assets.stores.pools.declaration import list_pools
 
@@ -16,6 +16,7 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     return dg.Definitions(
         assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
         jobs=[job for pool in pools for job in jobs[pool]],
+        schedules=[nightly_verify(settings, pools)],
         sensors=[
             *(shard_sensor(settings, pool) for pool in pools),
             *(following_sensor(settings, pool, jobs[pool]) for pool in pools),

@@ -6,7 +6,8 @@ Folder `filtered/ledger` of a pool:
     versions/versions.parquet  version_id → code, settings and models of every table upstream of a verdict
     versions/shards.parquet    data version and run of every table and shard
 
-A ledger suffices to replay its policy: `replay` judges the recorded values again and gives the subset's `.npy`.
+Which run judged is in the manifest of the folder: the same pool and policies give the same bytes in any run. A ledger
+suffices to replay its policy: `replay` judges the recorded values again and gives the subset's `.npy`.
 """
 
 import json
@@ -56,8 +57,9 @@ LEDGER_SCHEMA: dict[str, Any] = {
     "reason": pl.Enum,  # null exactly when kept
     "policy_version": pl.Enum,
     "version_id": pl.UInt32,  # → versions/versions.parquet
-    "run_id": pl.Enum,  # of the run that judged; those of its inputs are in versions/shards.parquet
 }
+#: Columns that ledgers of versions before 0.3 had.
+_FORMER_COLUMNS = ("run_id",)
 
 
 class LedgerError(ValueError):
@@ -67,6 +69,11 @@ class LedgerError(ValueError):
 def signal_column(reference: str, score: str | None = None) -> str:
     """Name of a signal's column: signals.icc → signals_icc, as its view in the catalogue."""
     return reference.replace(".", "_") + (f"_{score}" if score else "")
+
+
+def recorded_columns(names: Iterable[str]) -> list[str]:
+    """The columns of a ledger that hold signals."""
+    return [name for name in names if name not in LEDGER_SCHEMA and name not in _FORMER_COLUMNS]
 
 
 def recorded_signals(policy: Policy, recipes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -106,9 +113,7 @@ class Ledger:
         return packed_uids(self.frame["uid_high"].to_numpy()[kept], self.frame["uid_low"].to_numpy()[kept])
 
 
-def ledger_frame(
-    judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray, run_id: str
-) -> pl.DataFrame:
+def ledger_frame(judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray) -> pl.DataFrame:
     """The ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
     n = len(rows)
     cuts = [cut.rank_by for cut in judged.cut.cuts]
@@ -125,7 +130,6 @@ def ledger_frame(
         judged.reason.series("reason"),
         _constant("policy_version", judged.policy.version, n),
         pl.Series("version_id", version_ids[rows.shard.codes]),
-        _constant("run_id", run_id, n),
     ]
     for reference in signals:
         signal = rows.signal(reference, judged.policy.seed)
@@ -148,7 +152,6 @@ def write_ledger(
     book: VersionBook,
     *,
     recipes: Mapping[str, Sequence[str]],
-    run_id: str = "",
     cut: PolicyCut | None = None,
 ) -> Judged:
     """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
@@ -158,7 +161,7 @@ def write_ledger(
     version_ids = book.version_ids(
         [reference for reference in signals if reference != RANDOM] or ["raw.samples"], rows.shard.words
     )
-    frame = ledger_frame(judged, rows, signals, version_ids, run_id)
+    frame = ledger_frame(judged, rows, signals, version_ids)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
     footer |= {"rows_sha256": rows_sha256.result()}
     with replacing(path) as temporary:
@@ -181,12 +184,15 @@ def write_versions(book: VersionBook, folder: Path) -> None:
 
 
 def ledger_path(store: ShardStore, policy: str) -> Path:
-    """Where the ledger of a policy lies. Raises MissingTableError that lists the policies there are."""
-    path = store.folder_path(LEDGER) / f"{policy}.parquet"
-    if not path.is_file():
-        known = ", ".join(ledger_policies(store)) or "none: run the pool first"
-        raise MissingTableError(f"no ledger of policy {policy!r} under {store.root}; ledgers: {known}")
-    return path
+    """Where the ledger of a policy lies, whose content is what was written.
+
+    Raises MissingTableError that lists the policies there are, CorruptTableError for a damaged one.
+    """
+    known = ledger_policies(store)
+    if policy not in known:
+        shown = ", ".join(known) or "none: run the pool first"
+        raise MissingTableError(f"no ledger of policy {policy!r} under {store.root}; ledgers: {shown}")
+    return store.checked_file(LEDGER, f"{policy}.parquet")
 
 
 def ledger_policies(store: ShardStore) -> list[str]:

@@ -26,7 +26,7 @@ _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> None:
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
-    paths = [store.table_path("raw/samples", shard) for shard in store.partitions("raw/samples")]
+    paths = store.checked_paths("raw/samples", shards) if (shards := store.partitions("raw/samples")) else []
     parts = list(each_file(_keys_of_shard, paths, threads))
     keys = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
@@ -52,9 +52,9 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     """
     if kind == "key":
         return None
-    path = store.folder_path(LOOKUP) / FILE
-    if not path.is_file():
+    if store.manifest(LOOKUP) is None:
         return None
+    path = store.checked_file(LOOKUP, FILE)
     key = int.from_bytes(_url_key(identifier), "big") if kind == "url" else int(identifier[:16], 16)
     low = key >> SHARD_BITS << SHARD_BITS
     keys = np.load(path, mmap_mode="r", allow_pickle=False)

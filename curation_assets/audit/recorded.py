@@ -1,36 +1,52 @@
 """The rows of a pool as its ledgers recorded them: sorted already, and read from one file instead of all shards."""
 
-import os
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
+from curation_assets.audit.ledger import LEDGER, LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 
 def current_ledgers(store: ShardStore, policies: Sequence[Policy]) -> dict[str, Path]:
     """Policy → its ledger, for those that are recorded as they are now, of the pool as it is now.
 
-    A ledger is left out where the policy has changed since, or a shard of raw/samples, of a table that the policy
-    reads, or its cut was written after it.
+    A ledger is left out where the policy has changed since, or the content of its cut or of a table that it reads.
     """
-    recorded = set(ledger_policies(store))
+    manifest, recorded = store.manifest(LEDGER), set(ledger_policies(store))
+    read: dict[str, set[_Version]] = {}
+    for version in () if manifest is None else manifest.inputs:
+        read.setdefault(version.asset, set()).add((version.partition, version.content_sha256))
     current: dict[str, Path] = {}
+    now = functools.cache(functools.partial(_stored_versions, store))
     for policy in policies:
         if policy.name not in recorded:
             continue
         path = ledger_path(store, policy.name)
-        assets = ["raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *policy.references]
-        written = max(_written_at(store, asset.replace(".", "/")) for asset in assets)
-        if ledger_facts(path)[0].version == policy.version and path.stat().st_mtime_ns >= written:
+        references = [reference.replace(".", "/") for reference in policy.references]
+        assets = ["raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *references]
+        is_same = all(read.get(asset, set()) == now(asset) for asset in assets)
+        if is_same and ledger_facts(path)[0].version == policy.version:
             current[policy.name] = path
     return current
+
+
+_Version = tuple[str | None, str]  # partition, content hash
+
+
+def _stored_versions(store: ShardStore, asset: str) -> set[_Version]:
+    """What is stored of a table; nothing where there is none."""
+    try:
+        versions = store.input_versions(LEDGER, [(asset, None)])
+    except MissingTableError:
+        return set()
+    return {(version.partition, version.content_sha256) for version in versions}
 
 
 def cuts_in_force(store: ShardStore, policies: Sequence[Policy]) -> dict[str, PolicyCut]:
@@ -43,16 +59,6 @@ def cuts_in_force(store: ShardStore, policies: Sequence[Policy]) -> dict[str, Po
             if cut.policy_version == policy.version:
                 cuts[policy.name] = cut
     return cuts
-
-
-def _written_at(store: ShardStore, asset: str) -> int:
-    """When a table, or one of its shards, was written last or went: nanoseconds; 0 where there is none."""
-    folder = store.asset_path(asset)
-    if not folder.is_dir():
-        return 0
-    with os.scandir(folder) as entries:
-        inside = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(".")]
-    return max([folder.stat().st_mtime_ns, *inside])
 
 
 def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:

@@ -131,7 +131,7 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
     empty = pl.DataFrame(schema={"group": pl.String, "pool": pl.Int64, "left": pl.Int64, "right": pl.Int64})
     parts = {"domain": [empty], "language": [empty]}
     block: list[pl.DataFrame] = []
-    for part, counted in each_file(read, [store.table_path("raw/samples", shard) for shard in shards]):
+    for part, counted in each_file(read, store.checked_paths("raw/samples", list(shards))):
         lengths += counted
         block.append(part)
         if on_progress is not None:

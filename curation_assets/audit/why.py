@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, LEDGER_SCHEMA, ledger_facts, signal_column
+from curation_assets.audit.ledger import LEDGER, ledger_facts, recorded_columns, signal_column
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.pools.declaration import list_pools
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
@@ -131,6 +131,7 @@ def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
 
 def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
     for path in _ledgers(folder):
+        check_in_version(folder, path.name)
         rows = ledger_rows(path, sample_id)
         if rows:
             policy, cut, _, counts = ledger_facts(path)
@@ -143,7 +144,7 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: A
     reached = next(
         (count for cut_step, count in zip(cut.cuts, counts, strict=True) if cut_step.rank_by == by), (None, None, None)
     )
-    signals = {name: value for name, value in row.items() if name not in LEDGER_SCHEMA}
+    signals = {name: row[name] for name in recorded_columns(row)}
     return {
         "policy": policy.name,
         "policy_version": row["policy_version"],
@@ -159,7 +160,7 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: A
         "signals": signals,
         "shard": row["shard"],
         "source_row": row["source_row"],
-        "run_id": row["run_id"],
+        "run_id": made.run_id if (made := folder_manifest(folder)) else "",
         "made_by": _made_by(folder, int(row["version_id"]), row["shard"]),
     }
 

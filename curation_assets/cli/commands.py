@@ -36,6 +36,9 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),
         Entry("pool word-weights", "word_weights:word_weights", "Weigh the words of captions for `score relatedness`."),
     ),
+    "Health": (
+        Entry("verify", "verify:verify", "Read every file again and compare it with its recorded sha256; repair."),
+    ),
     "Scores": (
         Entry("score", "score:score", "Score every caption, or image–caption pair, of a file."),
         Entry("methods", "score:methods", "List every scoring method with unit, direction, source and profiles."),

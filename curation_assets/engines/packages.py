@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.engines.pins import Pins, check_weights
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ def pinned_files(scheme: str, name: str) -> dict[str, Path]:
 
     Raises ModelUnavailableError where the package or a file is missing, or a file has another sha256.
     """
+    folder = pinned_folder(scheme, name)
+    check_weights(folder, pins_of_package(scheme, name))
+    return {file: folder / file for file in PINNED_MODELS[scheme][name].files}
+
+
+def pins_of_package(scheme: str, name: str) -> Pins:
+    """What the files of a pinned model should be. Raises as `pinned_folder`."""
     model, folder = PINNED_MODELS[scheme][name], pinned_folder(scheme, name)
-    paths = {file: folder / file for file in model.files}
-    for file, path in paths.items():
-        found = file_sha256(path)
-        if found != model.files[file]:
-            raise ModelUnavailableError(
-                f"{scheme}:{name}: expected the sha256 {model.files[file]} of {path}, got {found}; install "
-                f"{model.distribution}=={model.version} again"
-            )
-    return paths
+    hashes = {folder / file: sha256 for file, sha256 in model.files.items()}
+    return Pins(hashes, f"install {model.distribution}=={model.version} again")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from curation_assets.core.errors import ModelUnavailableError
@@ -91,9 +91,13 @@ class SceneBankEngine:
         if not self.cache_file.is_file():
             return None
         try:
-            stored = load_file(self.cache_file)["embeddings"]
+            with safe_open(self.cache_file, "np") as file:
+                stored, written = file.get_tensor("embeddings"), (file.metadata() or {}).get(_DIGEST)
         except (SafetensorError, KeyError, OSError) as error:  # a torn or foreign file
             warnings.warn(f"{self.cache_file} cannot be read ({error}); the bank is embedded anew", stacklevel=2)
+            return None
+        if written not in (None, _digest(stored)):  # none: kept by a version before 0.3
+            warnings.warn(f"{self.cache_file} is not what was kept there; the bank is embedded anew", stacklevel=2)
             return None
         return stored if stored.shape[0] == len(self.scenes) else None
 
@@ -101,10 +105,17 @@ class SceneBankEngine:
         made = embed_scenes(self.scenes, self.encoder, reporter_for(Console(stderr=True)))
         try:
             with replacing(self.cache_file) as temporary:
-                save_file({"embeddings": made}, temporary)
+                save_file({"embeddings": made}, temporary, {_DIGEST: _digest(made)})
         except OSError as error:
             warnings.warn(f"the bank's embeddings cannot be kept in {self.cache_file} ({error})", stacklevel=2)
         return made
+
+
+_DIGEST = "sha256"  # among the metadata of a kept file: of the embeddings
+
+
+def _digest(embeddings: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
 
 
 def embed_scenes(scenes: Sequence[str], encoder: SentenceEncoder, progress: ProgressReporter) -> np.ndarray:

@@ -114,8 +114,7 @@ class StoredRows:
 
 def stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
     """Identities and states of shards. Raises MissingTableError where one is missing, or none is named."""
-    store.scan("raw/samples", shards or None)  # raises an error with advice
-    parts = list(each_file(_read_states, [store.table_path("raw/samples", key) for key in shards]))
+    parts = list(each_file(_read_states, store.checked_paths("raw/samples", shards)))
     high, low, source_row, status = (np.concatenate([part[n] for part in parts]) for n in range(4))
     lengths = [len(part[0]) for part in parts]
     return StoredRows(
@@ -301,7 +300,7 @@ class PoolRows:
     def facts(self, columns: Sequence[str]) -> pl.DataFrame:
         """Columns of raw/samples, (N,) rows in our order."""
         keys = self.store.partitions("raw/samples") if self.shards is None else self.shards
-        paths = [self.store.table_path("raw/samples", key) for key in keys]
+        paths = self.store.checked_paths("raw/samples", keys)
         stored = pl.scan_parquet(paths, hive_partitioning=False).select(columns).collect()
         return stored[self.order]
 

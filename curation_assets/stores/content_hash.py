@@ -77,11 +77,17 @@ def frame_sha256(frame: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(folder: Path) -> str:
-    """64 hex digits over the sorted (relative name, file sha256) list of a folder."""
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Relative name → sha256 of every file below a folder, sorted by path."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in paths}
+
+
+def folder_sha256(files: Mapping[str, str]) -> str:
+    """64 hex digits over the (relative name, file sha256) list of a folder."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())
+    for name, sha256 in files.items():
+        digest.update(f"{name}\0{sha256}\n".encode())
     return digest.hexdigest()
 
 

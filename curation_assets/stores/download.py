@@ -32,6 +32,7 @@ from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.robots import RobotsFiles
+from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"
@@ -189,8 +190,7 @@ def download_shard(
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
-            receipt = {"request_sha256": request_hash, "files": _file_hashes(draft)}
-            write_text_atomically(draft / RECEIPT_FILE, json.dumps(receipt, indent=1))
+            write_receipt(draft, request_hash)
             remove_path(final)
             os.replace(draft, final)
         except BaseException:
@@ -218,6 +218,12 @@ def _request_hash(
 
 def _file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != RECEIPT_FILE}
+
+
+def write_receipt(folder: Path, request_hash: str) -> None:
+    """Write down what was requested, and the sha256 of every file that came of it."""
+    receipt = {"request_sha256": request_hash, "files": _file_hashes(folder)}
+    write_text_atomically(folder / RECEIPT_FILE, sealed_json(receipt))
 
 
 def _is_complete(folder: Path, name: str, request_hash: str) -> bool:
@@ -323,8 +329,7 @@ def take_down_downloads(
         kept = {key: message for key, message in refused.items() if key not in sample_ids}
         write_text_atomically(refused_path, json.dumps(kept, indent=1))
     if was_complete:
-        receipt = {"request_sha256": hashes[1], "files": _file_hashes(folder)}
-        write_text_atomically(folder / RECEIPT_FILE, json.dumps(receipt, indent=1))
+        write_receipt(folder, hashes[1])
 
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------

@@ -1,53 +1,109 @@
 """sha256 of files: one function, one cache. A file is read again only when its size, time or inode changed."""
 
+import contextlib
 import hashlib
-import json
 import re
 import time
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from curation_assets.core.settings import cache_root
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.seal import read_sealed_json, sealed_json
 
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_GIT_SHA1 = re.compile(r"^[0-9a-f]{40}$")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
 TIME_STEP_NS = 100_000_000
+#: The hashes of larger files outlive the process, in the user's cache: a gigabyte takes seconds.
+LARGE_BYTES = 256 * 2**20
 
 
 def file_sha256(path: Path) -> str:
-    """64 hex digits over a file's bytes, remembered within the process by (path, size, modification time, inode).
+    """64 hex digits over a file's bytes, remembered by its inode, size and modification time (see `remembered`).
 
-    Files of the hub cache are links to blobs that are named by their own sha256, checked at download: the name counts.
-    Raises OSError for a file that cannot be read.
+    Files of the hub cache are links to blobs that are named by their own sha256: the name counts, and `blob_damage`
+    checks it. Raises OSError for a file that cannot be read.
     """
     real = path.resolve()
-    if path.is_symlink() and real.parent.name == "blobs" and SHA256.match(real.name):
+    if _is_blob(path, real) and SHA256.match(real.name):
         return real.name
-    stat = real.stat()
-    if time.time_ns() - stat.st_mtime_ns < TIME_STEP_NS:
-        return _hash_file(real)
-    return _remembered_hash(real, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return remembered(sha256_now, real)
 
 
-def _hash_file(path: Path) -> str:
+def sha256_now(path: Path) -> str:
+    """64 hex digits over a file's bytes, read now."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-@lru_cache(maxsize=4096)
-def _remembered_hash(path: Path, size: int, modified_ns: int, inode: int) -> str:
-    return _hash_file(path)
+def remembered(compute: Callable[[Path], str], path: Path) -> str:
+    """`compute(path)`, once in a process while the file has the same inode, size and modification time.
+
+    What large files gave is kept in the user's cache, for the next process.
+    """
+    stat = path.stat()
+    if time.time_ns() - stat.st_mtime_ns < TIME_STEP_NS:
+        return compute(path)
+    state = (compute.__qualname__, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if state not in _known:
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[state] = compute(path) if stat.st_size < LARGE_BYTES else _kept_on_disk(compute, path, state)
+    return _known[state]
+
+
+_known: dict[tuple[str, int, int, int, int], str] = {}
+MAX_KNOWN = 65_536
+
+
+def _kept_on_disk(compute: Callable[[Path], str], path: Path, state: tuple[str, int, int, int, int]) -> str:
+    name = hashlib.sha256(repr(state[:3]).encode()).hexdigest()[:32]  # one per inode: a changed file replaces its own
+    cache = cache_root() / "hashes" / f"{name}.json"
+    known = read_sealed_json(cache)
+    if known is not None and known["file"] == list(state):
+        return str(known["hash"])
+    made = compute(path)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        write_text_atomically(cache, sealed_json({"file": state, "hash": made}))
+    return made
+
+
+# -- the hub's cache --------------------------------------------------------------------------------------------------
+
+
+def _is_blob(path: Path, real: Path) -> bool:
+    return path.is_symlink() and real.parent.name == "blobs"
+
+
+def blob_damage(path: Path, *, fresh: bool = False) -> tuple[str, str] | None:
+    """(expected, got) of a file of the hub's cache whose content is not what its blob is named by; None where it is.
+
+    Blobs are named by their sha256, small files by git's sha1. `fresh`: read now, whatever is remembered.
+    """
+    if not path.is_symlink() or not _is_blob(path, real := path.resolve()):
+        return None
+    compute = sha256_now if SHA256.match(real.name) else _git_sha1 if _GIT_SHA1.match(real.name) else None
+    if compute is None:
+        return None
+    got = compute(real) if fresh else remembered(compute, real)
+    return None if got == real.name else (real.name, got)
+
+
+def _git_sha1(path: Path) -> str:
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
 
 
 def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     """Path → sha256, remembered in the JSON file `cache` by (size, modification time): for gigabytes of sources.
 
-    Raises FileNotFoundError for a source that no longer exists.
+    A damaged cache counts as none. Raises FileNotFoundError for a source that no longer exists.
     """
-    known: dict[str, list[object]] = {}
-    if cache.is_file():
-        known = json.loads(cache.read_text(encoding="utf-8"))
+    known: dict[str, list[object]] = (read_sealed_json(cache) or {}).get("files", {})
     current: dict[str, list[object]] = {}
     for path in paths:
         if not path.is_file():
@@ -57,7 +113,7 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
         if entry[:2] == [stat.st_size, stat.st_mtime_ns]:
             current[str(path)] = entry
         else:
-            current[str(path)] = [stat.st_size, stat.st_mtime_ns, file_sha256(path)]
+            current[str(path)] = [stat.st_size, stat.st_mtime_ns, sha256_now(path)]
     if current != known:
-        write_text_atomically(cache, json.dumps(current, indent=1, sort_keys=True))
+        write_text_atomically(cache, sealed_json({"files": current}))
     return {path: str(entry[2]) for path, entry in current.items()}

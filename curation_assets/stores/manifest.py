@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from curation_assets.core.roles import ModelIdentity
+from curation_assets.stores.seal import UNSEALED
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,12 @@ class Manifest:
     row_count: int  # rows of a table; files of a folder
     seconds: float  # wall time of the computation
     written_at: str  # UTC, ISO 8601
+    files: Mapping[str, str] = field(default_factory=dict)  # of a folder: relative name → sha256
+    seal: str = field(default="", compare=False)  # of the file that this stands in (seal.py); '': from before 0.3
 
     def to_json(self) -> str:
-        """Sorted, indented JSON."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False)
+        """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
+        return json.dumps(asdict(self) | {"seal": self.seal or UNSEALED}, indent=1, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":

@@ -8,6 +8,10 @@ Layout under the store's root, a pool's work folder:
 
 The manifest lives in the Parquet footer, so table and manifest change in one os.replace; `manifest.json` is a copy
 for people and other tools. Any number of processes may write different tables or shards at once.
+
+A table holds its own sha256 (seal.py), the manifest of a folder those of its files: `read`, `scan` and `checked_file`
+compare them once in a process while a file is the same, and raise CorruptTableError. Tables of versions before 0.3
+have no seal: a read of all their columns is compared with the hash of their content, a scan trusts them.
 """
 
 import functools
@@ -17,7 +21,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +39,11 @@ from curation_assets.stores.atomic import (
     temporary_path,
     write_text_atomically,
 )
-from curation_assets.stores.content_hash import config_sha256, folder_sha256, frame_sha256
+from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
 from curation_assets.stores.costs import attempt
+from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
+from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text
 
 DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"
@@ -45,6 +51,10 @@ FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
+_VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
+
+#: What polars raises for a file that is no Parquet, or a damaged one.
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
 
@@ -77,8 +87,40 @@ def named(asset: str, partition: str | None) -> str:
 @functools.lru_cache(maxsize=16_384)
 def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
     """Manifest in a file's footer. A table's manifest is read several times in a run; a written one is another file."""
-    footer = pl.read_parquet_metadata(path)
-    return Manifest.from_json(footer[FOOTER_KEY]) if FOOTER_KEY in footer else None
+    text = manifest_text(Path(path))
+    return None if text is None else Manifest.from_json(text)
+
+
+def manifest_text(path: Path) -> str | None:
+    """The manifest in a file's footer, as it was written; None where it has none. Raises one of `UNREADABLE`."""
+    return pl.read_parquet_metadata(path).get(FOOTER_KEY)
+
+
+def folder_manifest(folder: Path) -> Manifest | None:
+    """Manifest of the folder asset that a link, or the folder itself, is a version of; None where it is no version.
+
+    Raises ValueError for one that is damaged or absent.
+    """
+    files = folder.resolve()
+    if not _VERSION.match(files.parent.name):
+        return None
+    path = files.parent / MANIFEST_FILE
+    if not path.is_file():
+        raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
+    data = path.read_bytes()
+    manifest = Manifest.from_json(data.decode("utf-8"))
+    if manifest.seal and not is_sealed(data):
+        raise ValueError(f"{path} is damaged: its bytes are not those that were written")
+    return manifest
+
+
+def check_in_version(folder: Path, name: str) -> Path:
+    """A file of a version of a folder asset. Raises ValueError where it is not what its manifest lists."""
+    manifest, path = folder_manifest(folder), folder / name
+    expected = None if manifest is None else manifest.files.get(name)
+    if expected is not None and (actual := file_sha256(path)) != expected:
+        raise ValueError(f"expected sha256 {expected} of {path}, got {actual}")
+    return path
 
 
 class ShardStore:
@@ -141,28 +183,31 @@ class ShardStore:
             try:
                 stat = path.stat()
                 manifest = _manifest_in(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            except (pl.exceptions.PolarsError, OSError) as error:
+            except (*UNREADABLE, ValueError) as error:
                 raise self._corrupt(asset, partition, str(error)) from error
             if manifest is None:
                 raise self._corrupt(asset, partition, f"its footer has no {FOOTER_KEY!r}: another program wrote it")
             return manifest
         folder = self.asset_path(asset)
         if partition is None and folder.is_symlink():
-            sidecar = folder.resolve().parent / MANIFEST_FILE
-            if not sidecar.is_file():
-                raise self._corrupt(asset, partition, f"its version {folder.resolve()} has no {MANIFEST_FILE}")
-            return Manifest.from_json(sidecar.read_text(encoding="utf-8"))
+            try:
+                manifest = folder_manifest(folder)
+            except ValueError as error:
+                raise self._corrupt(asset, partition, str(error)) from error
+            if manifest is None:
+                raise self._corrupt(asset, partition, f"{folder} is a link to {os.readlink(folder)}, no version of it")
+            return manifest
         return None
 
     def read(self, asset: str, partition: str | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """One table file. A read of all columns is checked against the manifest's content hash.
+        """One table file, whole or some of its columns.
 
         Raises MissingTableError when it is not there, CorruptTableError when the file is damaged.
         """
         path = self.table_path(asset, partition)
         while True:
-            manifest = self.manifest(asset, partition) if path.is_file() else None
-            if manifest is None:
+            manifest = self.check(asset, partition)
+            if manifest is None or not path.is_file():
                 raise MissingTableError(
                     f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
                 )
@@ -170,33 +215,78 @@ class ShardStore:
                 frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
             except pl.exceptions.ColumnNotFoundError as error:
                 raise StoreError(f"{named(asset, partition)} lacks a requested column: {error}") from error
-            except (pl.exceptions.PolarsError, OSError) as error:
+            except UNREADABLE as error:
                 raise self._corrupt(asset, partition, str(error)) from error
-            if columns is not None or frame_sha256(frame) == manifest.content_sha256:
+            if manifest.seal or columns is not None or frame_sha256(frame) == manifest.content_sha256:
                 return frame
-            if self.manifest(asset, partition) == manifest:
+            if self._is_still(asset, partition, manifest):
                 raise self._corrupt(asset, partition, "its content hash is not the one in its manifest")
             # else a writer replaced the file between our two looks: look again
+
+    def check(self, asset: str, partition: str | None = None) -> Manifest | None:
+        """The manifest of a table whose bytes are what was written; they are read once in a process.
+
+        None where it is not there. Raises CorruptTableError.
+        """
+        path = self.table_path(asset, partition)
+        while (manifest := self.manifest(asset, partition)) is not None and manifest.seal:
+            try:
+                actual = remembered(seal_now, path)
+            except OSError as error:
+                raise self._corrupt(asset, partition, str(error)) from error
+            if actual == manifest.seal:
+                break
+            if self._is_still(asset, partition, manifest):
+                why = f"its bytes are not those that were written: expected sha256 {manifest.seal}, got {actual}"
+                raise self._corrupt(asset, partition, why)
+            # else a writer replaced the file between our looks: look again
+        return manifest
+
+    def _is_still(self, asset: str, partition: str | None, manifest: Manifest) -> bool:
+        now = self.manifest(asset, partition)
+        return now is not None and (now, now.seal) == (manifest, manifest.seal)
+
+    def checked_paths(self, asset: str, partitions: Sequence[str]) -> list[Path]:
+        """Files of these shards, whose bytes are what was written. Raises as `scan`."""
+        paths = [self.table_path(asset, key) for key in partitions]
+        missing = [key for key, path in zip(partitions, paths, strict=True) if not path.is_file()]
+        if missing or not paths:
+            shown = f" for shards {missing[:5]}" if missing else ""
+            raise MissingTableError(f"{asset} is not materialised{shown}; materialise {asset} first")
+        for key in partitions:
+            self.check(asset, key)
+        return paths
+
+    def checked_file(self, asset: str, name: str) -> Path:
+        """A file of a folder asset, in the version in force, whose content is what was written.
+
+        Raises MissingTableError where it is not there, CorruptTableError where it is damaged.
+        """
+        path = self.asset_path(asset).resolve() / name
+        if self.manifest(asset) is None or not path.is_file():
+            raise MissingTableError(f"{asset} has no file {name} under {self.root}; materialise {asset} first")
+        try:
+            return check_in_version(path.parents[name.count("/")], name)
+        except ValueError as error:
+            raise self._corrupt(asset, None, str(error)) from error
 
     def scan(self, asset: str, partitions: Sequence[str] | None = None) -> pl.LazyFrame:
         """All shards (or those named) of an asset, lazily, with the column `shard`; a global table as it is.
 
-        Raises MissingTableError when nothing, or a named shard, is not there.
+        Raises MissingTableError when nothing, or a named shard, is not there, CorruptTableError for a damaged one.
         """
         if partitions is None and self.table_path(asset).is_file():
+            self.check(asset)
             return pl.scan_parquet(self.table_path(asset), hive_partitioning=False)
-        keys = self.partitions(asset) if partitions is None else list(partitions)
-        paths = [self.table_path(asset, key) for key in keys]
-        missing = [key for key, path in zip(keys, paths, strict=True) if not path.is_file()]
-        if missing or not paths:
-            shown = f" for shards {missing[:5]}" if missing else ""
-            raise MissingTableError(f"{asset} is not materialised{shown}; materialise {asset} first")
+        paths = self.checked_paths(asset, self.partitions(asset) if partitions is None else list(partitions))
         return pl.scan_parquet(paths, hive_partitioning=True, hive_schema={"shard": pl.String})
 
     def _corrupt(self, asset: str, partition: str | None, why: str) -> CorruptTableError:
-        path = self.table_path(asset, partition)
+        link = self.asset_path(asset)
+        path = link if link.is_symlink() else self.table_path(asset, partition)
         return CorruptTableError(
-            f"{named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again"
+            f"{named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again; "
+            "`curate verify POOL --repair` does both"
         )
 
     def remove(self, asset: str, partition: str | None = None) -> None:
@@ -253,7 +343,8 @@ class ShardStore:
             # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
             text = manifest.to_json()
             frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
-        write_text_atomically(path.with_name(MANIFEST_FILE), text)
+            manifest = replace(manifest, seal=seal_file(temporary))
+        write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
         return manifest
 
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
@@ -391,10 +482,10 @@ class ShardStore:
                 start = time.perf_counter()
                 compute(draft / "files")
                 seconds = time.perf_counter() - start
-                file_count = sum(path.is_file() for path in (draft / "files").rglob("*"))
-                if not file_count:
+                files = file_hashes(draft / "files")
+                if not files:
                     raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
-                record["content_sha256"] = folder_sha256(draft / "files")
+                record["content_sha256"] = folder_sha256(files)
             manifest = Manifest(
                 asset=asset,
                 partition=None,
@@ -404,11 +495,12 @@ class ShardStore:
                 config_hash=config_sha256(config),
                 inputs=versions,
                 run_id=run_id,
-                row_count=file_count,
+                row_count=len(files),
                 seconds=seconds,
                 written_at=utc_now(),
+                files=files,
             )
-            write_text_atomically(draft / MANIFEST_FILE, manifest.to_json())
+            write_text_atomically(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             os.replace(draft, version)
         except BaseException:

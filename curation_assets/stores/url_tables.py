@@ -1,6 +1,5 @@
 """Pools that come as tables of captions, with or without URLs: parquet, csv or tsv, one file or a folder of them."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,13 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import cached_sha256
+from curation_assets.stores.file_hash import cached_sha256, file_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
+from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.text_tables import TextFormat, read_rows
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
+SPLIT_FILE = "split.json"
 
 #: What pools call our columns, in order of preference; letter case does not matter.
 COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -171,7 +172,7 @@ def split_source(
         }
     )[:16]
     folder = home / f"split-{version}"
-    if not (folder / "split.json").is_file():
+    if read_sealed_json(folder / SPLIT_FILE) is None:
         rows = _identified(files, columns, text, numbers or {})
         _write_split(folder, pool, rows, shard_size, denylist)
         _remove_other_splits(folder)
@@ -185,7 +186,9 @@ def _remove_other_splits(folder: Path) -> None:
 
 
 def _read_split(folder: Path) -> Split:
-    content = json.loads((folder / "split.json").read_text(encoding="utf-8"))
+    content = read_sealed_json(folder / SPLIT_FILE)
+    if content is None:
+        raise ValueError(f"{folder / SPLIT_FILE} is absent or damaged; delete {folder}, it will be made again")
     return Split(folder, content["rows"], content["content_sha256"], content.get("facts", {}))
 
 
@@ -218,9 +221,9 @@ def stamped_split(
 
     Else made anew. `read` gives the rows, the stamps of those files, and facts.
     """
-    for known in sorted(home.glob(f"split-{base}-*/split.json")):
-        stamps: Stamps = json.loads(known.read_text(encoding="utf-8"))["stamps"]
-        if stamps_of(folder, list(stamps)) == stamps:
+    for known in sorted(home.glob(f"split-{base}-*/{SPLIT_FILE}")):
+        stamps: Stamps | None = (read_sealed_json(known) or {}).get("stamps")
+        if stamps is not None and stamps_of(folder, list(stamps)) == stamps:
             return _read_split(known.parent)
     rows, stamps, facts = read()
     made = home / f"split-{base}-{config_sha256(dict(stamps))[:8]}"
@@ -296,18 +299,20 @@ def _write_split(
     draft = temporary_path(folder)
     draft.mkdir()
     try:
-        counts, hashes = {}, {}
+        counts, hashes, files = {}, {}, {}
         for key, source in _slices(rows, pool, shard_size):
             part = without_denied(source, denylist) if denylist else source
             part.write_parquet(draft / f"{key}.parquet", compression="zstd")
             counts[key], hashes[key] = part.height, frame_sha256(part)
-        (draft / "split.json").write_text(
-            json.dumps({"rows": counts, "content_sha256": hashes, **(more or {})}, indent=1)
-        )
+            files[f"{key}.parquet"] = file_sha256(draft / f"{key}.parquet")
+        content = {"rows": counts, "content_sha256": hashes, "files": files, **(more or {})}
+        (draft / SPLIT_FILE).write_text(sealed_json(content), encoding="utf-8")
+        if read_sealed_json(folder / SPLIT_FILE) is None:
+            remove_path(folder)  # a damaged one
         try:
             os.replace(draft, folder)
         except OSError:
-            if not (folder / "split.json").is_file():
+            if not (folder / SPLIT_FILE).is_file():
                 raise
             remove_path(draft)  # another process made the same split first
     except BaseException:

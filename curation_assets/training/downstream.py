@@ -25,7 +25,7 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import chunks, quiet_loading, unique_texts
 from curation_assets.training.fitting import CHECKPOINT_SECONDS, Progress, check_count, fit, seeded, texts_digest
 
@@ -53,7 +53,7 @@ def vision_features(
     if not images:
         raise ValueError("expected at least one image, got none")
     quiet_loading()
-    folder = clip_folder or WEIGHTS_ROOT / "clip"
+    folder = clip_folder or local_folder(resolve_address("embedded:clip"))
     processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
     tower: Any = CLIPVisionModel.from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
@@ -375,7 +375,9 @@ def _tensor(features: np.ndarray, positions: Sequence[int], device: str) -> torc
 
 
 def _tokenizer(folder: Path | None) -> Any:
-    return AutoTokenizer.from_pretrained(folder or WEIGHTS_ROOT / "clip", local_files_only=True)
+    return AutoTokenizer.from_pretrained(
+        folder or local_folder(resolve_address("embedded:clip")), local_files_only=True
+    )
 
 
 def _data_facts(features: np.ndarray, captions: Sequence[str]) -> dict[str, str]:

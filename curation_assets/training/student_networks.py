@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from curation_assets.core.roles import SentenceEncoder
-from curation_assets.engines.addresses import WEIGHTS_ROOT, local_folder, resolve_address
+from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import autocast, quiet_loading
 from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.student import MeanPooledRegressor, tokenize
@@ -220,7 +220,7 @@ def _new_roberta(backbone: str | None) -> tuple[Any, Any]:
             attn_implementation="eager",
         )
         return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip", local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(local_folder(resolve_address("embedded:clip")), local_files_only=True)
     settings: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": 128,

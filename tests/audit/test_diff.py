@@ -1,6 +1,9 @@
 """curate diff: the same numbers as counting by hand, shifts, leave-one-signal-out, what-ifs that become policies."""
 
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -241,6 +244,26 @@ def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> Non
     assert replayed.signal("signals.sieve").values.tolist() == pytest.approx(
         rows.signal("signals.sieve").values.tolist(), nan_ok=True
     )
+
+
+def test_ledgers_are_current_by_contents_and_not_by_times(ctx: PoolContext, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(ctx.settings.home, home, symlinks=True)
+    store, policies = ShardStore(home / "work" / "photos"), policies_of(ctx)
+    names = {policy.name for policy in policies}
+    shard = store.table_path("raw/samples", "photos-000001")
+    later = time.time() + 1_000
+    for path in (shard, shard.parent, shard.parent.parent):
+        os.utime(path, (later, later))  # as a copy of a home has it
+    assert set(current_ledgers(store, policies)) == names
+    values = store.table_path("signals/icc", "photos-000001")
+    frame = store.read("signals/icc", "photos-000001").with_columns(pl.col("value") / 2)
+    store.write("signals/icc", frame, "photos-000001", code_version="7")
+    for path in (values, values.parent, values.parent.parent):
+        os.utime(path, (0, 0))  # as a backup brings it back
+    reading = {policy.name for policy in policies if "signals.icc" in policy.references}
+    assert reading
+    assert set(current_ledgers(store, policies)) == names - reading
 
 
 def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from curation_assets.selection.judging import VERDICT_SCHEMA, judge
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum_series, packed_uids, uid_texts
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.shard_store import MissingTableError, ShardStore
+from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 from tests.support.random_pools import policies, pools, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge
@@ -97,10 +98,31 @@ def test_a_row_holds_signals_scores_and_versions(ctx: PoolContext) -> None:
     manifest = ctx.store.manifest("signals/sieve", row["shard"])
     assert manifest is not None
     assert (mine["content_sha256"], mine["run_id"]) == (manifest.content_sha256, "run-of-signals")
-    assert (row["run_id"], row["policy_version"]) == (
-        "run-7",
-        read_ledger(ledger_path(ctx.store, "sieve_clip")).policy.version,
-    )
+    assert row["policy_version"] == read_ledger(ledger_path(ctx.store, "sieve_clip")).policy.version
+
+
+def test_a_ledger_is_the_same_bytes_in_every_run_and_its_folder_names_the_run(tmp_path: Path) -> None:
+    ledgers: list[dict[str, bytes]] = []
+    for run_id in ("run-7", "run-8"):
+        home = tmp_path / run_id
+        ctx = bring_up_to_date(webdataset_pool(home), run_id=run_id)
+        ledgers.append({name: ledger_path(ctx.store, name).read_bytes() for name in ledger_policies(ctx.store)})
+        manifest = ctx.store.manifest(LEDGER)
+        assert manifest is not None
+        assert manifest.run_id == run_id
+    assert ledgers[0] == ledgers[1]
+
+
+def test_a_damaged_ledger_is_not_read(ctx: PoolContext, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(ctx.settings.home, home, symlinks=True)
+    store = ShardStore(home / "work" / "photos")
+    path = ledger_path(store, "icc")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptTableError, match=r"expected sha256 .* of .*icc\.parquet, got"):
+        ledger_path(store, "icc")
 
 
 def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Identity, stored tables, manifests, model folders, subsets and the catalogue."""
 
+import json
 import math
 import os
 import shutil
@@ -277,8 +278,55 @@ def test_damage_is_noticed_when_read_and_repaired_by_materialising(store: ShardS
     # other content under our manifest
     manifest = store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
     values(2.0).write_parquet(path, metadata={"curation_manifest": manifest.to_json()})
+    with pytest.raises(CorruptTableError, match=f"expected sha256 {manifest.seal}, got"):
+        store.read("signals/icc", SHARD_0)
+    # a table of an earlier version, which holds no sha256 of itself
+    older = {name: fact for name, fact in json.loads(manifest.to_json()).items() if name not in ("seal", "files")}
+    values(1.0).write_parquet(path, metadata={"curation_manifest": json.dumps(older)})
+    assert store.read("signals/icc", SHARD_0)["value"].to_list() == [1.0]
+    values(2.0).write_parquet(path, metadata={"curation_manifest": json.dumps(older)})
     with pytest.raises(CorruptTableError, match="content hash"):
         store.read("signals/icc", SHARD_0)
+
+
+@pytest.mark.parametrize("columns", [None, ["value"]], ids=["whole", "one column"])
+def test_no_flipped_bit_is_read_as_another_value(store: ShardStore, columns: list[str] | None) -> None:
+    store.write("signals/icc", values(*np.linspace(0, 1, 4)), SHARD_0, code_version="1")
+    store.write("signals/icc", values(0.5), SHARD_1, code_version="1")
+    path = store.table_path("signals/icc", SHARD_0)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for bit in [*rng.integers(0, 8 * len(whole), 60), *range(8 * len(whole) - 64, 8 * len(whole), 5)]:
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptTableError):
+            store.read("signals/icc", SHARD_0, columns)
+        with pytest.raises(CorruptTableError):
+            store.scan("signals/icc").select("value").collect()
+    path.write_bytes(whole)
+    assert store.scan("signals/icc").collect().height == 5
+
+
+def test_no_flipped_bit_of_a_folder_passes(store: ShardStore) -> None:
+    def write_model(folder: Path) -> None:
+        (folder / "model.bin").write_bytes(bytes(range(256)))
+
+    store.materialise_folder("distilled/student", write_model, code_version="1")
+    manifest = store.folder_path("distilled/student").resolve().parent / "manifest.json"
+    text = manifest.read_bytes()
+    for bit in range(0, 8 * len(text), 7):
+        damaged = bytearray(text)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        manifest.write_bytes(damaged)
+        with pytest.raises(CorruptTableError):
+            store.manifest("distilled/student")
+    manifest.write_bytes(text)
+    model = store.checked_file("distilled/student", "model.bin")
+    assert model.read_bytes() == bytes(range(256))
+    model.write_bytes(bytes([1, *range(1, 256)]))
+    with pytest.raises(CorruptTableError, match=r"expected sha256 .* of .*model.bin, got"):
+        store.checked_file("distilled/student", "model.bin")
 
 
 def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(

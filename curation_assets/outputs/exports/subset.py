@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER_SCHEMA, Ledger, ledger_path, read_ledger, signal_column
+from curation_assets.audit.ledger import Ledger, ledger_path, read_ledger, recorded_columns, signal_column
 from curation_assets.audit.shifts import host_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import worths_of
@@ -76,7 +76,7 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     path = ledger_path(ctx.store, name)
     ledger = read_ledger(path)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept))
-    signals = [column for column in kept.columns if column not in LEDGER_SCHEMA]
+    signals = recorded_columns(kept.columns)
     requested = kept.select(
         uid_texts(kept["uid_high"], kept["uid_low"]), pl.lit(1, pl.Int64).alias("multiplicity"), "rank", *signals
     )

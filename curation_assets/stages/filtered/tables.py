@@ -70,7 +70,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             *(f"filtered/{policy.name}{part}" for policy in policies for part in ("_cut", "")),
             *sorted(reference.replace(".", "/") for reference in signals),
         ),
-        version="1",
+        version="2",
         compute_folder=_ledger,
         config=lambda ctx, shard: {"profile": ctx.profile.name},
         description=(
@@ -206,7 +206,6 @@ def _ledger(ctx: PoolContext, folder: Path) -> None:
             folder / f"{policy.name}.parquet",
             book,
             recipes=recipes_of(),
-            run_id=ctx.run_id,
             cut=cut_of(ctx, policy.name),
         )
         check_against_verdicts(judged, rows, functools.partial(_verdicts, ctx, policy.name))

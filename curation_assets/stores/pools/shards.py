@@ -46,16 +46,26 @@ def discover_shards(pool: Pool, settings: Settings) -> list[str]:
 def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, str]:
     """What identifies a shard's source: when it changes, the shard is registered again. Cheap while files rest."""
     if pool.kind == "webdataset":
-        tar = _tar(pool, shard, settings)
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
-        hashes = cached_sha256([tar, *webdataset.siblings(tar)], cache)
+        hashes = cached_sha256(source_files(pool, shard, settings), cache)
         fingerprint = {Path(path).name: sha256 for path, sha256 in hashes.items()}
-        taken_down = takedown_marker(pool, shard, settings)
-        return fingerprint | ({"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {})
+        return fingerprint | takedown_facts(pool, shard, settings)
     split = source_split(pool, settings)
     if shard not in split.rows:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
     return {"rows": split.content_sha256[shard]}
+
+
+def source_files(pool: Pool, shard: str, settings: Settings) -> list[Path]:
+    """The files that a shard of delivered tars is registered from."""
+    tar = _tar(pool, shard, settings)
+    return [tar, *webdataset.siblings(tar)]
+
+
+def takedown_facts(pool: Pool, shard: str, settings: Settings) -> dict[str, str]:
+    """What a takedown adds to the fingerprint of a shard's source."""
+    taken_down = takedown_marker(pool, shard, settings)
+    return {"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {}
 
 
 def takedown_marker(pool: Pool, shard: str, settings: Settings) -> Path:

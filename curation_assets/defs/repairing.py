@@ -1,0 +1,31 @@
+"""Repair of what `curate verify` found: damaged files are removed, and made again by a run of the pool."""
+
+from collections.abc import Callable, Sequence
+
+from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.settings import Settings
+from curation_assets.defs.publishing import run_and_publish
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.verify import Damage, verify_pool
+
+
+def repair_pool(
+    settings: Settings,
+    pool: str,
+    damages: Sequence[Damage],
+    *,
+    progress: ProgressReporter,
+    on_notice: Callable[[str], None] = lambda sentence: None,
+) -> list[Damage]:
+    """Repair what can be repaired. Returns what is damaged after it. Raises what a run of the pool raises."""
+    for damage in damages:
+        if damage.repair is not None:
+            damage.repair()
+    ctx = PoolContext.open(settings, pool)
+    declared = tables_of(ctx)
+    damaged = {table for damage in damages for table in damage.tables}
+    if remade := [name for name in declared if name in damaged]:
+        on_notice(f"Pool {pool}: making {', '.join(remade)} again")
+        run_and_publish(settings, pool, progress=progress, tables=remade, on_notice=on_notice)
+    return verify_pool(ctx, declared, progress).damages

@@ -1,0 +1,134 @@
+"""curate verify: what it names, what it does not call damage, what it repairs, and the nightly job."""
+
+import json
+import os
+import random
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.progress import Silent
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.automation import nightly_verify
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.verify import Damage, verify_pool
+from curation_assets.stores.pools.declaration import load_pool, save_pool
+from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.torture.faults.bit_flips import flip_bit
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("made")
+    bring_up_to_date(webdataset_pool(home, shards=2, per_shard=6))
+    return home
+
+
+@pytest.fixture
+def ctx(made: Path, tmp_path: Path) -> PoolContext:
+    home = tmp_path / "home"
+    shutil.copytree(made, home, symlinks=True)
+    settings = load_settings(home, "embedded")
+    save_pool(settings, replace(load_pool(settings, "photos"), source=str(home / "tars")))
+    return PoolContext.open(settings, "photos")
+
+
+def damages_of(ctx: PoolContext) -> list[Damage]:
+    return verify_pool(ctx, tables_of(ctx), Silent()).damages
+
+
+def test_what_was_written_is_not_damaged_and_nothing_is_changed_by_looking(ctx: PoolContext) -> None:
+    before = {path: path.stat().st_mtime_ns for path in ctx.settings.home.rglob("*") if path.is_file()}
+    assert damages_of(ctx) == []
+    assert before == {path: path.stat().st_mtime_ns for path in ctx.settings.home.rglob("*") if path.is_file()}
+
+
+def test_a_writer_stopped_between_table_and_copy_is_no_damage(ctx: PoolContext) -> None:
+    shard = "photos-000000"
+    copy = ctx.store.table_path("signals/icc", shard).with_name("manifest.json")
+    earlier = copy.read_bytes()
+    frame = ctx.store.read("signals/icc", shard)
+    ctx.store.write("signals/icc", frame, shard, code_version="7", run_id="run-9", seconds=2.0)
+    copy.write_bytes(earlier)
+    assert damages_of(ctx) == []
+    copy.unlink()
+    assert damages_of(ctx) == []
+    path = ctx.store.table_path("signals/icc", shard)
+    copy.write_bytes(earlier)
+    flip_bit(path, random.Random(1))
+    assert [damage.path for damage in damages_of(ctx)] == [path]
+
+
+def test_tables_of_earlier_versions_are_compared_by_their_content(ctx: PoolContext) -> None:
+    path = ctx.store.table_path("signals/icc", "photos-000000")
+    manifest = ctx.store.manifest("signals/icc", "photos-000000")
+    assert manifest is not None
+    older = {name: fact for name, fact in asdict(manifest).items() if name not in ("seal", "files")}
+    text, frame = json.dumps(older, indent=1, sort_keys=True), pl.read_parquet(path)
+    frame.write_parquet(path, metadata={"curation_manifest": text})
+    path.with_name("manifest.json").write_text(text)
+    assert damages_of(ctx) == []
+    frame.with_columns(pl.col("value") + 1).write_parquet(path, metadata={"curation_manifest": text})
+    (damage,) = damages_of(ctx)
+    assert (damage.path, damage.kind) == (path, "table")
+    assert damage.expected == f"content {manifest.content_sha256}"
+
+
+def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) -> None:
+    home = ["--home", str(ctx.settings.home)]
+    whole = CliRunner().invoke(app, ["verify", "photos", *home])
+    assert whole.exit_code == 0, whole.output
+    assert "everything is as it was written" in whole.stdout
+    tar = ctx.settings.home / "tars" / "000001.tar"
+    flip_bit(tar, random.Random(3))
+    shown = CliRunner().invoke(app, ["verify", "photos", *home])
+    assert shown.exit_code == 1
+    assert str(tar) in shown.stdout
+    assert "bring back the file as it was" in shown.stdout
+    repaired = CliRunner().invoke(app, ["verify", "photos", "--repair", "--json", *home])
+    assert repaired.exit_code == 1
+    (damage,) = json.loads(repaired.stdout)["damaged"]["photos"]
+    assert (damage["path"], damage["kind"], damage["can_be_repaired"]) == (str(tar), "source", False)
+    assert len(damage["expected"]) == len(damage["got"]) == 64
+    assert "000001.tar cannot be repaired" in repaired.stderr
+
+
+def test_an_export_that_changed_is_named(ctx: PoolContext, tmp_path: Path) -> None:
+    out, home = tmp_path / "out", ["--home", str(ctx.settings.home)]
+    exported = CliRunner().invoke(app, ["export", "npy", "icc", "--out", str(out), "--pool", "photos", *home])
+    assert exported.exit_code == 0, exported.output
+    assert damages_of(ctx) == []
+    flip_bit(out / "sample_ids.npy", random.Random(5))
+    assert [(damage.path, damage.kind) for damage in damages_of(ctx)] == [(out / "sample_ids.npy", "export")]
+
+
+def test_the_nightly_job_fails_and_names_the_file(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("curation_assets.defs.automation.verify_weights", lambda progress: verify_none())
+    schedule = nightly_verify(ctx.settings, ["photos"])
+    assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
+    job = schedule.job
+    assert isinstance(job, dg.JobDefinition)
+    with dg.instance_for_test() as instance:
+        assert job.execute_in_process(instance=instance).success
+        path = ctx.store.folder_path("filtered/subsets").resolve() / "icc.npy"
+        stat = path.stat()
+        flip_bit(path, random.Random(7))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+        assert not result.success
+        (failure,) = [event for event in result.all_events if event.is_step_failure]
+        assert failure.step_key == "verify_photos"
+        assert str(path) in str(failure.event_specific_data)
+
+
+def verify_none() -> object:
+    from curation_assets.operations.verify import Verified
+
+    return Verified(0, [])
