@@ -1,5 +1,6 @@
 """One bad sample, row or tar: it fails by name, is never lost, and harms no neighbour."""
 
+import functools
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from curation_assets.audit.ledger import ledger_path, replay
 from curation_assets.cli import app
 from curation_assets.flow.conservation import success_rate
 from curation_assets.scoring.files import read_captions
@@ -38,7 +40,7 @@ from tests.support.hostile_sources import (
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 #: A tar of a few milliseconds; one folder serves all examples of a test.
-FUZZED = checked_with(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZED = checked_with(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOUND = sound_members(4)
 MEMORY = Path("/proc/self/mem")  # a file that nobody can read from its begin, root neither
 
@@ -179,18 +181,15 @@ def test_a_table_beside_a_tar_that_cannot_be_read_fails_what_rests_on_it(tmp_pat
     assert reasons(tar) == [None, reason, None, None, reason]
 
 
-def test_a_pool_with_shards_without_rows_is_cut_as_without_them(tmp_path: Path) -> None:
-    alone = bring_up_to_date(webdataset_pool(tmp_path / "alone"))
-    among = webdataset_pool(tmp_path / "among")
-    written(tmp_path / "among" / "tars" / "000001.tar.tmp", b"")
-    written(tmp_path / "among" / "tars" / "000007.tar", bytes(10_240))
-    ctx = bring_up_to_date(among)
-    assert ctx.store.manifest("raw/samples", "photos-000007").row_count == 0  # type: ignore[union-attr]
-    for path in sorted(alone.store.folder_path("filtered/subsets").glob("*.npy")):
-        assert path.read_bytes() == (ctx.store.folder_path("filtered/subsets") / path.name).read_bytes()
-    assert len(PoolRows.read(ctx.store)) == len(PoolRows.read(alone.store))
-    assert ctx.store.read("filtered/clip", "photos-000007").is_empty()
-    assert pool_notes(ctx) == ["1 shards without rows: photos-000007"]
+def test_a_shard_without_rows_is_cut_like_others(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path, shards=2)
+    written(tmp_path / "tars" / "000007.tar", bytes(10_240))
+    ctx = bring_up_to_date(settings)
+    for name in ("raw/samples", "filtered/clip", "filtered/sieve_clip"):
+        assert ctx.store.read(name, "photos-000007").is_empty()
+    assert len(PoolRows.read(ctx.store)) == 16
+    assert len(replay(ledger_path(ctx.store, "clip"), ctx.store)) == 4  # a quarter of the 14 that raw keeps
+    assert pool_notes(ctx) == ["without rows: photos-000007"]
     assert shard_notes(ctx, "photos-000007") == ["photos-000007 has no rows"]
 
 
@@ -273,13 +272,21 @@ def test_captions_of_a_hostile_tar_are_scored(tmp_path: Path) -> None:
 # -- anything at all --------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def sound_samples(folder: Path) -> pl.DataFrame:
+    """raw/samples of SOUND."""
+    return samples_of(folder / "sound", tar_bytes(SOUND))
+
+
+def samples_of(folder: Path, tar: bytes) -> pl.DataFrame:
+    """raw/samples of one tar."""
+    written(folder / "tars" / "000000.tar", tar)
+    return samples_by_shard(*pool_of(folder / "home", folder / "tars"))["photos-000000"]
+
+
 def compare(folder: Path, damaged: bytes, changed: set[str]) -> pl.DataFrame:
     """raw/samples of a damaged tar; every row accounted for, and none but the `changed` URLs other than in SOUND."""
-    tables = []
-    for name, data in (("sound", tar_bytes(SOUND)), ("damaged", damaged)):
-        written(folder / name / "tars" / "000000.tar", data)
-        tables.append(samples_by_shard(*pool_of(folder / name / "home", folder / name / "tars"))["photos-000000"])
-    before, after = tables
+    before, after = sound_samples(folder), samples_of(folder / "damaged", damaged)
     assert unaccounted(after) == 0
     assert after.height >= before.height or stand_ins(after)
     assert harmed(before, after, changed) == 0, after.select("url", "reason").rows()

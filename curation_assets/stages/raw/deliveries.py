@@ -55,7 +55,7 @@ def pool_notes(ctx: PoolContext) -> list[str]:
             f"no shard has a row: nothing can be scored or selected. Expected samples in {ctx.pool.source or 'it'}"
         )
     elif empty:
-        sentences.append(f"{len(empty)} shards without rows: {_shown(empty)}")
+        sentences.append(f"without rows: {_shown(empty)}")
     if stored:
         sentences += _sentences(ctx.store.scan(REGISTERED).select("shard", "tar", "source_reason"))
     return sentences
@@ -77,9 +77,9 @@ def _sentences(rows: pl.LazyFrame) -> list[str]:
         for row in group.head(SHOWN).iter_rows(named=True):
             tar = str(row["tar"]).rpartition("/")[2]
             what = _UNREADABLE.get(row["detail"], f"cannot be read ({row['detail']})")
-            detail = str(row["detail"]).replace("byte_", "byte ").replace("line_", "line ")
+            where = str(row["detail"]).replace("byte_", "byte ").replace("line_", "line ")
             sentence = _SENTENCES[str(kind_of_rows)]
-            sentences.append(sentence.format(**row | {"tar": tar, "what": what, "detail": detail}))
+            sentences.append(sentence.format(**row | {"tar": tar, "what": what, "detail": where}))
         if group.height > SHOWN:
             sentences.append(f"… and {group.height - SHOWN:,} more shards with {kind_of_rows}")
     return sentences

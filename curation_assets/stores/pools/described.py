@@ -41,11 +41,11 @@ def understood(pool: Pool, split: Split) -> str:
 
 def rows_that_fail(split: Split) -> str:
     """'csv_malformed 2, …' of a pool of kind url_table: its rows that cannot be read; empty where all can."""
-    parts = (pl.scan_parquet(split.folder / f"{shard}.parquet") for shard in sorted(split.rows))
-    damaged = [part for part in parts if "source_reason" in part.collect_schema().names()]
-    return (
-        _counted(pl.concat([part.select("source_reason") for part in damaged]).collect().to_series()) if damaged else ""
-    )
+    parts = [split.folder / f"{shard}.parquet" for shard in sorted(split.rows)]
+    if not parts or "source_reason" not in pl.read_parquet_schema(parts[0]):  # all parts of a source have it, or none
+        return ""
+    rows = pl.concat([pl.read_parquet(part, columns=["source_reason"]) for part in parts])
+    return _counted(rows["source_reason"])
 
 
 def _counted(reasons: pl.Series) -> str:
@@ -89,12 +89,10 @@ def _wrong_begin(head: bytes) -> str | None:
     compression = compression_of(head)
     if compression is not None:
         return f"is {compression[0]}-compressed: {compression[1]} it"
-    if not head:
-        return "has 0 bytes"
+    if not head.strip(b"\0"):
+        return "has no members" if head else "has 0 bytes"
     try:
         tarfile.TarInfo.frombuf(head, tarfile.ENCODING, "surrogateescape")
-    except tarfile.EOFHeaderError:
-        return "has no members"
     except tarfile.HeaderError:
         return "is no tar, or begins with a damaged header"
     return None
