@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table
+from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table, warn
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
-from curation_assets.stores.pools.described import known_scores, understood
+from curation_assets.stores.pools.described import known_scores, rows_that_fail, tar_notes, understood
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.url_tables import COLUMN_OPTIONS
 
@@ -74,8 +74,12 @@ def add(
     )
     shards = discover_shards(pool, settings)
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
+    for sentence in _limited(tar_notes(Path(pool.source))) if pool.kind == "webdataset" else ():
+        warn(sentence)
     if pool.kind == "image_table":
         show(understood(pool, source_split(pool, settings)))
+    if pool.kind == "url_table" and (failing := rows_that_fail(source_split(pool, settings))):
+        warn(f"Rows that fail: {failing}. Cells in another encoding: --encoding names it")
     if pool.kind == "url_table" or pool.columns:
         named = [ours for ours in ("image", "caption", "url", "uid") if pool.kind == "image_table" or ours != "image"]
         columns_shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in named)
@@ -86,6 +90,11 @@ def add(
         notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
     _show_profile(pool)
     notice(f"Next: curate run {pool.name}")
+
+
+def _limited(sentences: list[str], count: int = 10) -> list[str]:
+    rest = len(sentences) - count
+    return sentences if rest <= 0 else [*sentences[:count], f"… and {rest:,} more like these"]
 
 
 def _show_profile(pool: Pool) -> None:

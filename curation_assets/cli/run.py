@@ -38,6 +38,7 @@ from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stages.downstream.evaluation_set import untrained_reason
 from curation_assets.stages.downstream.training_sets import keys_of_pool
+from curation_assets.stages.raw.deliveries import pool_notes
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
@@ -211,6 +212,8 @@ def _run_and_show(
         return
     _show_stages(reports)
     _show_warnings(ctx)
+    for sentence in pool_notes(ctx):
+        warn(sentence)
     _show_removed_shards(ctx)
     _show_policies(ctx)
     counts = _sample_counts(ctx)

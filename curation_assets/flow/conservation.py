@@ -12,6 +12,7 @@ from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, r
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
+from curation_assets.stores.webdataset import TAR_REASONS
 
 SUBSETS = "filtered/subsets"
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
@@ -45,17 +46,21 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
 #: Reasons that are no failure of the step: the row has nothing that the method could look at.
 _NOT_SCORABLE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
 
+#: Reasons of rows that stand for a tar: one that nobody can read stops no other.
+_NO_SAMPLE = rf"^({'|'.join(TAR_REASONS)})(:|$)"
+
 
 def success_rate(frame: pl.DataFrame) -> float | None:
     """Share of the rows that could succeed and did; None where no row could, or the table knows no failures.
 
-    Of raw tables the rows with a status, dropped ones aside; of signals the rows that had something to look at.
+    Of raw tables the rows with a status, dropped ones and those that stand for a tar aside; of signals the rows that
+    had something to look at.
     """
     if "reason" not in frame.columns or "verdict" in frame.columns:
         return None
     reason = pl.col("reason").fill_null("")
     if "status" in frame.columns:
-        eligible = frame.filter(pl.col("status") != "dropped")
+        eligible = frame.filter((pl.col("status") != "dropped") & ~reason.str.contains(_NO_SAMPLE))
         failed = eligible.filter(pl.col("status") == "failed").height
     else:
         value = next((name for name in ("value", "quality") if name in frame.columns), None)

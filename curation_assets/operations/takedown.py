@@ -35,6 +35,7 @@ from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
 from curation_assets.stores.download import rewrite_tar, take_down_downloads
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
@@ -285,7 +286,7 @@ def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedow
     ids = samples["sample_id"].unique().to_list()
     if pool.kind == "webdataset":
         tar = webdataset.tars_by_shard(pool.name, pool.source_path(settings))[shard]
-        if takedown.with_sources:
+        if takedown.with_sources and _is_whole(tar):  # a damaged one would lose what follows the damage
             _purge_source_tar(tar, samples)
         else:
             takedown.remaining_sources.append(str(tar))
@@ -307,10 +308,18 @@ def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedow
     )
 
 
+def _is_whole(tar: Path) -> bool:
+    try:
+        return tar_index(tar).damage is None
+    except OSError:
+        return False
+
+
 def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
     """In a delivered tar, what is left of a sample is KEY.json with its id: rows keep their order."""
     listed = webdataset.sample_keys(tar)
-    keys = {listed[row["source_row"]]: row["sample_id"] for row in samples.iter_rows(named=True)}
+    rows = [row for row in samples.iter_rows(named=True) if row["source_row"] < len(listed)]
+    keys = {listed[row["source_row"]]: row["sample_id"] for row in rows}
     tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
     rewrite_tar(tar, drop=lambda member: webdataset.key_of(member) in keys, add=tombs)
     for table in webdataset.siblings(tar):

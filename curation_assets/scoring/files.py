@@ -16,9 +16,10 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
-from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
+from curation_assets.stores.webdataset import find_tars, is_encodable
 
 OUT_SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
@@ -163,7 +164,7 @@ def read_captions(path: Path) -> pl.DataFrame:
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if path.is_dir() or path.suffix == ".tar":
-        tars = sorted(path.glob("*.tar")) if path.is_dir() else [path]
+        tars = find_tars(path) if path.is_dir() else [path]
         if not tars:
             raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
@@ -182,17 +183,22 @@ def read_captions(path: Path) -> pl.DataFrame:
 def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
     """One row per key of a tar, in its order: the caption from .txt, the image's member name; null where absent."""
     members: dict[str, dict[str, str]] = {}
-    for name in tar_index(tar).members:
+    index = tar_index(tar)
+    if index.damage is not None and not index.members:
+        raise ValueError(f"{index.damage.sentence} (in {tar.parent})")
+    for name in index.members:
         folder, _, file = name.rpartition("/")
         stem, _, suffix = file.partition(".")
         members.setdefault(f"{folder}/{stem}" if folder else stem, {})[f".{suffix.lower()}"] = name
     for key, parts in members.items():
         try:
-            caption = tar_index(tar).read(parts[".txt"]).decode("utf-8", "replace") if ".txt" in parts else None
+            caption = index.read(parts[".txt"]).decode("utf-8", "replace") if ".txt" in parts else None
         except ImageRejected:  # the tar is cut inside this member: the row stays, without a caption
             caption = None
         image = next((parts[suffix] for suffix in IMAGE_SUFFIXES if suffix in parts), None)
-        yield {"key": key, "caption": caption, "tar": str(tar), "member": image}
+        member = image if image is not None and is_encodable(image) else None  # no table can hold another name
+        key = key if is_encodable(key) else printable(key)
+        yield {"key": key, "caption": caption, "tar": str(tar), "member": member}
 
 
 def as_samples(table: pl.DataFrame) -> pl.DataFrame:

@@ -199,9 +199,8 @@ class PoolRows:
     def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
         shards = store.partitions("raw/samples") if only is None else only
         stored = stored_rows(store, shards)
-        keys = pl.DataFrame(
-            [Texts(stored.shard, list(shards)).series("shard"), pl.Series("source_row", stored.source_row)]
-        )
+        shard_of_row = pl.Series("shard", stored.shard.astype(np.uint32)).cat.to(pl.Enum(shards))  # empty ones, too
+        keys = pl.DataFrame([shard_of_row, pl.Series("source_row", stored.source_row)])
         order = _row_order(stored)
         columns = [stored.uid_high, stored.uid_low, stored.source_row, stored.shard, stored.status, stored.reason.codes]
         high, low, row, shard, status, reason = gather(columns, order)

@@ -356,7 +356,7 @@ def _tar_images(root: Path, tar: Path, left_out: Counter[str]) -> Iterator[Evalu
             left_out["image_truncated"] += 1
             continue
         captions: tuple[str, ...] = ()
-        listed = json_of(index, sample.meta).get("captions")
+        listed = json_of(index, sample.meta)[0].get("captions")
         text, reason = text_of(index, sample.text)
         if isinstance(listed, list) and listed:
             captions = tuple(caption for caption in listed if isinstance(caption, str))

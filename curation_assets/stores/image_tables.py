@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores import url_tables
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
 from curation_assets.stores.samples import mark_duplicates
-from curation_assets.stores.text_tables import TextFormat, read_rows
+from curation_assets.stores.text_tables import TextFormat
 from curation_assets.stores.url_tables import COLUMN_NAMES, COLUMN_OPTIONS, Split, Stamps
 from curation_assets.stores.webdataset import MAX_TEXT_BYTES
 
@@ -130,7 +131,7 @@ def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
             return pl.DataFrame(schema=pl.read_parquet_schema(path))  # the first row may be an image of megabytes
         except (pl.exceptions.PolarsError, OSError) as error:
             raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error
-    return read_rows(path, rows=1, text=text)
+    return read_sound_rows(path, rows=1, text=text).drop(ROW_REASON, strict=False)
 
 
 def _holds_bytes(dtype: pl.DataType) -> bool:
@@ -222,9 +223,10 @@ def _text_column(
 
 
 def _read(path: Path, columns: Sequence[str], text: TextFormat, rows: int | None = None) -> pl.DataFrame:
-    table = read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
+    table = read_sound_rows(path, columns, rows=rows, text=text)
     absent = [name for name in columns if name not in table.columns]  # .jsonl: a key that no line of a file has
-    return table.with_columns(pl.lit(None, pl.String).alias(name) for name in absent).select(columns)
+    more = [ROW_REASON] if ROW_REASON in table.columns else []
+    return table.with_columns(pl.lit(None, pl.String).alias(name) for name in absent).select(*columns, *more)
 
 
 # -- rows and their images --------------------------------------------------------------------------------------------
@@ -311,7 +313,10 @@ def _rows_of_tables(
             images = _bytes_rows(folder, path, columns.image, named)
         else:
             images = _file_rows(folder, _read(path, [columns.image], text)[columns.image].cast(pl.String), named)
-        parts.append(texts.hstack(images))
+        part = texts.hstack(images)
+        if ROW_REASON in part.columns:
+            part = part.with_columns(source_reason=pl.coalesce(ROW_REASON, "source_reason")).drop(ROW_REASON)
+        parts.append(part)
     rows = _identified(pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA))
     facts = {"captions_in_lists": int(any(_is_list(path, columns.caption, text) for path in tables))}
     if is_folder and not holds_bytes:
@@ -336,8 +341,9 @@ def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping
             ours.append(pl.col(column).list.first().cast(pl.String).alias(name))
         else:
             ours.append(pl.col(column).cast(pl.String).alias(name))
+    more = [ROW_REASON] if ROW_REASON in table.columns else []
     return table.select(
-        *ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items())
+        *ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items()), *more
     )
 
 

@@ -2,12 +2,14 @@
 
 import functools
 import io
+import mmap
+import os
 import tarfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -149,36 +151,126 @@ class TarMember:
     size: int
 
 
-class TarIndex:
-    """The regular files of a tar by name, found once and read by offset.
+@dataclass(frozen=True)
+class TarDamage:
+    """Where a tar could not be followed. `reason`: tar_truncated:byte_N, tar_damaged:byte_N or tar_unreadable:WHAT."""
 
-    A truncated or damaged tar is indexed as far as it can be followed; `damage` then states where and why it stopped.
-    Of two members with one name the first counts. Links, devices and folders are ignored.
+    reason: str
+    sentence: str  # for people; names the tar
+
+
+#: What a compressed file begins with → (its name, what unpacks it).
+COMPRESSIONS = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\x00": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
+}
+BLOCK = tarfile.BLOCKSIZE
+_MAGIC, _MAGIC_OFFSET = b"ustar", 257  # in a header
+MAX_RESTARTS = 100  # places where a tar is damaged: headers can be made so that each costs seconds
+NAME_LETTERS = 80  # of a member's name in a reason
+#: What `tarfile` raises of headers that no writer makes: sizes below zero, numbers of 5,000 digits, chains of headers.
+_HEADER_ERRORS = (
+    tarfile.TarError,
+    ValueError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    EOFError,
+    RecursionError,
+    MemoryError,
+)
+
+
+def compression_of(head: bytes) -> tuple[str, str] | None:
+    """('gzip', 'gunzip') for the first bytes of a compressed file; None for others."""
+    return next((named for magic, named in COMPRESSIONS.items() if head.startswith(magic)), None)
+
+
+class TarIndex:
+    """The regular files of a tar by name, located once and read by offset.
+
+    A tar that is cut or damaged is followed as far as it goes, and again from the next sound header on; `damage` then
+    states where and why it broke off first. Of two members with one name the first counts, the others are in
+    `repeated`; links and devices are in `irregular`, folders nowhere.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.members: dict[str, TarMember] = {}
-        self.damage: str | None = None
         self.repeated: list[str] = []
-        tar_bytes = self.path.stat().st_size
+        self.irregular: list[str] = []
+        self.damage: TarDamage | None = None
+        with self.path.open("rb") as file:
+            self._read_headers(file, file.seek(0, os.SEEK_END))
+
+    def _read_headers(self, file: BinaryIO, size: int) -> None:
+        file.seek(0)
+        head = file.read(BLOCK)  # raises OSError for a file that cannot be read, whatever its size
+        compression = compression_of(head)
+        if compression is not None:
+            name, tool = compression
+            self._note(f"tar_unreadable:{name}", f"{name}-compressed: unpack it with {tool}")
+            return
+        start: int | None = 0
+        restarts = 0
+        while start is not None:
+            end = self._follow(file, start, size)
+            if end < size and _is_zero(file, end):
+                return  # the end-of-archive block
+            if end >= size:
+                what = f"cut at byte {size}: no end-of-archive block is there" if size else "empty: it has 0 bytes"
+                self._note(f"tar_truncated:byte_{size}", what)
+                return
+            restarts += 1
+            start = _next_header(file, end + 1) if restarts <= MAX_RESTARTS else None
+            if start is not None:
+                self._note(
+                    f"tar_damaged:byte_{end}", f"damaged at byte {end}; what follows is read from byte {start} on"
+                )
+            elif not (self.members or self.irregular):
+                self._note("tar_unreadable:no_tar", f"no tar: it has {size} bytes and no header of one")
+            elif size - end < BLOCK:
+                self._note(f"tar_truncated:byte_{size}", f"cut at byte {size}, inside a header")
+            else:
+                self._note(f"tar_damaged:byte_{end}", f"damaged at byte {end}: nothing can be read from there on")
+
+    def _note(self, reason: str, sentence: str) -> None:
+        self.damage = self.damage or TarDamage(reason, f"{self.path.name} is {sentence}")
+
+    def _follow(self, file: BinaryIO, start: int, size: int) -> int:
+        """Take members from `start` on. Returns the byte where no further header can be read; `size` where one is cut.
+
+        Headers come from whoever made the tar: one of a size below zero is none, or reading would never stop.
+        """
+        end = start
+        file.seek(start)
         try:
-            with tarfile.open(self.path, "r:") as tar:
-                for info in tar:
-                    if not info.isreg() or info.issparse():
-                        continue
-                    if info.name in self.members:
-                        self.repeated.append(info.name)
-                        continue
-                    self.members[info.name] = TarMember(info.name, info.offset_data, info.size)
-                    if info.offset_data + info.size > tar_bytes:
-                        self.damage = f"{info.name} reaches beyond the end of the file"
-                end = tar.offset
-        except tarfile.TarError as error:
-            self.damage = self.damage or f"{type(error).__name__}: {error}"
-            end = 0
-        if self.damage is None and end >= tar_bytes and tar_bytes > 0:
-            self.damage = "no end-of-archive block: the file was cut between two members"
+            with tarfile.open(fileobj=file, mode="r:") as tar:
+                while (info := tar.next()) is not None and tar.offset > end and info.size >= 0:
+                    if info.offset_data + info.size > size:
+                        self._note(
+                            f"tar_truncated:byte_{size}",
+                            f"cut at byte {size}: {printable(info.name)} reaches beyond it",
+                        )
+                    self._take(info)
+                    end = tar.offset
+                    if end > size:
+                        return size
+        except _HEADER_ERRORS:  # the caller notes where it happened
+            pass
+        return end
+
+    def _take(self, info: tarfile.TarInfo) -> None:
+        if info.isdir():
+            return
+        if not info.isreg() or info.issparse():
+            self.irregular.append(info.name)
+        elif info.name in self.members:
+            self.repeated.append(info.name)
+        else:
+            self.members[info.name] = TarMember(info.name, info.offset_data, info.size)
 
     def read(self, name: str) -> bytes:
         """Bytes of a member. Raises KeyError for an unknown name, ImageRejected('truncated') where bytes lack."""
@@ -193,13 +285,45 @@ class TarIndex:
         return data
 
 
+def _is_zero(file: BinaryIO, start: int) -> bool:
+    """Whether nothing but zeros follows."""
+    file.seek(start)
+    return not any(chunk.strip(b"\0") for chunk in iter(lambda: file.read(MIB), b""))
+
+
+def _next_header(file: BinaryIO, start: int) -> int | None:
+    """The first byte from `start` on where a header with a right checksum lies; None where none does."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(_MAGIC, start + _MAGIC_OFFSET)
+        while at >= 0:
+            header = at - _MAGIC_OFFSET
+            try:
+                tarfile.TarInfo.frombuf(data[header : header + BLOCK], tarfile.ENCODING, "surrogateescape")
+            except tarfile.HeaderError:
+                at = data.find(_MAGIC, at + 1)
+            else:
+                return header
+    return None
+
+
+def printable(name: str) -> str:
+    """A member's name for people and tables, 80 letters at most: what is no UTF-8 and control characters escaped.
+
+    Example: the Latin-1 bytes of café.jpg, which `tarfile` gives as caf\\udce9.jpg, become caf\\xe9.jpg.
+    """
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return shown if len(shown) <= NAME_LETTERS else f"{shown[: NAME_LETTERS - 1]}…"
+
+
 @functools.lru_cache(maxsize=64)
 def _index(path: Path, modified_ns: int, size: int) -> TarIndex:
     return TarIndex(path)
 
 
 def tar_index(path: Path) -> TarIndex:
-    """Index of a tar, cached until the file changes. Raises FileNotFoundError with what to do."""
+    """Index of a tar, cached until the file changes. Raises FileNotFoundError with what to do, OSError where it cannot
+    be read."""
     if not path.is_file():
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
     stat = path.stat()

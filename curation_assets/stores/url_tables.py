@@ -12,11 +12,12 @@ from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256, file_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
-from curation_assets.stores.text_tables import TextFormat, read_rows
+from curation_assets.stores.text_tables import TextFormat
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 SPLIT_FILE = "split.json"
@@ -65,10 +66,6 @@ def table_files(source: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path, text: TextFormat, columns: Sequence[str] | None = None, rows: int | None = None) -> pl.DataFrame:
-    return read_rows(path, columns, rows=rows, empty_is_null=True, text=text)
-
-
 def detect_columns(
     source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
 ) -> ColumnMapping:
@@ -81,7 +78,7 @@ def detect_columns(
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    first = _read(table_files(source)[0], text, rows=1)
+    first = read_sound_rows(table_files(source)[0], rows=1, text=text).drop(ROW_REASON, strict=False)
     by_lower = {name.lower(): name for name in reversed(first.columns)}
     columns: dict[str, str | None] = {}
     for ours, names in COLUMN_NAMES.items():
@@ -112,7 +109,7 @@ def detect_columns(
 
 def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
     """Columns of the images' sizes as DataComp names them, where the source has both as numbers."""
-    first = _read(table_files(source)[0], text, rows=1)
+    first = read_sound_rows(table_files(source)[0], rows=1, text=text).drop(ROW_REASON, strict=False)
     has_both = all(name in first.columns and first.schema[name].is_numeric() for name in SIZES)
     return {name: name for name in SIZES} if has_both else {}
 
@@ -261,24 +258,58 @@ def _identified(
     needed = sorted({name for name in (*names.values(), *numbers.values()) if name is not None})
     parts = []
     for path in files:
-        part = _read(path, text, columns=needed)
+        part = read_sound_rows(path, needed, text=text)
+        texts = {
+            ours: pl.lit(None, pl.String) if theirs is None else _text(part, theirs) for ours, theirs in names.items()
+        }
         parts.append(
             part.select(
-                *(
-                    (pl.lit(None, pl.String) if theirs is None else pl.col(theirs).cast(pl.String)).alias(ours)
-                    for ours, theirs in names.items()
-                ),
+                *(column.alias(ours) for ours, column in texts.items()),
                 *(number(path, part, theirs).alias(ours) for ours, theirs in numbers.items()),
+                source_reason=_row_reason(part, [theirs for theirs in names.values() if theirs is not None]),
             )
             if part.height
-            else pl.DataFrame(schema=dict.fromkeys(names, pl.String) | dict.fromkeys(numbers, pl.Float64))
+            else pl.DataFrame(
+                schema=dict.fromkeys(names, pl.String)
+                | dict.fromkeys(numbers, pl.Float64)
+                | {"source_reason": pl.String}
+            )
         )
     rows = pl.concat(parts)
+    more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
     ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
     identified = rows.with_row_index("source_row").with_columns(
         pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
     )
-    return mark_duplicates(identified).select("sample_id", "source_row", "url", "caption", "is_duplicate", *numbers)
+    kept = ("sample_id", "source_row", "url", "caption", "is_duplicate", *more, *numbers)
+    return mark_duplicates(identified).select(kept)
+
+
+def _text(part: pl.DataFrame, column: str) -> pl.Expr:
+    """A column as texts; null where it holds something else: lists, bytes in another encoding."""
+    dtype = part.schema[column]
+    if dtype.is_nested() or dtype == pl.Object:
+        return pl.lit(None, pl.String)
+    if dtype == pl.Binary:
+        return pl.lit(pl.Series([_decoded(cell) for cell in part[column]], dtype=pl.String))
+    return pl.col(column).cast(pl.String)
+
+
+def _decoded(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _row_reason(part: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
+    """Why a row cannot be used as it is written; null where it can."""
+    reasons = [
+        pl.when(pl.col(name).is_not_null() & _text(part, name).is_null()).then(pl.lit(f"cell_no_text:{name}"))
+        for name in columns
+    ]
+    own = [pl.col(ROW_REASON)] if ROW_REASON in part.columns else []
+    return pl.coalesce([*own, *reasons, pl.lit(None, pl.String)])
 
 
 def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import polars as pl
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download_reasons import reason_of
-from curation_assets.stores.images import MIB, ImageRejected, TarIndex, tar_index
+from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.samples import mark_duplicates
 
 #: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
@@ -32,15 +34,32 @@ SIDECAR_SCHEMA = {
 }
 
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
-MAX_TEXT_BYTES = MIB  # of a caption or a json: DataComp has captions of a million characters
+MAX_TEXT_BYTES = MIB  # of a caption: DataComp has captions of a million characters
+MAX_JSON_BYTES = 16 * MIB  # which may hold more than its owner's url
+#: Reasons of rows that stand for a tar, or for what is lost of one, and for no sample.
+TAR_REASONS = ("tar_truncated", "tar_damaged", "tar_unreadable", "tar_table_unreadable")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NUMBER = re.compile(r"(\d{1,})$")
 
 
 def find_tars(source: Path) -> list[Path]:
-    """The tars of a folder (or the one given), sorted by name."""
-    if source.is_file():
-        return [source] if source.suffix == ".tar" else []
-    return sorted(path for path in source.glob("*.tar") if not path.name.startswith("."))
+    """The tars of a folder (or the one given), sorted by name: files, whatever they hold."""
+    if not source.is_dir():
+        return [source] if source.is_file() and source.suffix == ".tar" else []
+    with os.scandir(source) as entries:
+        return sorted(source / entry.name for entry in entries if _is_tar_name(entry.name) and entry.is_file())
+
+
+def no_files(source: Path) -> list[Path]:
+    """What is called NAME.tar in a folder and is no file: folders, links to nothing. They are no shards."""
+    if not source.is_dir():
+        return []
+    with os.scandir(source) as entries:
+        return sorted(source / entry.name for entry in entries if _is_tar_name(entry.name) and not entry.is_file())
+
+
+def _is_tar_name(name: str) -> bool:
+    return name.endswith(".tar") and not name.startswith(".")
 
 
 def tars_by_shard(pool: str, source: Path) -> dict[str, Path]:
@@ -84,12 +103,12 @@ def key_of(member: str) -> str | None:
 
 
 def sample_keys(tar: Path) -> list[str]:
-    """Keys of a tar's rows, by source_row."""
-    return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar)))
+    """Keys of a tar's rows, by source_row; rows that stand for what is lost come after them and have no key."""
+    return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar).by_key))
 
 
 def members_by_key(index: TarIndex) -> dict[str, TarSample]:
-    """Key (folder included, up to the first dot of the file name) → members."""
+    """Key (folder included, up to the first dot of the file name) → members; without any where all are links."""
     samples: dict[str, TarSample] = {}
     for name in index.members:
         key, extension = key_of(name), name.rpartition("/")[2].partition(".")[2]
@@ -104,6 +123,8 @@ def members_by_key(index: TarIndex) -> dict[str, TarSample]:
             sample.meta = name
         else:
             sample.others.append(name)
+    for key in filter(None, map(key_of, index.irregular)):
+        samples.setdefault(key, TarSample())
     return samples
 
 
@@ -121,49 +142,120 @@ def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None
         return None, "txt_not_utf8"
 
 
-def json_of(index: TarIndex, member: str | None) -> Mapping[str, Any]:
-    """The json of a sample; empty where it is missing or broken, since image and txt make a sample without it."""
-    if member is None or index.members[member].size > MAX_TEXT_BYTES:
-        return {}
+def json_of(index: TarIndex, member: str | None) -> tuple[Mapping[str, Any], str | None]:
+    """(content, reason why it is not known); no content where there is no json, or one that is no object."""
+    if member is None:
+        return {}, None
+    if index.members[member].size > MAX_JSON_BYTES:
+        return {}, f"json_too_long:{printable(member)}"
     try:
         content = json.loads(index.read(member))
-    except (json.JSONDecodeError, UnicodeDecodeError, ImageRejected, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    except (ValueError, RecursionError):  # ValueError: its syntax, its letters, a number of 5,000 digits, a cut tar
+        return {}, f"json_unreadable:{printable(member)}"
+    return (content if isinstance(content, dict) else {}), None
 
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _url_of(meta: Mapping[str, Any], member: str | None) -> tuple[str | None, str | None]:
+    """(url of a json, reason why it is not known). Null and NaN, which is pandas' null, are no url."""
+    url = meta.get("url")
+    if url is None or url != url:
+        return None, None
+    if not isinstance(url, str) or not is_encodable(url):
+        return None, f"json_url_no_text:{printable(str(member))}"
+    return url or None, None
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogate: those have no bytes, and no table can hold them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name_fault(name: str) -> str | None:
+    if not is_encodable(name):
+        return f"name_not_utf8:{printable(name)}"
+    if _CONTROL.search(name):
+        return f"name_control_character:{printable(name)}"
+    return None
+
+
+_ROW_SCHEMA = {
+    "sample_id": pl.String,
+    "source_row": pl.Int64,
+    "url": pl.String,
+    "caption": pl.String,
+    "member": pl.String,
+    "source_reason": pl.String,
+}
+
+
 def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
-    """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table lists as failed.
+    """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table lists as failed;
+    then one row per sample whose key was there already, and one where the tar is damaged and no table lists its rows.
 
     Columns: sample_id, source_row (index in that order), url, caption, is_duplicate (within this tar), member,
     source_reason (null where image and caption are present). A sample with neither url nor uid is identified by its
     image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
     what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
-    index = tar_index(tar)
-    samples = members_by_key(index)
-    results = _download_results(tar)
-    rows = []
-    for source_row, key in enumerate(sorted(set(samples) | set(results))):
-        row = _row(index, samples[key], results.get(key, {})) if key in samples else _untarred_row(key, results[key])
-        rows.append({"source_row": source_row, **row})
-    schema = {
-        "sample_id": pl.String,
-        "source_row": pl.Int64,
-        "url": pl.String,
-        "caption": pl.String,
-        "member": pl.String,
-        "source_reason": pl.String,
-    }
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    index = None
+    try:
+        index = tar_index(tar)
+        rows = [*_rows(index)]
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        rows = [_lost_row(tar, f"tar_unreadable:{type(error).__name__}")]
+    numbered = [{**row, "source_row": source_row} for source_row, row in enumerate(rows)]
+    frame = pl.DataFrame(numbered, schema=_ROW_SCHEMA, orient="row")
     if with_sha256:
-        hashes = [_sha256(index, member) for member in frame["member"]]
+        hashes = [None if index is None else _sha256(index, member) for member in frame["member"]]
         frame = frame.with_columns(pl.Series("image_sha256", hashes, dtype=pl.String))
     return mark_duplicates(frame)
+
+
+def _rows(index: TarIndex) -> Iterator[dict[str, Any]]:
+    samples, results = members_by_key(index), _download_results(index.path)
+    for key in sorted(set(samples) | set(results.by_key)):
+        if key in samples:
+            yield _row(index, key, samples[key], results)
+        else:
+            yield _untarred_row(key, results.by_key[key])
+    for name, count in _repeated_samples(index).items():
+        for number in range(1, count + 1):
+            yield _lost_row(index.path, f"member_repeated:{printable(name)}", number)
+    for key, count in results.repeated.items():
+        for number in range(1, count + 1):
+            yield _lost_row(index.path, f"key_repeated:{printable(key)}", number)
+    if results.damage is not None:
+        yield _lost_row(index.path, results.damage)
+    if index.damage is not None and not results.by_key:  # a table lists every row, those that are lost too
+        yield _lost_row(index.path, index.damage.reason)
+
+
+def _repeated_samples(index: TarIndex) -> dict[str, int]:
+    """First repeated member of each key → how many samples of this key the tar has besides the first."""
+    counts = Counter(index.repeated)
+    by_key: dict[str, tuple[str, int]] = {}
+    for name, count in counts.items():
+        key = key_of(name)
+        if key is not None:
+            first, most = by_key.get(key, (name, 0))
+            by_key[key] = first, max(most, count)
+    return dict(by_key.values())
+
+
+def _lost_row(tar: Path, reason: str, number: int = 1) -> dict[str, Any]:
+    """A row of which nothing is known but why."""
+    identity = sample_id_of(f"{tar.name}#{reason}#{number}", None)
+    return dict.fromkeys(_ROW_SCHEMA) | {"sample_id": identity, "source_reason": reason}
 
 
 def _sha256(index: TarIndex, member: str | None) -> str | None:
@@ -175,10 +267,14 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
         return None
 
 
-def _row(index: TarIndex, sample: TarSample, result: Mapping[str, Any]) -> dict[str, Any]:
+def _row(index: TarIndex, key: str, sample: TarSample, results: "_DownloadResults") -> dict[str, Any]:
     caption, text_reason = text_of(index, sample.text)
-    meta = json_of(index, sample.meta)
-    url = _string(meta.get("url")) or _string(result.get("url"))
+    meta, json_reason = json_of(index, sample.meta)
+    result = results.by_key.get(key, {})
+    url, url_reason = _url_of(meta, sample.meta)
+    url = url or _string(result.get("url"))
+    if url is None:  # one that is written where nobody can read it may be on the denylist
+        url_reason = json_reason or url_reason or results.damage
     uid = _string(meta.get("uid")) or _string(result.get("uid"))
     image_reason = None
     origin = url
@@ -189,20 +285,23 @@ def _row(index: TarIndex, sample: TarSample, result: Mapping[str, Any]) -> dict[
             origin = f"sha256:{hashlib.sha256(index.read(sample.image)).hexdigest()}"
         except ImageRejected as rejection:
             image_reason = f"image_{rejection.reason}"
+    named = [name for name in (sample.image, sample.text, sample.meta, *sample.others) if name is not None] or [key]
     if origin is None:  # neither url nor whole image: the position in the tar alone distinguishes samples
-        origin = f"{index.path.name}#{sample.image or sample.text or sample.meta or sample.others[0]}"
+        origin = f"{index.path.name}#{named[0]}"
+    name_reason = next(filter(None, map(_name_fault, named)), None)
     return {
         "sample_id": sample_id_of(origin, caption, uid),
         "url": url,
         "caption": caption,
-        "member": sample.image,
-        "source_reason": image_reason or text_reason,
+        "member": sample.image if name_reason is None else None,
+        "source_reason": name_reason or image_reason or text_reason or url_reason,
     }
 
 
 def _untarred_row(key: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A row of img2dataset's table that is not in the tar."""
     url, caption = _string(result.get("url")), result.get("caption")
+    caption = caption if isinstance(caption, str) else None
     status = str(result.get("status"))
     reason = "missing_in_tar" if status == "success" else reason_of(status, _string(result.get("error_message")))
     return {
@@ -214,25 +313,50 @@ def _untarred_row(key: str, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _download_results(tar: Path) -> dict[str, Mapping[str, Any]]:
-    """Key → row of img2dataset's table beside the tar; empty without one."""
+@dataclass(frozen=True)
+class _DownloadResults:
+    """img2dataset's table beside a tar: its rows by key, and what is wrong with it."""
+
+    by_key: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    repeated: Mapping[str, int] = field(default_factory=dict)  # key → rows besides its first
+    damage: str | None = None  # a reason
+
+
+def _download_results(tar: Path) -> _DownloadResults:
+    """The table beside a tar; empty without one, or where it is a table of another kind that shares the name."""
+    wanted = ("key", "url", "caption", "uid", "status", "error_message")
     for path in siblings(tar):
         try:
             table = pl.read_parquet(path, hive_partitioning=False)
-        except pl.exceptions.PolarsError as error:
-            raise ValueError(f"{path} beside {tar.name} cannot be read: {error}; repair it or move it away") from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            return _DownloadResults(damage=f"tar_table_unreadable:{printable(path.name)}")
         if "key" not in table.columns or "status" not in table.columns:
-            return {}  # a table of another kind that happens to share the name
-        picked = [name for name in ("key", "url", "caption", "uid", "status", "error_message") if name in table.columns]
-        return {str(row["key"]): row for row in table.select(picked).iter_rows(named=True)}
-    return {}
+            return _DownloadResults()
+        rows = table.select(name for name in wanted if name in table.columns).iter_rows(named=True)
+        by_key: dict[str, Mapping[str, Any]] = {}
+        repeated: Counter[str] = Counter()
+        for row in rows:
+            key = str(row["key"])
+            if by_key.setdefault(key, row) is not row:
+                repeated[key] += 1
+        return _DownloadResults(by_key, repeated)
+    return _DownloadResults()
 
 
 def expected_row_count(tars: Sequence[Path]) -> int:
-    """Rows of the pool, from the tables beside the tars where all have one; else the first tar's count for each."""
-    if not tars:
-        return 0
+    """Rows of the pool, from the tables beside the tars where all have one that can be read; else as many for each as
+    the first tar has that has any."""
     tables = [path for tar in tars for path in siblings(tar)]
     if len(tables) == len(tars):
-        return sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in tables)
-    return len(members_by_key(tar_index(tars[0]))) * len(tars)
+        try:
+            return sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in tables)
+        except (pl.exceptions.PolarsError, OSError):
+            pass  # this is an estimate; the shard's rows have the reason
+    return next(filter(None, map(_member_count, tars)), 0) * len(tars)
+
+
+def _member_count(tar: Path) -> int:
+    try:
+        return len(members_by_key(tar_index(tar)))
+    except OSError:
+        return 0

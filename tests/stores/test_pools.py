@@ -108,9 +108,9 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path: Path, settings: Setting
     write(tmp_path / "mixed" / "b.parquet", caption=["a"])
     with pytest.raises(ValueError, match="files of one format"):
         add_pool(settings, "z", tmp_path / "mixed")
-    (tmp_path / "ragged.csv").write_text("url,caption\nu,c\nu,c,d,e\n")
+    (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match=r"cannot be read as csv: .*; repair it"):
-        add_pool(settings, "ragged", tmp_path / "ragged.csv")
+        add_pool(settings, "ragged", tmp_path / "empty.csv")
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_broken_tars_give_a_row_and_a_reason_for_everything(tmp_path: Path, sett
     pool = add_pool(settings, "broken", tmp_path / "tars")
     assert discover_shards(pool, settings) == ["broken-000007"]
     registered, downloads, samples = raw_tables(pool, "broken-000007", settings)
-    assert registered.height == downloads.height == samples.height == 12
+    assert registered.height == downloads.height == samples.height == 13
     assert samples["reason"].to_list() == [
         None,
         "missing_txt",
@@ -359,11 +359,12 @@ def test_broken_tars_give_a_row_and_a_reason_for_everything(tmp_path: Path, sett
         "image_too_many_pixels",
         None,
         "duplicate_sample_id",
-        None,
+        "json_unreadable:0010.json",
         "image_truncated",
+        f"tar_truncated:byte_{last_jpeg.offset + 50}",
     ]
     states = dict(zip(samples["source_row"], samples["status"], strict=True))
-    assert [states[i] for i in (0, 1, 6, 9, 10)] == ["kept", "failed", "dropped", "dropped", "kept"]
+    assert [states[i] for i in (0, 1, 6, 9, 10)] == ["kept", "failed", "dropped", "dropped", "failed"]
     assert samples["sample_id"][0] == own
     assert samples["url"][0] == "http://x.example/0"
     assert all(is_sample_id(one) for one in samples["sample_id"])

@@ -126,9 +126,9 @@ def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 
             label = f"{name} ({len(array):,})"
             # one outline, not a patch per bin: several times faster to draw
             axes.hist(array, bins=edges.tolist(), histtype="stepfilled", alpha=0.6, color=colour, label=label)
+        axes.legend(frameon=False, fontsize=7)
     axes.set_xlabel(xlabel)
     axes.set_ylabel("samples")
-    axes.legend(frameon=False, fontsize=7)
     return figure
 
 

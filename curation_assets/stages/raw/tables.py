@@ -8,7 +8,8 @@ import polars as pl
 
 from curation_assets.audit.lookup import LOOKUP, write_lookup
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, TableCheck
+from curation_assets.stages.raw.deliveries import shard_notes
 from curation_assets.stores.pools.shards import (
     build_samples,
     download,
@@ -24,10 +25,16 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="raw/registered_shards",
         grain="shard",
         inputs=(),
-        version="1",
+        version="2",
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
         config=_source_of_shard,
-        description="One row per input row of the shard, as its owner listed it: url, caption, identity.",
+        description=(
+            "One row per input row of the shard, as its owner listed it: url, caption, identity; and one for what "
+            "cannot be read of it."
+        ),
+        checks=(
+            TableCheck("source_whole", "All of the shard's source could be read, and it holds rows.", shard_notes),
+        ),
     )
     yield Table(
         name="raw/downloads",

@@ -1,12 +1,15 @@
 """What `curate pool add` says of a source: what it took for what, and what it could not use."""
 
+import tarfile
 from pathlib import Path
 
 import polars as pl
 
 from curation_assets.stores import image_tables
+from curation_assets.stores.images import BLOCK, compression_of
 from curation_assets.stores.pools.declaration import Pool
 from curation_assets.stores.url_tables import Split
+from curation_assets.stores.webdataset import find_tars, no_files
 
 #: Columns of DataComp's metadata, and their usual variants.
 CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_score", "similarity")
@@ -27,19 +30,29 @@ def understood(pool: Pool, split: Split) -> str:
     inside = int(rows["image_row"].is_not_null().sum())
     in_files = f" ({inside} in Parquet, {images - inside} in files)" if inside else ""
     sentence = f"Understood: {rows.height} rows, {images} images{in_files}, {captions} captions {where}"
-    reasons = (
-        rows["source_reason"]
-        .drop_nulls()
-        .value_counts(sort=True)
-        .sort("count", "source_reason", descending=[True, False])
-    )
-    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.iter_rows())
+    listed = _counted(rows["source_reason"])
     notes = [f"rows that fail: {listed}"] if listed else []
     duplicates = int(rows["is_duplicate"].sum())
     notes += [f"rows that repeat an earlier one: {duplicates}"] if duplicates else []
     unlisted = split.facts.get("unlisted_images", 0)
     notes += [f"images of the folder that no row names, left out: {unlisted}"] if unlisted else []
     return "; ".join([sentence, *notes]) + "."
+
+
+def rows_that_fail(split: Split) -> str:
+    """'csv_malformed 2, …' of a pool of kind url_table: its rows that cannot be read; empty where all can."""
+    parts = [split.folder / f"{shard}.parquet" for shard in sorted(split.rows)]
+    if not parts or "source_reason" not in pl.read_parquet_schema(parts[0]):  # all parts of a source have it, or none
+        return ""
+    rows = pl.concat([pl.read_parquet(part, columns=["source_reason"]) for part in parts])
+    return _counted(rows["source_reason"])
+
+
+def _counted(reasons: pl.Series) -> str:
+    """Kinds of reasons with their counts, the most frequent first."""
+    kinds = pl.DataFrame({"kind": reasons.drop_nulls().str.split(":").list.first()})
+    counted = kinds["kind"].value_counts().sort("count", "kind", descending=[True, False])
+    return ", ".join(f"{kind} {count}" for kind, count in counted.iter_rows())
 
 
 def known_scores(pool: Pool) -> list[str]:
@@ -49,3 +62,37 @@ def known_scores(pool: Pool) -> list[str]:
     tables = image_tables.tables_in(Path(pool.source))
     names = image_tables.first_row(tables[0], pool.text_format).columns
     return [name for name in CLIP_COLUMNS if name in names]
+
+
+def tar_notes(source: Path) -> list[str]:
+    """Sentences on tars that cannot be read, by their first block, and on what is called a tar and is none."""
+    notes = [
+        f"{path.name} is {'a folder' if path.is_dir() else 'no file'}, not a tar: left out" for path in no_files(source)
+    ]
+    for tar in find_tars(source):
+        try:
+            with tar.open("rb") as file:
+                wrong = _wrong_begin(file.read(BLOCK))
+        except OSError as error:
+            wrong = f"cannot be read ({error.strerror})"
+        if wrong is not None:
+            notes.append(f"{tar.name} {wrong}")
+    packed = [path.name for path in sorted(source.glob("*.tar.*")) if path.suffix in PACKED] if source.is_dir() else []
+    return notes + [f"{name} is compressed and left out: unpack it" for name in packed]
+
+
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+
+
+def _wrong_begin(head: bytes) -> str | None:
+    """What is wrong with a tar that begins so; None where nothing is."""
+    compression = compression_of(head)
+    if compression is not None:
+        return f"is {compression[0]}-compressed: {compression[1]} it"
+    if not head.strip(b"\0"):
+        return "has no members" if head else "has 0 bytes"
+    try:
+        tarfile.TarInfo.frombuf(head, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return "is no tar, or begins with a damaged header"
+    return None

@@ -1,9 +1,10 @@
 """The first tables made from a pool: its shards, registered rows, downloads and samples."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -47,8 +48,13 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
     """What identifies a shard's source: when it changes, the shard is registered again. Cheap while files rest."""
     if pool.kind == "webdataset":
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
-        hashes = cached_sha256(source_files(pool, shard, settings), cache)
-        fingerprint = {Path(path).name: sha256 for path, sha256 in hashes.items()}
+        files = source_files(pool, shard, settings)
+        try:
+            fingerprint = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()}
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # the shard is a failed row until it can be read
+            fingerprint = {file.name: type(error).__name__ for file in files}
         return fingerprint | takedown_facts(pool, shard, settings)
     split = source_split(pool, settings)
     if shard not in split.rows:
@@ -119,27 +125,34 @@ def download(
             advance(registered.height)
         return _as_downloads(keys.with_columns(status=pl.lit("kept")))
     requested, unrequested = requested_rows(registered)
-    broken = requested.filter(pl.col("source_reason").is_not_null())  # of images of one's own: nothing to copy
-    requested = requested.filter(pl.col("source_reason").is_null())
     if advance is not None:
-        advance(unrequested.height + broken.height)
+        advance(unrequested.height)
     fetched = _fetch(pool, shard, requested, settings, advance, note)
-    dropped = _as_downloads(unrequested.select("sample_id", "source_row", "reason", status=pl.lit("dropped")))
-    failed = _as_downloads(broken.select("sample_id", "source_row", status=pl.lit("failed"), reason="source_reason"))
-    ended = pl.concat([fetched, dropped, failed])
+    others = _as_downloads(unrequested.select("sample_id", "source_row", "status", "reason"))
+    ended = pl.concat([fetched, others])
     return keys.join(ended, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
         DOWNLOADS_SCHEMA.names()
     )
 
 
 def requested_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows whose images are to be fetched, and the others, each with `reason`."""
-    reasons = [
-        drop_reason(row) or ("empty_caption" if row["caption"] is None else None)
-        for row in registered.iter_rows(named=True)
-    ]
-    marked = registered.with_columns(reason=pl.Series(reasons, dtype=pl.String))
+    """The rows whose images are to be fetched; and the others, which end as dropped or failed, with `reason`."""
+    ends = [_end_without_request(row) for row in registered.iter_rows(named=True)]
+    marked = registered.with_columns(
+        pl.Series("status", [status for status, _ in ends], dtype=pl.String),
+        pl.Series("reason", [reason for _, reason in ends], dtype=pl.String),
+    )
     return marked.filter(pl.col("reason").is_null()), marked.filter(pl.col("reason").is_not_null())
+
+
+def _end_without_request(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(status, reason) of a row that is not requested."""
+    dropped = drop_reason(row)
+    if dropped is None and row["source_reason"] is not None:  # nothing to copy, or nobody knows what to fetch
+        return "failed", row["source_reason"]
+    if dropped is None and row["caption"] is None:
+        dropped = "empty_caption"
+    return (None if dropped is None else "dropped"), dropped
 
 
 def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:
