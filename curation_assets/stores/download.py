@@ -19,7 +19,14 @@ from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Whole, checked, setting
-from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
+from curation_assets.stores.atomic import (
+    finish_swap,
+    remove_path,
+    remove_stale,
+    replacing,
+    temporary_path,
+    write_text_atomically,
+)
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.download_reasons import reason_of
@@ -141,8 +148,7 @@ def download_shard(
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
-            receipt = {"request_sha256": request_hash, "files": _file_hashes(draft)}
-            write_text_atomically(draft / RECEIPT_FILE, json.dumps(receipt, indent=1))
+            write_receipt(draft, request_hash)
             remove_path(final)
             os.replace(draft, final)
         except BaseException:
@@ -170,6 +176,12 @@ def _request_hash(
 
 def _file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != RECEIPT_FILE}
+
+
+def write_receipt(folder: Path, request_hash: str) -> None:
+    """Note that a folder holds all of a request, file by file; the last step of whatever fills one."""
+    receipt = {"request_sha256": request_hash, "files": _file_hashes(folder)}
+    write_text_atomically(folder / RECEIPT_FILE, json.dumps(receipt, indent=1))
 
 
 def _is_complete(folder: Path, name: str, request_hash: str) -> bool:
@@ -264,6 +276,7 @@ def take_down_downloads(
     """
     folder = out_dir / shard_key
     name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
+    finish_swap(folder)  # of a retry that was killed
     if not folder.is_dir():
         return
     hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]
@@ -275,8 +288,7 @@ def take_down_downloads(
         kept = {key: message for key, message in refused.items() if key not in sample_ids}
         write_text_atomically(refused_path, json.dumps(kept, indent=1))
     if was_complete:
-        receipt = {"request_sha256": hashes[1], "files": _file_hashes(folder)}
-        write_text_atomically(folder / RECEIPT_FILE, json.dumps(receipt, indent=1))
+        write_receipt(folder, hashes[1])
 
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------
