@@ -143,7 +143,7 @@ def recompute_rows(
 def _with_rows(before: pl.DataFrame, chosen: pl.Series, rows: pl.DataFrame) -> pl.DataFrame:
     """`before` with `rows` in the places that are `chosen`, in order."""
     order = pl.concat([chosen.not_().arg_true(), chosen.arg_true()])
-    parts = [before.filter(~chosen), rows.select(before.columns).cast(dict(before.schema))]
+    parts = [before.filter(~chosen), rows.select(before.columns).cast(before.schema)]
     return pl.concat(parts)[order.arg_sort()]
 
 
