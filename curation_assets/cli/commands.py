@@ -26,6 +26,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("demo", "run:demo", "Run everything on the embedded pool of rendered scenes and write the report."),
         Entry("run", "run:run", "Bring every table of a pool up to date; what is up to date is not made again."),
         Entry(
+            "retry",
+            "retry:retry",
+            "Fetch failed downloads and ask models for failed rows again; what depends on them follows.",
+        ),
+        Entry(
             "explore",
             "explore:explore",
             "Open a pool in a viewer: thumbnails, values, verdicts, and a plane where like samples lie near.",
@@ -112,6 +117,13 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         ),
         Entry("reward train", "reward:train", "Train a reward model on ranked captions and judge it on unseen images."),
         Entry("reward evaluate", "reward:evaluate", "Show how often a model orders two captions as people do."),
+    ),
+    "Health": (
+        Entry(
+            "doctor",
+            "doctor:doctor",
+            "Look at what every run needs: packages, GPU, disks, Dagster, pools; exit 1 where something is broken.",
+        ),
     ),
 }
 

@@ -49,6 +49,9 @@ ProfileOption = Annotated[
     typer.Option("--profile", help="A shipped profile or a file (default: $CURATION_PROFILE, then the pool's own)."),
 ]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Where another command holds the pool: wait, or end with status 1.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Everything, as JSON alone on standard output.")]
 RoleOption = Annotated[
     list[str] | None,

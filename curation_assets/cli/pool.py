@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from curation_assets.cli.common import HomeOption, notice, settings_from, show, show_table, warn
+from curation_assets.cli.common import HomeOption, WaitOption, notice, settings_from, show, show_table, warn
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
 from curation_assets.stores.pools.described import known_scores, rows_that_fail, tar_notes, understood
 from curation_assets.stores.pools.shards import discover_shards
@@ -131,6 +132,7 @@ def list_all(home: HomeOption = None) -> None:
 def remove_shard(
     name: Annotated[str, typer.Argument(help="A declared pool.")],
     shards: Annotated[list[str], typer.Argument(help="Shards that the source no longer has; `curate run` names them.")],
+    wait: WaitOption = True,
     home: HomeOption = None,
 ) -> None:
     """Delete all tables of shards that the source no longer has.
@@ -140,8 +142,13 @@ def remove_shard(
     from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
 
     settings = settings_from(home)
-    count = remove_shards(PoolContext.open(settings, name), shards)
-    with prepare_instance(settings) as instance:
+    work, command = settings.work(name), f"curate pool remove-shard {name}"
+    with (
+        pool_lease(work, command, on_notice=notice, wait=wait),
+        alone_with_tables(work, command, on_notice=notice),
+        prepare_instance(settings) as instance,
+    ):
+        count = remove_shards(PoolContext.open(settings, name), shards)
         for shard in shards:
             instance.delete_dynamic_partition(name, shard)
     show(f"{count} tables of {len(shards)} shards removed.")

@@ -11,25 +11,29 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.refit import begin_refit, finish_refit, unfinished
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
 def refit_cuts(
-    settings: Settings, pool: str, policies: Sequence[str] | None, *, with_fits: bool, as_json: bool
+    settings: Settings, pool: str, policies: Sequence[str] | None, *, with_fits: bool, wait: bool, as_json: bool
 ) -> None:
     """Fit the cuts of a pool on what it holds now, or go on where a stopped refit was."""
     from curation_assets.defs.launch import run_pool
 
-    ctx = PoolContext.open(settings, pool)
-    tables = tables_of(ctx)
-    begun = unfinished(ctx)
-    if begun is not None:
-        notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
-    else:
-        begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
-    # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
-    requested = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
-    run_pool(settings, pool, progress=reporter_for(), tables=requested)
-    report = finish_refit(ctx, begun)
+    work, command = settings.work(pool), f"curate run {pool} --refit-cuts"
+    with pool_lease(work, command, on_notice=notice, wait=wait):
+        ctx = PoolContext.open(settings, pool)
+        tables = tables_of(ctx)
+        begun = unfinished(ctx)
+        if begun is not None:
+            notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
+        else:
+            with alone_with_tables(work, command, on_notice=notice):
+                begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
+        # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
+        requested = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
+        run_pool(settings, pool, progress=reporter_for(), tables=requested, on_notice=notice)
+        report = finish_refit(ctx, begun)
     if as_json:
         show_json(report)
         return

@@ -15,6 +15,7 @@ from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
     ProfileOption,
+    WaitOption,
     notice,
     settings_from,
     show,
@@ -122,6 +123,7 @@ def run(
             "--refresh", help="Look at every stored file, not at the last run's index.", rich_help_panel=CHANGES
         ),
     ] = False,
+    wait: WaitOption = True,
     as_json: JsonOption = False,
     home: HomeOption = None,
     profile: ProfileOption = None,
@@ -159,10 +161,10 @@ def run(
     settings = settings_from(home, profile)
     if is_refit:
         _only_with("without --refit-cuts", selections)
-        refit_cuts(settings, pool, policy or None, with_fits=fits, as_json=as_json)
+        refit_cuts(settings, pool, policy or None, with_fits=fits, wait=wait, as_json=as_json)
         return
     _only_with("with --dry-run or --refit-cuts", {"--policy": bool(policy), "--fits": fits})
-    _run_and_show(settings, pool, shard, table, as_json=as_json)
+    _run_and_show(settings, pool, shard, table, wait=wait, as_json=as_json)
 
 
 def _only_with(where: str, given: Mapping[str, bool]) -> None:
@@ -177,6 +179,7 @@ def _run_and_show(
     shards: list[str] | None = None,
     tables: list[str] | None = None,
     *,
+    wait: bool = True,
     as_json: bool = False,
 ) -> None:
     from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
@@ -204,6 +207,8 @@ def _run_and_show(
             on_notice=notice,
             shards=shards,
             tables=tables,
+            wait=wait,
+            command=f"curate run {pool}",
         )
     seconds = time.perf_counter() - start
     if as_json:

@@ -4,7 +4,16 @@ from typing import Annotated, Any
 
 import typer
 
-from curation_assets.cli.common import HomeOption, JsonOption, ProfileOption, settings_from, show, show_json
+from curation_assets.cli.common import (
+    HomeOption,
+    JsonOption,
+    ProfileOption,
+    WaitOption,
+    notice,
+    settings_from,
+    show,
+    show_json,
+)
 from curation_assets.stores.denylist import KINDS, add_to_denylist
 from curation_assets.stores.pools.declaration import list_pools
 
@@ -37,6 +46,7 @@ def apply(
     sources: Annotated[
         bool, typer.Option("--sources", help="Also rewrite the pools' own tars, which we otherwise never touch.")
     ] = False,
+    wait: WaitOption = True,
     as_json: JsonOption = False,
     home: HomeOption = None,
     profile: ProfileOption = None,
@@ -50,7 +60,7 @@ def apply(
     settings = settings_from(home, profile)
     certificates = []
     for name in pool or list_pools(settings):
-        certificate = take_down(settings, name, with_sources=sources)
+        certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
         if certificate is None:
             show(f"{name}: holds nothing that is on the denylist")
             continue

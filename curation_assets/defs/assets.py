@@ -15,13 +15,14 @@ import polars as pl
 
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
-from curation_assets.defs.dead_runs import PID, process_tags
+from curation_assets.defs.dead_runs import tag_run
 from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.outputs.report.pictures import picture_of, preview_of
+from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import Materialised, named
 
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
@@ -38,8 +39,14 @@ class Observer:
 
 
 def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
-    """The one resource that the assets need."""
-    return {"observer": dg.ResourceDefinition.hardcoded_resource(observer or Observer())}
+    """The one resource that the assets need. Made for a run before its steps wait for slots, it tags the run."""
+
+    def made(context: dg.InitResourceContext) -> Observer:
+        if context.instance is not None and context.run is not None:
+            tag_run(context.instance, context.run)
+        return observer or Observer()
+
+    return {"observer": dg.ResourceDefinition(resource_fn=made)}
 
 
 def asset_key(pool: str, table_name: str) -> dg.AssetKey:
@@ -103,8 +110,6 @@ def _asset_of(
         required_resource_keys={"observer"},
     )
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        if PID not in context.run.tags:  # launched by the UI or the daemon
-            context.instance.add_run_tags(context.run_id, process_tags())
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
@@ -118,7 +123,8 @@ def _asset_of(
             context.add_asset_metadata(metadata, partition_key=result.shard)
 
         keys = None if partitions is None else sorted(context.partition_keys)
-        result = run_table(ctx, table, keys, tables=tables, on_shard=report)
+        with writing_tables(ctx.store.root, on_notice=context.log.info):
+            result = run_table(ctx, table, keys, tables=tables, on_shard=report)
         for sentence, error in result.problems:
             observer.problem(sentence, error)
         if result.errors:

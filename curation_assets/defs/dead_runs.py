@@ -4,51 +4,40 @@ A run that is killed stays STARTED in Dagster's storage, with its slot of a conc
 runs that may go on at once: whatever needs them would wait for ever.
 """
 
-import os
-import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 
 import dagster as dg
 import psutil
 
+from curation_assets.stores.processes import ProcessName
+
 HOST, PID, PROCESS_START = "curation/host", "curation/pid", "curation/process_start"
 UNFINISHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 WATCH_SECONDS = 5.0
+CLOCK_SLACK_SECONDS = 60.0  # between the start of a process and of its run
 
 
 def process_tags() -> dict[str, str]:
-    """Tags that name this process: host, pid and when it began, since a pid is given again."""
-    return {HOST: socket.gethostname(), PID: str(os.getpid()), PROCESS_START: _start_of(os.getpid()) or ""}
+    """Tags that name this process."""
+    own = ProcessName.own()
+    return {HOST: own.host, PID: str(own.pid), PROCESS_START: own.start}
 
 
-def _start_of(pid: int) -> str | None:
-    """When a process began, equal for one process only; None where there is none.
-
-    On Linux in ticks since a boot that is named: seconds since 1970 move when the clock is set.
-    """
-    stat = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self/stat").is_file():
-        try:
-            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"  # state and start time, fields 3 and 22 of proc(5)
-    try:
-        return f"{psutil.Process(pid).create_time():.0f}"
-    except psutil.NoSuchProcess:
-        return None
+def tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Name this process in the tags of its run: those that the UI and the daemon launch come without."""
+    if PID not in run.tags:
+        instance.add_run_tags(run.run_id, process_tags())
 
 
 def has_ended(tags: Mapping[str, str]) -> bool | None:
     """Whether the process that tags name has ended; None where that cannot be seen from here (no tags, other host)."""
-    if tags.get(HOST) != socket.gethostname() or not tags.get(PID, "").isdigit():
+    if HOST not in tags or not tags.get(PID, "").isdigit():
         return None
-    return _start_of(int(tags[PID])) != tags.get(PROCESS_START)
+    return ProcessName(tags[HOST], int(tags[PID]), tags.get(PROCESS_START, "")).has_ended()
 
 
 def named_process(tags: Mapping[str, str]) -> str:
@@ -59,13 +48,60 @@ def named_process(tags: Mapping[str, str]) -> str:
 def free_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report runs as failed whose process has ended, and free their slots; a sentence for each."""
     sentences = []
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=list(UNFINISHED))):
-        if has_ended(run.tags):
-            process = named_process(run.tags)
-            instance.report_run_failed(run, f"Its process ({process}) ended without finishing the run.")
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-            sentences.append(f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed")
+    for run, process in dead_runs(instance):
+        instance.report_run_failed(run, f"Its process ({process}) ended without finishing the run.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        sentences.append(f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed")
     return sentences
+
+
+def dead_runs(instance: dg.DagsterInstance) -> list[tuple[dg.DagsterRun, str]]:
+    """Unfinished runs whose process has ended, each with that process in words."""
+    dead = []
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=list(UNFINISHED))):
+        process = named_process(run.tags) if has_ended(run.tags) else _ended_without_tags(instance, run)
+        if process is not None:
+            dead.append((run, process))
+    return dead
+
+
+def slots(instance: dg.DagsterInstance) -> list[str]:
+    """Who holds a slot of a concurrency pool, a sentence each."""
+    storage = instance.event_log_storage
+    held = []
+    for info in storage.get_concurrency_infos(sorted(storage.get_concurrency_keys())).values():
+        held += [
+            f"{_holder(instance, run_id)} holds {info.concurrency_key!r}" for run_id in sorted(info.active_run_ids)
+        ]
+    return held
+
+
+def _ended_without_tags(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+    """The process of a run that ended before it came to `tag_run`; None while it may still come there.
+
+    A run comes there as soon as its code is loaded, before it takes a slot. Dagster gives that as long as its
+    `start_timeout_seconds`, and notes the pid of what it started; this goes by both.
+    """
+    if PID in run.tags:
+        return None
+    stats = instance.get_run_stats(run.run_id)
+    began = stats.start_time or stats.launch_time
+    if began is None or time.time() - began < instance.run_monitoring_start_timeout_seconds:
+        return None
+    events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    noted = [event.get_dagster_event().engine_event_data.metadata.get("pid") for event in events]
+    pids = [int(str(pid.value)) for pid in noted if pid is not None and str(pid.value).isdigit()]
+    if any(_lived_at(pid, began) for pid in pids):
+        return None
+    return f"pid {pids[-1]}" if pids else "a process that was never started"
+
+
+def _lived_at(pid: int, began: float) -> bool:
+    """Whether a process with this number runs that is not younger than a run."""
+    try:
+        return psutil.Process(pid).create_time() < began + CLOCK_SLACK_SECONDS
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
@@ -103,10 +139,15 @@ def _waits(instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
         if not mine & info.pending_run_ids:
             continue
         for run_id in sorted(info.active_run_ids - mine):
-            record = instance.get_run_record_by_id(run_id)
-            tags = record.dagster_run.tags if record else {}
-            began = record.start_time if record else None
-            since = f", since {datetime.fromtimestamp(began):%Y-%m-%d %H:%M}" if began else ""
-            holder = f"run {run_id[:8]} of {named_process(tags)}{since}"
-            waits.append((info.concurrency_key, run_id, f"waits for {holder}: it holds {info.concurrency_key!r}"))
+            sentence = f"waits for {_holder(instance, run_id)}: it holds {info.concurrency_key!r}"
+            waits.append((info.concurrency_key, run_id, sentence))
     return waits
+
+
+def _holder(instance: dg.DagsterInstance, run_id: str) -> str:
+    """'run 0123abcd of pid 12 on host, since 2026-11-22 12:30'."""
+    record = instance.get_run_record_by_id(run_id)
+    tags = record.dagster_run.tags if record else {}
+    began = record.start_time if record else None
+    since = f", since {datetime.fromtimestamp(began):%Y-%m-%d %H:%M}" if began else ""
+    return f"run {run_id[:8]} of {named_process(tags)}{since}"

@@ -21,6 +21,7 @@ from curation_assets.flow.parallel import warm_up
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.lease import pool_lease
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
@@ -61,14 +62,28 @@ def run_pool(
     shards: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
     on_notice: Callable[[str], None] = lambda sentence: None,
+    wait: bool = True,
 ) -> list[TableReport]:
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
     What is up to date and known to the instance is reported without a run. `on_notice` receives sentences about runs
-    that died and about what this one waits for.
-    Raises RunFailedError for what a person can mend; for a bug, what Dagster raises. A second
-    call resumes.
+    that died and about what this one waits for; first of all for another command that holds the pool.
+    Raises RunFailedError for what a person can mend; for a bug, what Dagster raises; where not `wait`, PoolHeldError.
+    A second call resumes.
     """
+    with pool_lease(settings.work(pool_name), f"run of {pool_name}", on_notice=on_notice, wait=wait):
+        return _run_held_pool(settings, pool_name, progress, on_table, shards, tables, on_notice)
+
+
+def _run_held_pool(
+    settings: Settings,
+    pool_name: str,
+    progress: ProgressReporter | None,
+    on_table: Callable[[TableReport], None],
+    shards: Sequence[str] | None,
+    tables: Sequence[str] | None,
+    on_notice: Callable[[str], None],
+) -> list[TableReport]:
     instance = prepare_instance(settings)
     for sentence in free_dead_runs(instance):
         on_notice(sentence)

@@ -11,6 +11,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
 from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.lease import pool_lease
 
 
 def run_and_publish(
@@ -22,26 +23,37 @@ def run_and_publish(
     on_notice: Callable[[str], None] = lambda sentence: None,
     shards: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
+    wait: bool = True,
+    command: str | None = None,
 ) -> list[TableReport]:
     """`run_pool`, then what others read of it: OpenLineage events where `settings` name a receiver, and the catalogue.
 
     `on_notice` receives sentences about the events and about other runs; a receiver that is down costs a notice, not
-    the run. A takedown of the pool that was interrupted is finished first. Raises what `run_pool` raises.
+    the run. A takedown of the pool that was interrupted is finished first. `command`: what others that wait for it
+    read. Raises what `run_pool` raises.
     """
-    certificate = finish_interrupted(settings, pool_name)
-    if certificate is not None:
-        on_notice(
-            f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "
-            f"{len(certificate['left'])} files still hold something; certificate {certificate['certificate']}"
-        )
-    began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
-    try:
-        reports = run_pool(
-            settings, pool_name, progress=progress, on_table=on_table, shards=shards, tables=tables, on_notice=on_notice
-        )
-    finally:  # of a failed run, too
-        if settings.openlineage_url is not None:
-            on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))
+    named = command or f"run of {pool_name}"
+    with pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait):
+        certificate = finish_interrupted(settings, pool_name, on_notice=on_notice)
+        if certificate is not None:
+            on_notice(
+                f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "
+                f"{len(certificate['left'])} files still hold something; certificate {certificate['certificate']}"
+            )
+        began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
+        try:
+            reports = run_pool(
+                settings,
+                pool_name,
+                progress=progress,
+                on_table=on_table,
+                shards=shards,
+                tables=tables,
+                on_notice=on_notice,
+            )
+        finally:  # of a failed run, too
+            if settings.openlineage_url is not None:
+                on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))
     rebuild_catalog(settings.home)
     return reports
 

@@ -1,5 +1,6 @@
 """A takedown from its beginning to its certificate: what is purged is made again by a run of the pool."""
 
+from collections.abc import Callable
 from typing import Any
 
 from curation_assets.core.settings import Settings
@@ -7,27 +8,41 @@ from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
-def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> dict[str, Any] | None:
+def take_down(
+    settings: Settings,
+    pool: str,
+    *,
+    with_sources: bool = False,
+    on_notice: Callable[[str], None] = lambda sentence: None,
+    wait: bool = True,
+) -> dict[str, Any] | None:
     """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist.
 
-    A takedown that was interrupted is finished with it. Raises what `run_pool` raises; a second call goes on.
+    A takedown that was interrupted is finished with it. `on_notice` receives what it waits for. Raises what `run_pool`
+    raises; a second call goes on.
     """
-    ctx = PoolContext.open(settings, pool)
-    tables = tables_of(ctx)
-    begun = begin_takedown(ctx, tables, with_sources=with_sources)
-    if begun is None:
-        return None
-    if begun.tables:
-        run_pool(settings, pool, tables=[name for name in begun.tables if name in tables])
-    certificate, path = finish_takedown(ctx, tables, begun)
-    return {**certificate, "certificate": str(path)}
+    work, command = settings.work(pool), "curate takedown apply"
+    with pool_lease(work, command, on_notice=on_notice, wait=wait):
+        ctx = PoolContext.open(settings, pool)
+        tables = tables_of(ctx)
+        with alone_with_tables(work, command, on_notice=on_notice):
+            begun = begin_takedown(ctx, tables, with_sources=with_sources)
+        if begun is None:
+            return None
+        if begun.tables:
+            run_pool(settings, pool, tables=[name for name in begun.tables if name in tables], on_notice=on_notice)
+        certificate, path = finish_takedown(ctx, tables, begun)
+        return {**certificate, "certificate": str(path)}
 
 
-def finish_interrupted(settings: Settings, pool: str) -> dict[str, Any] | None:
+def finish_interrupted(
+    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None
+) -> dict[str, Any] | None:
     """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
 
     Raises what `take_down` raises.
     """
-    return None if pending_takedown(settings.home, pool) is None else take_down(settings, pool)
+    return None if pending_takedown(settings.home, pool) is None else take_down(settings, pool, on_notice=on_notice)

@@ -93,6 +93,28 @@ def replacing(target: Path) -> Iterator[Path]:
             raise
 
 
+def swap_folder(draft: Path, target: Path) -> None:
+    """Put a finished folder in place of `target`. Where a kill comes between, `finish_swap` does the rest."""
+    os.replace(draft, _swapping(target))
+    finish_swap(target)
+
+
+def finish_swap(target: Path) -> None:
+    """Finish a `swap_folder` that was interrupted, and remove what dead writers of `target` left."""
+    remove_stale(target)
+    waiting = _swapping(target)
+    if waiting.is_dir():
+        old = temporary_path(target)
+        if target.exists():
+            os.replace(target, old)
+        os.replace(waiting, target)
+        remove_path(old)
+
+
+def _swapping(target: Path) -> Path:
+    return target.with_name(f".{target.name}.next")
+
+
 PRIVATE = 0o600  # readable by its owner alone
 
 

@@ -21,7 +21,14 @@ from PIL import Image
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
-from curation_assets.stores.atomic import remove_path, remove_stale, replacing, temporary_path, write_text_atomically
+from curation_assets.stores.atomic import (
+    finish_swap,
+    remove_path,
+    remove_stale,
+    replacing,
+    temporary_path,
+    write_text_atomically,
+)
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.domain_limits import DomainLimits, domain_of
@@ -221,7 +228,7 @@ def _file_hashes(folder: Path) -> dict[str, str]:
 
 
 def write_receipt(folder: Path, request_hash: str) -> None:
-    """Write down what was requested, and the sha256 of every file that came of it."""
+    """Note that a folder holds all of a request, and the sha256 of every file; the last step of whatever fills one."""
     receipt = {"request_sha256": request_hash, "files": _file_hashes(folder)}
     write_text_atomically(folder / RECEIPT_FILE, sealed_json(receipt))
 
@@ -318,6 +325,7 @@ def take_down_downloads(
     """
     folder = out_dir / shard_key
     name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
+    finish_swap(folder)  # of a retry that was killed
     if not folder.is_dir():
         return
     hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]

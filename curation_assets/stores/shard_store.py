@@ -42,6 +42,7 @@ from curation_assets.stores.atomic import (
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
 from curation_assets.stores.costs import attempt
 from curation_assets.stores.file_hash import file_sha256, remembered
+from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text
 
@@ -49,6 +50,7 @@ DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"
 FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
+SWAP_LOCK = ".versions.lock"  # held while a folder asset changes its version
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
 _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
@@ -502,11 +504,12 @@ class ShardStore:
             )
             write_text_atomically(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
-            os.replace(draft, version)
+            with brief_lock(self.root / SWAP_LOCK):  # else another writer removes a version that no link names yet
+                os.replace(draft, version)
+                self._swap_link(link, version)
         except BaseException:
             remove_path(draft)
             raise
-        self._swap_link(link, version)
         remove_path(self.unfinished_path(asset))
         return Materialised(manifest, is_reused=False)
 

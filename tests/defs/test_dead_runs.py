@@ -1,6 +1,7 @@
 """Runs that are killed: they are reported as failed, and what they hold is freed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,9 +10,15 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster import EventLogEntry
+from dagster._core.events import DagsterEvent, EngineEventData
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
+from curation_assets.defs.assets import observer_resource
 from curation_assets.defs.dead_runs import HOST, PID, PROCESS_START, UNFINISHED, free_dead_runs, has_ended, process_tags
 from curation_assets.defs.launch import prepare_instance, run_pool
+from curation_assets.stores.lease import PoolHeldError
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
@@ -63,6 +70,7 @@ def test_a_run_killed_inside_a_download_holds_nothing_up(tmp_path: Path) -> None
 
 def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
+    webdataset_pool(tmp_path, name="others")
     run_pool(settings, "photos", tables=RAW[:1])
     child = stuck_run(tmp_path)
     notices: list[str] = []
@@ -73,10 +81,92 @@ def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path)
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
 
-    run_pool(settings, "photos", tables=RAW, on_notice=on_notice)
+    run_pool(settings, "others", tables=RAW, on_notice=on_notice)
     assert f"pid {child.pid}" in notices[0]
     assert "'network'" in notices[0]
     assert "had ended" in notices[1]
+
+
+def test_two_commands_of_one_pool_take_turns(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    run_pool(settings, "photos", tables=RAW[:1])
+    child = stuck_run(tmp_path)
+    held = rf"`run of photos` \(pid {child.pid} on .*, since 20.* holds pool 'photos'"
+    with pytest.raises(PoolHeldError, match=held):
+        run_pool(settings, "photos", tables=RAW, wait=False)
+    refused = CliRunner().invoke(app, ["run", "photos", "--no-wait", "--home", str(tmp_path), "--table", RAW[1]])
+    assert refused.exit_code == 1
+    assert re.search(held, refused.stderr)
+    notices: list[str] = []
+
+    def on_notice(sentence: str) -> None:
+        notices.append(sentence)
+        if "waits for" in sentence:
+            os.kill(child.pid, signal.SIGKILL)
+            child.wait()
+
+    run_pool(settings, "photos", tables=RAW, on_notice=on_notice)
+    assert "`run of photos`" in notices[0]
+    assert notices[1] == "goes on: pool 'photos' is free"
+    assert "had ended" in notices[2]
+    assert len(notices) == 3
+
+
+def launched_run(instance: dg.DagsterInstance, *, ago: float, pid: int | None) -> dg.DagsterRun:
+    """A run as the UI launches it, so many seconds ago, before any code of ours is loaded."""
+    job = dg.GraphDefinition(name="nothing").to_job()
+    run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.NOT_STARTED)
+    for kind, data in (
+        (dg.DagsterEventType.PIPELINE_STARTING, None),
+        *([] if pid is None else [(dg.DagsterEventType.ENGINE_EVENT, EngineEventData.in_process(pid))]),
+        (dg.DagsterEventType.PIPELINE_START, None),
+    ):
+        event = DagsterEvent(event_type_value=kind.value, job_name="nothing", event_specific_data=data)
+        entry = EventLogEntry(
+            error_info=None, level="debug", user_message="", run_id=run.run_id, timestamp=time.time() - ago,
+            job_name="nothing", dagster_event=event,
+        )  # fmt: skip
+        instance.handle_new_event(entry)
+    return run
+
+
+def test_runs_that_died_before_they_could_name_their_process_are_reported(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        cases = {
+            "dead": launched_run(instance, ago=1000, pid=ended.pid),
+            "never begun": launched_run(instance, ago=1000, pid=None),
+            "its number was given again": launched_run(instance, ago=100_000_000, pid=os.getpid()),
+        }
+        living = [
+            launched_run(instance, ago=0, pid=os.getpid()),
+            launched_run(instance, ago=0, pid=None),  # may still be loading
+        ]
+        assert len(free_dead_runs(instance)) == len(cases)
+        states = {name: instance.get_run_by_id(run.run_id) for name, run in cases.items()}
+        assert {name: run and run.status for name, run in states.items()} == dict.fromkeys(
+            cases, dg.DagsterRunStatus.FAILURE
+        )
+        for run in living:
+            record = instance.get_run_by_id(run.run_id)
+            assert record is not None
+            assert record.status == dg.DagsterRunStatus.STARTED
+
+
+def test_a_run_of_the_ui_names_its_process_before_its_steps_wait(tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+
+    @dg.asset(required_resource_keys={"observer"})
+    def first(context: dg.AssetExecutionContext) -> None:
+        run = context.instance.get_run_by_id(context.run_id)
+        assert run is not None
+        seen.append(dict(run.tags))
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        dg.materialize([first], instance=instance, resources=observer_resource())
+    assert seen[0][PID] == str(os.getpid())
+    assert has_ended(seen[0]) is False
 
 
 def test_living_and_unknown_processes_are_left_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.stores import webdataset
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
+from curation_assets.stores.download_retry import download_with_retries
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
@@ -171,25 +173,25 @@ def _fetch(
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
     denylist = Denylist.load(settings.home)
     if pool.kind != "world":
-        return download_shard(
-            requested,
-            folder,
-            shard,
+        fetch = partial(
+            download_shard,
+            shard_key=shard,
             settings=pool.download,
             allow_hosts=pool.allow_hosts,
             denylist=denylist,
-            advance=advance,
             note=note,
             robots_folder=settings.home / ROBOTS_FOLDER,
             local=_local_images(pool, requested, settings) if pool.kind == "image_table" else None,
         )
+        return download_with_retries(requested, folder, shard, fetch, advance)
     from curation_assets.world import server
 
     size, seed = pool.planted
     samples = server.planted(size, seed)
     with server.WorldServer(samples, seed) as running:
         served = replace(pool.download, connect_to=running.connect_to)
-        return download_shard(requested, folder, shard, settings=served, denylist=denylist, advance=advance)
+        fetch = partial(download_shard, shard_key=shard, settings=served, denylist=denylist)
+        return download_with_retries(requested, folder, shard, fetch, advance)
 
 
 def _local_images(pool: Pool, requested: pl.DataFrame, settings: Settings) -> LocalImages:

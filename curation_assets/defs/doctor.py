@@ -1,0 +1,79 @@
+"""Checks of the Dagster instance for `curate doctor`. They make nothing and report no run."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from curation_assets.operations.doctor import Finding
+
+
+def telemetry(dagster_home: Path) -> Iterator[Finding]:
+    """Whether anything reports what is done here to its makers."""
+    import yaml
+
+    config = dagster_home / "dagster.yaml"
+    content: Any = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
+    is_on = config.is_file() and ((content or {}).get("telemetry") or {}).get("enabled", True)
+    if is_on:
+        yield Finding(
+            "telemetry", "warning", f"{config} leaves Dagster's on", "put `telemetry: {enabled: false}` into it"
+        )
+    else:
+        yield Finding("telemetry", "ok", "Dagster's is off")
+
+
+def instance(dagster_home: Path) -> Iterator[Finding]:
+    """The instance: writable, its schema current, whose slots are taken, which runs are dead."""
+    if not (dagster_home / "dagster.yaml").is_file():
+        yield Finding("dagster", "ok", f"no instance yet; the first run makes it in {dagster_home}")
+        return
+    locked = [path for path in (dagster_home, *dagster_home.rglob("*.db")) if not os.access(path, os.W_OK)]
+    if locked:
+        yield Finding(
+            "dagster", "broken", f"not writable: {locked[0]}", "give yourself write access, or use another --home"
+        )
+        return
+    broken = [path for path in dagster_home.rglob("*.db") if not _is_database(path)]
+    if broken:
+        advice = "move it away: the next run makes a new one; tables stay, only the UI's history is lost"
+        yield Finding("dagster", "broken", f"{broken[0]} is damaged", advice)
+        return
+    import dagster as dg
+
+    from curation_assets.defs.dead_runs import dead_runs, slots
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as opened:
+        versions = [opened.run_storage.alembic_version(), opened.event_log_storage.alembic_version()]
+        behind = [version for version in versions if version and version[0] != version[1]]
+        if behind:
+            advice = f"DAGSTER_HOME={dagster_home} dagster instance migrate"
+            yield Finding("dagster", "broken", f"its schema is {behind[0][0]}, expected {behind[0][1]}", advice)
+            return
+        yield Finding("dagster", "ok", f"{dg.__version__}, instance in {dagster_home}, schema current")
+        held = slots(opened)
+        for sentence in held:
+            yield Finding("slots", "ok", sentence)
+        if not held:
+            yield Finding("slots", "ok", "none is held")
+        dead = dead_runs(opened)
+        for run, process in dead:
+            sentence = f"run {run.run_id[:8]} of {process} has ended unfinished"
+            yield Finding(
+                "runs", "warning", sentence, "the next `curate run`, or the daemon, reports it and frees its slots"
+            )
+        if not dead:
+            yield Finding("runs", "ok", "none is dead")
+
+
+def _is_database(path: Path) -> bool:
+    """Whether SQLite can read its list of tables."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2)
+    try:
+        connection.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        return "locked" in str(error)  # somebody writes
+    finally:
+        connection.close()
+    return True

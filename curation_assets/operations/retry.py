@@ -1,0 +1,181 @@
+"""Rows that failed for a reason that may pass: which they are, and computing them, and them alone, again.
+
+Downloads are fetched by the next run (`request_retry`); values of models are computed here.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import is_up_to_date, rewrite_table
+from curation_assets.flow.table import Table
+from curation_assets.scoring.batches import BrokenEngineError
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.content_hash import frame_sha256
+from curation_assets.stores.costs import attempt
+from curation_assets.stores.download_retry import request_retry
+from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER
+from curation_assets.stores.shard_store import ShardStore
+
+DOWNLOADS = "raw/downloads"
+#: Reasons that may pass. Not among them: what a server or an owner refuses, and what the bytes of an image are.
+MAY_PASS = (
+    "timeout", "truncated", "dns_failure", "connection_*", "unreachable", "failed", "lost",
+    "http_408", "http_425", "http_429", "http_5xx", "missing_in_tar", "engine_error:*",
+)  # fmt: skip
+NOT_HERE = ("upstream_",)  # follows from another table's failure
+
+
+@dataclass(frozen=True)
+class FailedRows:
+    """Rows of one shard of a table that failed, by their position in it."""
+
+    table: str
+    shard: str
+    positions: tuple[int, ...]
+    reasons: tuple[str, ...]
+
+
+def reason_patterns(given: str | None) -> tuple[str, ...]:
+    """'timeout,http_5xx' → its patterns; None: MAY_PASS. Raises ValueError where there is none."""
+    patterns = MAY_PASS if given is None else tuple(part.strip() for part in given.split(",") if part.strip())
+    if not patterns:
+        raise ValueError(f"--reason takes reasons between commas, such as timeout,http_5xx; got {given!r}")
+    return patterns
+
+
+def is_meant(reason: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern names a reason, with or without its `download_`. * is any text, http_5xx any of 500 to 599."""
+    names = (reason, reason.removeprefix("download_"))
+    digits = (re.sub(r"(?<=http_\d)xx$", "[0-9][0-9]", pattern) for pattern in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in digits for name in names)
+
+
+def failed_rows(
+    ctx: PoolContext, tables: Mapping[str, Table], patterns: Sequence[str], shards: Sequence[str] | None = None
+) -> list[FailedRows]:
+    """Rows whose download failed, or to which a model gave no value, for one of these reasons; by table and shard.
+
+    Raises ValueError for a shard that the pool does not have.
+    """
+    stored = ctx.store.partitions("raw/registered_shards")
+    unknown = sorted(set(shards or ()) - set(stored))
+    if unknown:
+        raise ValueError(f"pool {ctx.pool.name!r} has no rows of shards {unknown}; it has {stored[:5]} …")
+    found = []
+    for table in tables.values():
+        if table.name != DOWNLOADS and not _is_of_models(table):
+            continue
+        for shard in ctx.store.partitions(table.name):
+            if shards is None or shard in shards:
+                failed = _failed_of(ctx.store.read(table.name, shard), table.name, shard, patterns)
+                found += [failed] if failed.positions else []
+    return found
+
+
+def _is_of_models(table: Table) -> bool:
+    return bool(table.roles) and table.grain == "shard" and table.compute is not None and table.continues is not None
+
+
+def _failed_of(frame: pl.DataFrame, table: str, shard: str, patterns: Sequence[str]) -> FailedRows:
+    if "reason" not in frame.columns:
+        return FailedRows(table, shard, (), ())
+    is_failed = frame["status"] == "failed" if "status" in frame.columns else frame["reason"].is_not_null()
+    meant = [
+        (position, reason)
+        for position, (reason, failed) in enumerate(zip(frame["reason"], is_failed, strict=True))
+        if failed and reason and not reason.startswith(NOT_HERE) and is_meant(reason, patterns)
+    ]
+    return FailedRows(table, shard, tuple(p for p, _ in meant), tuple(reason for _, reason in meant))
+
+
+def request_downloads(ctx: PoolContext, failed: Iterable[FailedRows]) -> int:
+    """Have the next run fetch the failed downloads again; the number of their rows."""
+    rows = 0
+    for part in failed:
+        if part.table == DOWNLOADS:
+            ids = ctx.store.read(DOWNLOADS, part.shard)["sample_id"][list(part.positions)]
+            request_retry(ctx.store.root / DOWNLOADS_FOLDER, part.shard, ids.to_list())
+            ctx.store.remove(DOWNLOADS, part.shard)
+            rows += len(ids)
+    return rows
+
+
+def recompute_rows(
+    ctx: PoolContext,
+    tables: Mapping[str, Table],
+    failed: Iterable[FailedRows],
+    on_notice: Callable[[str], None] = lambda sentence: None,
+) -> None:
+    """Ask the models for the failed rows again, of tables that are up to date; the next run makes the others anyway.
+
+    `on_notice` receives a sentence where an engine fails on all of them: their reasons stay.
+    """
+    for part in failed:
+        if part.table == DOWNLOADS or part.table not in tables:
+            continue
+        table, shard = tables[part.table], part.shard
+        assert table.compute is not None, table.name
+        if not is_up_to_date(ctx, table, shard, tables=tables):
+            continue
+        before = ctx.store.read(table.name, shard)
+        chosen = pl.Series([False] * before.height, dtype=pl.Boolean).scatter(list(part.positions), True)
+        store = _RowsOfShard(ctx.store.root, shard, chosen)
+        try:
+            with attempt(ctx.store.root, table.name, shard, ctx.run_id) as record:
+                rows = table.compute(replace(ctx, store=store), shard)
+                after = _with_rows(before, chosen, rows)
+                if not after.equals(before):
+                    rewrite_table(ctx, table, shard, after, tables=tables)
+                record["content_sha256"] = frame_sha256(after)
+        except BrokenEngineError as error:
+            on_notice(f"{table.name} of {shard}: {error}; its {len(part.positions)} rows keep their reasons")
+        finally:
+            remove_path(ctx.store.unfinished_path(table.name, shard))
+
+
+def _with_rows(before: pl.DataFrame, chosen: pl.Series, rows: pl.DataFrame) -> pl.DataFrame:
+    """`before` with `rows` in the places that are `chosen`, in order."""
+    order = pl.concat([chosen.not_().arg_true(), chosen.arg_true()])
+    parts = [before.filter(~chosen), rows.select(before.columns).cast(before.schema)]
+    return pl.concat(parts)[order.arg_sort()]
+
+
+class _RowsOfShard(ShardStore):
+    """The store as a table sees it that is computed for some rows of a shard: tables of as many rows hold these."""
+
+    def __init__(self, root: Path, shard: str, chosen: pl.Series) -> None:
+        super().__init__(root)
+        self._shard = shard
+        self._chosen = chosen
+
+    def read(self, asset: str, partition: str | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        frame = super().read(asset, partition, columns)
+        is_same = partition == self._shard and frame.height == len(self._chosen)
+        return frame.filter(self._chosen) if is_same else frame
+
+
+def counts_after(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[dict[str, object]]:
+    """Per table and reason: rows that failed with it, how many have succeeded since, and reasons of the others now."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for part in failed:
+        frame = ctx.store.read(part.table, part.shard)
+        now = frame["reason"][list(part.positions)].to_list()
+        for before, reason in zip(part.reasons, now, strict=True):
+            counts.setdefault((part.table, before), Counter())[reason or ""] += 1
+    return [
+        {
+            "table": table,
+            "reason": reason,
+            "before": sum(now.values()),
+            "succeeded": now.pop("", 0),
+            "still_failed": dict(sorted(now.items())),
+        }
+        for (table, reason), now in sorted(counts.items())
+    ]

@@ -1,0 +1,145 @@
+"""Who may change a pool: one command at a time, which others wait for by name; freed when its process ends.
+
+Both locks are flocks on files of the pool's work folder. The kernel drops them with their process, however that ends,
+so no killed command leaves one behind. Decision 0029 has which work takes which.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.stores.processes import ProcessName
+
+LEASE = ".lease"  # of a command: run, refit, takedown, retry
+WRITING = ".writing"  # shared by whatever writes tables, alone for what removes or rewrites what others made
+POLL_SECONDS = 0.5
+NAMING_SECONDS = 3.0  # a holder writes its name right after it has the lock
+NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+Notice = Callable[[str], None]
+
+_held = threading.local()  # paths of this thread's locks: a command calls others that take the same one
+
+
+class PoolHeldError(ExpectedError):
+    """Another command holds the pool, and the caller does not wait."""
+
+
+@contextlib.contextmanager
+def pool_lease(work: Path, command: str, *, on_notice: Notice, wait: bool = True) -> Iterator[None]:
+    """Hold a pool while inside. `work`: its work folder; `command`: what others read of who holds it.
+
+    Waits until it is free, after a sentence to `on_notice`; where not `wait`, raises PoolHeldError with it.
+    A thread that holds it already goes straight on.
+    """
+    with _locked(work / LEASE, f"pool {work.name!r}", command, shared=False, on_notice=on_notice, wait=wait):
+        yield
+
+
+@contextlib.contextmanager
+def writing_tables(work: Path, *, on_notice: Notice) -> Iterator[None]:
+    """While inside, nobody removes or rewrites the tables and downloads of a pool under the hands of whoever writes."""
+    with _locked(work / WRITING, f"the tables of pool {work.name!r}", "", shared=True, on_notice=on_notice):
+        yield
+
+
+@contextlib.contextmanager
+def alone_with_tables(work: Path, command: str, *, on_notice: Notice) -> Iterator[None]:
+    """While inside, nobody writes tables of a pool, runs of the UI and the daemon included."""
+    with _locked(work / WRITING, f"the tables of pool {work.name!r}", command, shared=False, on_notice=on_notice):
+        yield
+
+
+def holder_of(work: Path) -> str | None:
+    """Which command holds a pool; None where none does, or it has not written its name."""
+    try:
+        file = os.open(work / LEASE, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return _holder(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def brief_lock(path: Path) -> Iterator[None]:
+    """For a few system calls that belong together. Waits without a word: nobody computes inside."""
+    with _locked(path, path.name, "", shared=False, on_notice=lambda sentence: None):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(
+    path: Path, what: str, command: str, *, shared: bool, on_notice: Notice, wait: bool = True
+) -> Iterator[None]:
+    mine: set[Path] = _held.__dict__.setdefault("paths", set())
+    if path in mine:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(file, what, shared=shared, on_notice=on_notice, wait=wait)
+        if command:
+            _write(file, {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"})
+        mine.add(path)
+        try:
+            yield
+        finally:
+            mine.discard(path)
+            if command:
+                _write(file, None)
+    finally:
+        os.close(file)
+
+
+def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool) -> None:
+    began, last = time.monotonic(), ""
+    while True:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(file)
+            if holder is None and time.monotonic() - began >= NAMING_SECONDS:
+                holder = "a run of the UI or the daemon, or a process that gives no name"
+            if holder is not None and not wait:
+                raise PoolHeldError(f"{holder} holds {what}; wait for its end, or leave out --no-wait") from None
+            if holder is not None and holder != last:
+                on_notice(f"waits for {holder}: it holds {what}")
+                last = holder
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            on_notice(f"warning: this disk has no locks ({error.strerror}); nothing keeps two commands of {what} apart")
+            return
+        else:
+            if last:
+                on_notice(f"goes on: {what} is free")
+            return
+        time.sleep(min(POLL_SECONDS, 0.05 + (time.monotonic() - began) / 10))
+
+
+def _write(file: int, holder: dict[str, object] | None) -> None:
+    text = b"" if holder is None else json.dumps(holder).encode()
+    os.pwrite(file, text, 0)
+    os.ftruncate(file, len(text))
+
+
+def _holder(file: int) -> str | None:
+    """'`curate run photos` (pid 12 on host, since …)'; None where no living process has written its name."""
+    try:
+        written = json.loads(os.pread(file, 4096, 0))
+        process = ProcessName(written["host"], written["pid"], written["start"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return None if process.has_ended() else f"`{written['command']}` ({process}, since {written['since']})"
