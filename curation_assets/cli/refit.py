@@ -9,7 +9,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.refit import begin_refit, finish_refit, unfinished
+from curation_assets.operations.refit import begin_refit, finish_refit, unfinished, unfreeze
 
 
 def refit_cuts(
@@ -23,6 +23,7 @@ def refit_cuts(
     begun = unfinished(ctx)
     if begun is not None:
         notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
+        unfreeze(ctx, begun)
     else:
         begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
     # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
