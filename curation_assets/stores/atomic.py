@@ -13,7 +13,7 @@ from pathlib import Path
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
 
-_TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(?P<suffix>\.[a-z0-9]+)?$")
+_TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(?P<suffix>(\.[a-z0-9]+)*)$")
 
 
 def _host() -> str:

@@ -252,7 +252,8 @@ class ShardStore:
             # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
             text = manifest.to_json()
             frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
-        write_text_atomically(path.with_name(MANIFEST_FILE), text)
+            # before the table: killed in between, the table is still the old one, and both are written again
+            write_text_atomically(path.with_name(MANIFEST_FILE), text)
         return manifest
 
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
@@ -332,6 +333,7 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
+            remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()
@@ -374,6 +376,7 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(asset, None, code_version, known, models, config)
         if manifest is not None:
+            remove_path(self.unfinished_path(asset))
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
