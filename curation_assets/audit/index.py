@@ -79,8 +79,11 @@ def refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
 
 
 def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> None:
-    """Both files. Texts are codes into sorted words, which the footer holds: a tenth of the time to read."""
-    for name, frame, order in (("tables", tables, _TABLE_ORDER), ("inputs", inputs, _INPUT_ORDER)):
+    """Both files. Texts are codes into sorted words, which the footer holds: a tenth of the time to read.
+
+    The tables last: they tell which manifests are known, so what a kill between the two leaves is read again.
+    """
+    for name, frame, order in (("inputs", inputs, _INPUT_ORDER), ("tables", tables, _TABLE_ORDER)):
         texts = [column for column, kind in frame.schema.items() if kind == pl.String]
         words = {column: frame[column].unique().sort().to_list() for column in texts}
         coded = frame.with_columns(

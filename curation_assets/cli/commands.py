@@ -43,6 +43,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "Health": (
         Entry("verify", "verify:verify", "Read every file again and compare it with its recorded sha256; repair."),
+        Entry(
+            "doctor",
+            "doctor:doctor",
+            "Look at what every run needs: packages, GPU, disks, Dagster, pools; exit 1 where something is broken.",
+        ),
     ),
     "Scores": (
         Entry("score", "score:score", "Score every caption, or image–caption pair, of a file."),
@@ -117,13 +122,6 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         ),
         Entry("reward train", "reward:train", "Train a reward model on ranked captions and judge it on unseen images."),
         Entry("reward evaluate", "reward:evaluate", "Show how often a model orders two captions as people do."),
-    ),
-    "Health": (
-        Entry(
-            "doctor",
-            "doctor:doctor",
-            "Look at what every run needs: packages, GPU, disks, Dagster, pools; exit 1 where something is broken.",
-        ),
     ),
 }
 

@@ -10,7 +10,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.refit import begin_refit, finish_refit, unfinished
+from curation_assets.operations.refit import begin_refit, finish_refit, unfinished, unfreeze
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
@@ -27,9 +27,11 @@ def refit_cuts(
         begun = unfinished(ctx)
         if begun is not None:
             notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
-        else:
-            with alone_with_tables(work, command, on_notice=notice):
+        with alone_with_tables(work, command, on_notice=notice):
+            if begun is None:
                 begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
+            else:
+                unfreeze(ctx, begun)
         # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
         requested = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
         run_pool(settings, pool, progress=reporter_for(), tables=requested, on_notice=notice)

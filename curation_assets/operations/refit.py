@@ -1,7 +1,8 @@
 """curate run --refit-cuts: fit the frozen cuts of a pool again, and report which verdicts that flips.
 
 What is frozen (`Table.is_frozen`) stays until it is removed here; the next run fits it again. The verdicts from before
-are kept under `recuts/` of the pool's work folder until the report of the flips is written there.
+are kept under `recuts/` of the pool's work folder until the report of the flips is written there. They are put aside
+whole, with what will be removed, before anything is: a refit that was killed goes on from there.
 """
 
 import json
@@ -24,6 +25,8 @@ from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MissingTableError
 
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
+BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
+_PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 
 
@@ -33,6 +36,12 @@ class Refit:
 
     folder: Path
     policies: tuple[str, ...]
+    tables: tuple[str, ...]  # frozen ones, to be removed and fitted again
+
+    @property
+    def before(self) -> Path:
+        """Folder of the verdicts and cuts from before."""
+        return self.folder / BEFORE
 
 
 def begin_refit(
@@ -48,17 +57,30 @@ def begin_refit(
     if unknown:
         raise ValueError(f"no policies {unknown}; known: {', '.join(sorted(known))}")
     chosen = tuple(name for name in known if policies is None or name in policies)
-    folder = ctx.store.root / REFITS_FOLDER / f"{len(_reports(ctx)) + 1:04d}"
     for name in chosen:
         if not ctx.store.partitions(f"filtered/{name}"):
             raise MissingTableError(f"policy {name!r} has no verdicts yet; `curate run {ctx.pool.name}` makes them")
-        with replacing(folder / "before" / f"{name}.parquet") as temporary:
-            ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect().write_parquet(temporary, compression="zstd")
-        write_text_atomically(folder / "before" / f"{name}.json", json.dumps(cut_of(ctx, name).to_dict(), indent=1))
-    for name in frozen_upstream(tables, [f"filtered/{name}" for name in chosen], with_fits=with_fits):
+    frozen = frozen_upstream(tables, [f"filtered/{name}" for name in chosen], with_fits=with_fits)
+    refit = Refit(_next_folder(ctx), chosen, (*frozen, DUPLICATES))
+    with replacing(refit.before) as draft:
+        draft.mkdir()
+        for name in chosen:
+            verdicts = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
+            verdicts.write_parquet(draft / f"{name}.parquet", compression="zstd")
+            (draft / f"{name}.json").write_text(json.dumps(cut_of(ctx, name).to_dict(), indent=1), encoding="utf-8")
+        plan = {"policies": refit.policies, "tables": refit.tables}
+        (draft / _PLAN).write_text(json.dumps(plan, indent=1), encoding="utf-8")
+    unfreeze(ctx, refit)
+    return refit
+
+
+def unfreeze(ctx: PoolContext, refit: Refit) -> None:
+    """Remove the frozen tables of a refit, once: what the run after it has fitted stays."""
+    if (refit.before / _REMOVED).is_file():
+        return
+    for name in refit.tables:
         ctx.store.remove(name)
-    ctx.store.remove(DUPLICATES)
-    return Refit(folder, chosen)
+    (refit.before / _REMOVED).touch()
 
 
 def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
@@ -72,11 +94,11 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     parts: list[pl.DataFrame] = []
     records: list[dict[str, Any]] = []
     for name in refit.policies:
-        before = pl.read_parquet(refit.folder / "before" / f"{name}.parquet")
+        before = pl.read_parquet(refit.before / f"{name}.parquet")
         after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
         part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
         parts.append(part)
-        old = json.loads((refit.folder / "before" / f"{name}.json").read_text(encoding="utf-8"))
+        old = json.loads((refit.before / f"{name}.json").read_text(encoding="utf-8"))
         records.append(
             {
                 "policy": name,
@@ -91,8 +113,8 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": records}
     with replacing(refit.folder / "flips.parquet") as temporary:
         pl.concat(parts).write_parquet(temporary, compression="zstd")
-    write_text_atomically(refit.folder / "flips.json", json.dumps(report, indent=1))
-    remove_path(refit.folder / "before")
+    write_text_atomically(refit.folder / REPORT, json.dumps(report, indent=1))
+    remove_path(refit.before)
     return report
 
 
@@ -114,11 +136,27 @@ def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def unfinished(ctx: PoolContext) -> Refit | None:
-    """The refit whose run did not end, if there is one."""
+    """The refit whose run did not end, if there is one; `unfreeze` goes on with it."""
     for folder in _reports(ctx):
-        if (folder / "before").is_dir():
-            return Refit(folder, tuple(sorted(path.stem for path in (folder / "before").glob("*.parquet"))))
+        if (folder / BEFORE / _PLAN).is_file() and not (folder / REPORT).is_file():
+            plan = json.loads((folder / BEFORE / _PLAN).read_text(encoding="utf-8"))
+            return Refit(folder, tuple(plan["policies"]), tuple(plan["tables"]))
     return None
+
+
+def _next_folder(ctx: PoolContext) -> Path:
+    """Where the next refit lies: beside the others, or where one was killed before it was written down.
+
+    What a kill left of a finished one's verdicts is removed.
+    """
+    reports = _reports(ctx)
+    for folder in reports:
+        if (folder / REPORT).is_file():
+            remove_path(folder / BEFORE)
+        elif not (folder / BEFORE / _PLAN).is_file():
+            remove_path(folder / BEFORE)  # as earlier versions wrote it
+            return folder
+    return ctx.store.root / REFITS_FOLDER / f"{len(reports) + 1:04d}"
 
 
 def _reports(ctx: PoolContext) -> list[Path]:

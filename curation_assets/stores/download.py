@@ -43,6 +43,7 @@ from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"
+PURGE_FILE = "purging.txt"  # hash of the request that a purge under way leaves
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
@@ -224,7 +225,10 @@ def _request_hash(
 
 
 def _file_hashes(folder: Path) -> dict[str, str]:
-    return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != RECEIPT_FILE}
+    """sha256 per file that a receipt is about; not of what a killed writer left beside them."""
+    notes = (RECEIPT_FILE, PURGE_FILE)
+    paths = [path for path in sorted(folder.iterdir()) if path.name not in notes and not path.name.startswith(".")]
+    return {path.name: file_sha256(path) for path in paths}
 
 
 def write_receipt(folder: Path, request_hash: str) -> None:
@@ -291,10 +295,10 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     is_purged = pl.col("uid").is_in(list(sample_ids))
     purged = set(rows.filter(is_purged)["key"])
     if purged:
+        (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are not those of the tar from here on
         rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in purged)
         with replacing(table) as temporary:
             rows.filter(~is_purged).write_parquet(temporary)
-        (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are no longer those of the tar
 
 
 def rewrite_tar(path: Path, *, drop: Callable[[str], bool], add: Mapping[str, bytes] | None = None) -> None:
@@ -321,7 +325,8 @@ def take_down_downloads(
 ) -> None:
     """Purge samples from a downloaded shard. `before`, `after`: the requested rows, with and without them.
 
-    A download that was complete for `before` is complete for `after`: the other images are not fetched again.
+    A download that was complete for `before` is complete for `after`: the other images are not fetched again, and when
+    this is killed and called again neither.
     """
     folder = out_dir / shard_key
     name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
@@ -329,7 +334,10 @@ def take_down_downloads(
     if not folder.is_dir():
         return
     hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]
-    was_complete = _is_complete(folder, name, hashes[0])
+    note = folder / PURGE_FILE
+    was_complete = _is_complete(folder, name, hashes[0]) or (note.is_file() and note.read_text() == hashes[1])
+    if was_complete:
+        write_text_atomically(note, hashes[1])
     purge_samples(folder, name, sample_ids)
     refused_path = folder / "refused.json"
     if refused_path.is_file():
@@ -338,6 +346,7 @@ def take_down_downloads(
         write_text_atomically(refused_path, json.dumps(kept, indent=1))
     if was_complete:
         write_receipt(folder, hashes[1])
+        remove_path(note)
 
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------

@@ -429,6 +429,7 @@ class ShardStore:
             copy, text = self.table_path(asset, partition).with_name(MANIFEST_FILE), manifest.to_json()
             if not copy.is_file() or copy.read_text(encoding="utf-8") != text:  # the writer stopped before it
                 write_text_atomically(copy, text)
+            remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()
@@ -471,6 +472,7 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(asset, None, code_version, known, models, config)
         if manifest is not None:
+            remove_path(self.unfinished_path(asset))
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")

@@ -1,5 +1,6 @@
 """curate plan: what is stale is what a run would make again; flips, costs and what-ifs, by arrays over all shards."""
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from curation_assets.selection.policy import Prefilter
 from curation_assets.selection.rows import ROW_KEY, PoolRows
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
+from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import bring_up_to_date, summarise, webdataset_pool
 from tests.support.paths import PROFILES
 from tests.support.slow_judge import slow_judge
@@ -225,6 +227,23 @@ def test_a_plan_is_what_asking_every_partition_gives(
             stale[one.name, shard] = upstream or not fresh
     output = {(one.name, shard): True for one in facts for shard, _ in found.partitions(one.name)}
     assert output == {key: True for key, is_stale in stale.items() if is_stale}
+
+
+def test_an_index_killed_between_its_files_is_mended_by_the_next(tmp_path: Path) -> None:
+    """What a table had read stayed unknown for good: the plan took a stale table for up to date."""
+    store = ShardStore(tmp_path)
+    names, shard = ["raw/samples", "signals/icc"], "p-000000"
+    store.write(names[0], pl.DataFrame({"x": [1]}), shard, code_version="1")
+    refresh_index(store, names)
+    versions = store.input_versions(names[1], [(names[0], shard)])
+    store.write(names[1], pl.DataFrame({"x": [1]}), shard, code_version="1", inputs=versions)
+    for number in range(3):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killed_at_rename(number, monkeypatch)
+            with pytest.raises(Killed) if number < 2 else contextlib.nullcontext():
+                refresh_index(store, names)
+    inputs = Index.read(tmp_path / "index", [shard]).tables[names[1]].inputs
+    assert inputs[names[0]][1].tolist() == [1]
 
 
 def test_costs_scale_with_rows_and_gpu_stands_apart(tmp_path: Path) -> None:

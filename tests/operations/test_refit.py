@@ -1,6 +1,12 @@
 """Frozen cuts: shards that come late or go change no other verdict until a refit, which reports every flip."""
 
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,7 +18,17 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
-from curation_assets.operations.refit import begin_refit, finish_refit, flips, frozen_notes, frozen_upstream, unfinished
+from curation_assets.operations import refit as refit_module
+from curation_assets.operations.refit import (
+    Refit,
+    begin_refit,
+    finish_refit,
+    flips,
+    frozen_notes,
+    frozen_upstream,
+    unfinished,
+    unfreeze,
+)
 from curation_assets.selection.cut import cut_frame, cut_of_frame
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
@@ -88,6 +104,71 @@ def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> 
     for one in report["policies"]:
         assert one["cut_after"]["pool_size"] == one["cut_before"]["pool_size"] + 30
         assert one["kept_after"] == round(one["cut_after"]["pool_size"] / 4)
+
+
+class Stopped(BaseException):
+    """A kill at a step of a refit."""
+
+
+def is_stopped_at(number: int, work: Callable[[], object]) -> bool:
+    """Do `work` up to its `number`-th file put in place, folder removed or table removed; whether it came that far."""
+    steps = itertools.count()
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **more: Any) -> Any:
+            if next(steps) == number:
+                raise Stopped
+            return change(*args, **more)
+
+        return made
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for place, name in ((os, "replace"), (ShardStore, "remove"), (refit_module, "remove_path"), (Path, "touch")):
+            monkeypatch.setattr(place, name, counted(getattr(place, name)))
+        try:
+            work()
+        except Stopped:
+            return True
+    return False
+
+
+def test_a_refit_stopped_at_any_step_refits_all_its_policies(tmp_path: Path) -> None:
+    """Stopped while it put verdicts aside, it went on with the policies so far, and by their old cuts."""
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    tables, root, kept = tables_of(ctx), ctx.store.root, tmp_path / "kept"
+    policies = {policy.name for policy in policies_of(ctx)}
+    frozen = [name for name, table in tables.items() if table.is_frozen and ctx.store.manifest(name) is not None]
+
+    def begin() -> Refit:
+        begun = unfinished(ctx)
+        if begun is None:
+            return begin_refit(ctx, tables)
+        unfreeze(ctx, begun)
+        return begun
+
+    shutil.copytree(root, kept, symlinks=True)
+    for number in itertools.count():
+        was_stopped = is_stopped_at(number, begin)
+        begun = begin()
+        assert set(begun.policies) == policies, number
+        assert [name for name in frozen if ctx.store.manifest(name) is not None] == [], number
+        assert len(list((root / "recuts").iterdir())) == 1, "one refit, one folder"
+        if not was_stopped:
+            break
+        shutil.rmtree(root)
+        shutil.copytree(kept, root, symlinks=True)
+    assert number == len(begun.tables) + 2
+    summarise(ctx)
+    begin()
+    assert all(ctx.store.manifest(name) is not None for name in frozen), "fitted once"
+    for number in range(3):
+        assert is_stopped_at(number, lambda: finish_refit(ctx, begun))
+        assert number == 2 or set(unfinished(ctx).policies) == policies  # type: ignore[union-attr]
+    assert unfinished(ctx) is None, "its report is written: it is done"
+    assert {one["policy"] for one in json.loads((begun.folder / "flips.json").read_text())["policies"]} == policies
+    again = begin()
+    assert again.folder != begun.folder
+    assert not begun.before.exists()
 
 
 def test_a_removed_shard_changes_no_other_verdict(tmp_path: Path) -> None:

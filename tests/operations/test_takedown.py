@@ -46,6 +46,7 @@ from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
+from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 
 
@@ -184,10 +185,6 @@ def test_sources_are_rewritten_on_request_and_rows_keep_their_places(tmp_path: P
     assert after.filter(same | (pl.col("shard") != "photos-000001")).equals(
         before.filter(same | (pl.col("shard") != "photos-000001"))
     )
-
-
-class Killed(BaseException):
-    """What a process that is killed would never catch."""
 
 
 def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,6 +412,35 @@ def test_downloads_obey_the_list_and_a_purged_one_is_not_fetched_again(tmp_path:
     members = {name: data for name, data in everything(out).items() if ".tar!" in name}
     stem = output["member"][4].partition(".")[0]
     assert members == {name: data for name, data in before.items() if ".tar!" in name and stem not in name}
+
+
+def test_a_purge_of_downloads_that_is_killed_fetches_nothing_again(tmp_path: Path) -> None:
+    """Their addresses may be dead by then: a neighbour that is fetched again is a neighbour that may be lost."""
+    samples = planted(3, 1)
+    write_world_urls(tmp_path / "urls.parquet", samples, 1)
+    urls = pl.read_parquet(tmp_path / "urls.parquet").rename({"uid": "sample_id"}).with_row_index("source_row")
+    key, removed, after = "toy-000000", urls["sample_id"][1], urls.filter(pl.col("source_row") != 1)
+    with WorldServer(samples, 1, has_trouble=False) as server:
+        served = DownloadSettings(retries=0, connect_to=server.connect_to)
+        output = download_shard(urls, tmp_path / "out", key, settings=served)
+        assert output["status"].to_list() == ["kept"] * 3
+        for number in itertools.count():
+            out = tmp_path / f"killed-{number}"
+            shutil.copytree(tmp_path / "out", out)
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                killed_at_rename(number, monkeypatch)
+                try:
+                    take_down_downloads(out, key, [removed], before=urls, after=after, settings=served)
+                    was_killed = False
+                except Killed:
+                    was_killed = True
+            take_down_downloads(out, key, [removed], before=urls, after=after, settings=served)
+            again = download_shard(after, out, key, settings=served)
+            assert server.requests.total() == 3, f"killed at rename {number}"
+            assert again.equals(output.filter(pl.col("source_row") != 1))
+            if not was_killed:
+                break
+    assert number > 3
 
 
 def test_the_list_tells_nothing_and_knows_its_own(tmp_path: Path) -> None:

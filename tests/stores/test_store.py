@@ -1,5 +1,6 @@
 """Identity, stored tables, manifests, model folders, subsets and the catalogue."""
 
+import contextlib
 import json
 import math
 import os
@@ -39,6 +40,7 @@ from curation_assets.stores.subsets import (
     write_subset_npy,
     write_subset_parquet,
 )
+from tests.support.killing import Killed, killed_at_rename
 
 SHARD_0, SHARD_1 = "toy-000000", "toy-000001"
 IDS = [f"{number:032x}" for number in range(4)]
@@ -353,10 +355,12 @@ def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(
     dead = folder / f".data.parquet.tmp-{atomic._host()}-999999999-0123abcd.parquet"
     alive = folder / f".data.parquet.tmp-{atomic._host()}-{os.getpid()}-0123abcd.parquet"
     foreign = folder / ".data.parquet.tmp-elsewhere-1-0123abcd.parquet"
-    for path in (dead, alive, foreign):
+    beside = dead.with_name(f"{dead.name}.wal")  # as DuckDB writes beside its file
+    for path in (dead, beside, alive, foreign):
         path.write_bytes(b"half")
     store.write("signals/icc", values(3.0), SHARD_0, code_version="2")
     assert not dead.exists()
+    assert not beside.exists()
     assert alive.exists()
     assert foreign.exists()
     os.utime(foreign, (0, 0))
@@ -373,6 +377,41 @@ def test_the_footer_decides_when_only_the_table_was_replaced(store: ShardStore) 
     sidecar.write_text(stale)
     assert store.manifest("signals/icc", SHARD_0) == new
     assert store.is_fresh("signals/icc", SHARD_0, code_version="2")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_writer_killed_at_any_rename_leaves_nothing_that_the_next_does_not_mend(
+    store: ShardStore, number: int
+) -> None:
+    """The copy of the manifest included: it was the old one for good, or missing, after a kill between the two."""
+    folder = store.table_path("signals/icc", SHARD_0).parent
+
+    def write(value: float, version: str) -> None:
+        unfinished = store.unfinished_path("signals/icc", SHARD_0)
+        unfinished.mkdir(parents=True, exist_ok=True)  # as a long computation does
+        store.materialise("signals/icc", lambda: values(value), partition=SHARD_0, code_version=version)
+
+    write(1.0, "1")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        killed_at_rename(number, monkeypatch)
+        with pytest.raises(Killed) if number < 2 else contextlib.nullcontext():
+            write(2.0, "2")
+    write(2.0, "2")
+    assert store.read("signals/icc", SHARD_0)["value"].to_list() == [2.0]
+    manifest = store.manifest("signals/icc", SHARD_0)
+    assert manifest is not None
+    assert (folder / "manifest.json").read_text() == manifest.to_json()
+    assert not store.unfinished_path("signals/icc", SHARD_0).exists()
+
+
+def test_what_a_run_saved_on_its_way_goes_although_the_table_was_written_before_the_kill(store: ShardStore) -> None:
+    unfinished = store.unfinished_path("signals/icc", SHARD_0)
+    for reused in (False, True):
+        unfinished.mkdir(parents=True)
+        if not reused:
+            store.write("signals/icc", values(1.0), SHARD_0, code_version="1")  # and killed here
+        store.materialise("signals/icc", lambda: values(1.0), partition=SHARD_0, code_version="1")
+        assert not unfinished.exists()
 
 
 # -- folders ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from queue import Queue
+from typing import Any
 
 from tests.torture import faults as fault_modules
 
@@ -23,6 +25,9 @@ class Outcome:
     faults_missed: int = 0  # tries whose fault nothing reported (a flipped bit that nobody saw)
     sentence: str = ""  # what happens, in one line for the table
     problems: list[str] = field(default_factory=list)  # one line per try that went wrong, enough to repeat it
+    number: int = 0  # of the try under way, from 0
+    is_quick: bool = False  # a try of `make test`: seconds, not minutes
+    seconds: float = 0.0  # wall time of all tries
 
     @property
     def lost_rows(self) -> int:
@@ -52,7 +57,7 @@ class Fault:
     name: str
     sentence: str
     attempt: Try
-    quick: int = 1  # tries in `make test`
+    quick: int = 1  # tries in `make test`; 0: none
     full: int = 10  # tries in `make torture`
 
 
@@ -65,21 +70,49 @@ def all_faults() -> dict[str, Fault]:
     return {fault.name: fault for fault in found}
 
 
-def tries_of(fault: Fault, folder: Path, *, tries: int, seed: int, minutes: float = float("inf")) -> Outcome:
-    """Try a fault so often, or until the time is up; a try that raises is a problem, and the next follows."""
-    outcome = Outcome(sentence=fault.sentence)
-    until = time.monotonic() + 60 * minutes
-    for number in range(tries):
-        if number and time.monotonic() > until:
+def tries_of(
+    fault: Fault,
+    folder: Path,
+    *,
+    tries: int,
+    seed: int,
+    minutes: float = float("inf"),
+    is_quick: bool = False,
+    first: int = 0,
+    on_try: Callable[[Outcome], None] = lambda outcome: None,
+) -> Outcome:
+    """Try a fault so often, or until the time is up; a try that raises is a problem, and the next follows.
+
+    `first`: number of the first try, to repeat one alone. `on_try` is called after each.
+    """
+    outcome = Outcome(sentence=fault.sentence, is_quick=is_quick)
+    begin = time.monotonic()
+    for number in range(first, first + tries):
+        if number > first and time.monotonic() > begin + 60 * minutes:
+            outcome.problems.append(f"{first + tries - number} of {tries} tries did not come up in {minutes:g} minutes")
             break
         place = folder / f"{number:04d}"
         place.mkdir(parents=True)
         outcome.tries += 1
+        outcome.number = number
         try:
             fault.attempt(place, random.Random(f"{seed} {fault.name} {number}"), outcome)
         except Exception as error:  # a try that breaks is a finding, not the end of the others
             outcome.problems.append(f"try {number} of seed {seed}: {type(error).__name__}: {error}")
+        outcome.seconds = time.monotonic() - begin
+        on_try(outcome)
     return outcome
+
+
+def try_by_name(
+    name: str, folder: Path, finished_tries: "Queue[tuple[str, int]]", *, first: int, **given: Any
+) -> Outcome:
+    """`tries_of` in a worker process, which puts (name, number of finished tries) into a queue."""
+
+    def on_try(outcome: Outcome) -> None:
+        finished_tries.put((name, outcome.number + 1 - first))
+
+    return tries_of(all_faults()[name], folder, first=first, on_try=on_try, **given)
 
 
 def markdown_table(outcomes: dict[str, Outcome]) -> str:

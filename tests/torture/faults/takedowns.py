@@ -1,0 +1,75 @@
+"""A takedown killed at each of its steps: the next `takedown apply` or `run` finishes it, and nothing is left."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from curation_assets.operations.takedown import pending_path
+from tests.torture.canary import needles
+from tests.torture.faults.kills import QUICK_POINTS, check_end
+from tests.torture.homes import TARS, Prepared, Undisturbed, prepared
+from tests.torture.outcome import Fault, Outcome
+
+STRIDE = 10
+
+
+def denied(home: Prepared) -> Undisturbed:
+    """The undisturbed takedown of a canary, from the state 'denied': after a run, with the canary on the denylist."""
+    home.straight("run", "declared", "finished")
+    if not (home.base / "denied").is_dir():
+        home.restore("finished")
+        known = {line.rpartition("): ")[2] for line in home.traces()}
+        unknown = needles().keys() - known
+        assert not unknown, f"before its takedown the search does not find {sorted(unknown)}: it would show nothing"
+        home.deny_canary()
+        home.save("denied")
+    return home.straight("take_down", "denied")
+
+
+def attempt(folder: Path, rng: random.Random, outcome: Outcome) -> None:
+    """Kill at every STRIDE-th point, in a process that goes on each time; search after the last."""
+    home = prepared(TARS)
+    undisturbed = denied(home)
+    points = undisturbed.points[outcome.number % STRIDE :: STRIDE]
+    if outcome.is_quick:
+        points = sorted(rng.sample(points, QUICK_POINTS), key=points.index)
+    missed = kill_at(home, points, rng, outcome, undisturbed)
+    for point in missed:  # a kill before it took it out of the way
+        if kill_at(home, [point], rng, outcome, undisturbed):
+            outcome.faults_missed += 1
+
+
+def kill_at(
+    home: Prepared, points: Sequence[str], rng: random.Random, outcome: Outcome, undisturbed: Undisturbed
+) -> list[str]:
+    """Kill, go on by `takedown apply` or by `run`, compare and search. Returns the points that did not come up."""
+    home.restore("denied")
+    waiting, hit, command = list(points), list[str](), "take_down"
+    while True:
+        ended, point = home.begin(command, kill_at=waiting)
+        if not ended.was_killed:
+            break
+        waiting.remove(point)
+        hit.append(point)
+        # before the takedown is written down, and after it is done, `run` has nothing to finish
+        command = rng.choice(["take_down", "run"]) if pending_path(home.home, TARS).is_file() else "take_down"
+    outcome.tries += max(0, len(hit) - 1)
+    check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed)
+    left, certificates = home.traces(), home.certificates()
+    after = f"after kills {' | '.join(hit)}, finished by {command}"
+    outcome.faults_missed += bool(left)
+    assert not left, f"{after}: left in {'; '.join(left[:10])}"
+    assert certificates, f"{after}: no certificate"
+    assert certificates[-1]["left"] == [], f"{after}: the certificate lists {certificates[-1]['left']}"
+    return waiting
+
+
+FAULTS = [
+    Fault(
+        name="takedown killed at each of its steps",
+        sentence="the next `takedown apply` or `run` finishes it: a certificate, and nothing of the sample in the home",
+        attempt=attempt,
+        quick=0,  # tests/operations/test_takedown.py kills one at every step in its own process
+        full=STRIDE,
+    )
+]

@@ -1,0 +1,345 @@
+"""Homes with one tiny pool, what a command does to them, and everything in them that a kill must not change.
+
+All of it runs in children of tests/torture/forking.py.
+"""
+
+import functools
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Collection, Sequence
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import polars as pl
+
+from curation_assets.audit.ledger import LEDGER, ledger_facts
+from curation_assets.cli import run as run_module
+from curation_assets.cli import takedown as takedown_module
+from curation_assets.core.settings import load_settings
+from curation_assets.core.stages import STAGES
+from curation_assets.defs.launch import prepare_instance
+from curation_assets.numeric.identity import sample_id_of
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
+from tests.support.lineage_pools import jpeg, write_tar
+from tests.torture.forking import Ended, call
+from tests.torture.points import Points, count_events, name_of, save_every_step
+
+TARS, SCENES = "photos", "scenes"  # a pool of delivered tars with given signals; downloads, models and trainings
+ROWS = {TARS: 16, SCENES: 24}
+NEEDED_BYTES = 1 << 29
+SECONDS = 900.0  # a command is done in 10, on a machine that does much else in 200
+
+#: Of the delivered tars, the sample that a takedown is about. Its texts hold what encodings write differently.
+CANARY = 11
+CANARY_URL = "http://canary.example/grün & blau/<11>.jpg?q='one'&r=\"two\""
+CANARY_CAPTION = 'a canary\'s "yellow" feather – 50 % off <today> & naïve \\ only 11'
+
+
+def url_of(number: int) -> str:
+    """Address of a sample of TARS."""
+    return CANARY_URL if number == CANARY else f"http://host{number % 3}.example/{number}.jpg"
+
+
+def caption_of(number: int) -> str:
+    """Caption of a sample of TARS."""
+    return CANARY_CAPTION if number == CANARY else f"a photo of thing {number} in the {'very ' * (number % 5)}small box"
+
+
+def declare(home: str, pool: str) -> None:
+    """Declare one of the pools in an empty home."""
+    settings = load_settings(home, "embedded")
+    if pool == SCENES:
+        budget = {name: {"samples_seen": 8, "batch_size": 4} for name in ("captioning", "retrieval")}
+        options: dict[str, Any] = {
+            "distil": False, "policies": ["clip"], "fraction": 0.5, "caption_count": 1, "evaluation_images": 4,
+            "downstream_controls": [], "downstream_budget": budget,
+        }  # fmt: skip
+        add_world_pool(settings, SCENES, size=ROWS[SCENES], seed=5, shard_size=ROWS[SCENES] // 2, options=options)
+        return
+    place, per_shard = Path(home), ROWS[TARS] // 2
+    for shard in range(2):
+        numbers = range(shard * per_shard, (shard + 1) * per_shard)
+        rows = [(f"{number:06d}", url_of(number), caption_of(number), jpeg(number)) for number in numbers]
+        write_tar(place / "tars" / f"{shard:06d}.tar", rows)
+    given = pl.DataFrame(
+        {
+            "sample_id": [sample_id_of(url_of(number), caption_of(number)) for number in range(ROWS[TARS])],
+            "generated_captions": [[f"thing {number}"] for number in range(ROWS[TARS])],
+            **{
+                name: [number * step % 17 / 17 for number in range(ROWS[TARS])]
+                for name, step in (("icc", 3), ("clip_score", 5), ("sieve", 7))
+            },
+        }
+    )
+    given.write_parquet(place / "given.parquet")
+    signals = {name: f"{place / 'given.parquet'}:{name}" for name in ("icc", "clip_score", "sieve")}
+    options = {
+        "distil": False, "downstream": False, "policies": ["clip", "icc"], "fraction": 0.5, "image_domain": "other",
+        "given_signals": signals, "given": {"generated_captions": str(place / "given.parquet")},
+    }  # fmt: skip
+    add_pool(settings, TARS, place / "tars", options=options)
+
+
+def deny_canary(home: str, pool: str) -> None:
+    """Put the canary on the denylist."""
+    add_to_denylist(Path(home), [("url", CANARY_URL)])
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def run(home: str, pool: str) -> None:
+    """`curate run POOL`."""
+    run_module.run(pool, home=Path(home))
+
+
+def refit(home: str, pool: str) -> None:
+    """`curate run POOL --refit-cuts`."""
+    run_module.run(pool, is_refit=True, home=Path(home))
+
+
+def take_down(home: str, pool: str) -> None:
+    """`curate takedown apply --pool POOL --sources`."""
+    takedown_module.apply([pool], True, home=Path(home))
+
+
+COMMANDS = {"run": run, "refit": refit, "take_down": take_down}
+
+
+def command(
+    name: str, home: str, pool: str, killed_at: str, kill_at: Sequence[str], event: int | None
+) -> dict[str, Any]:
+    """Run a command, with checkpoints after every training step; killed at one of the points or at an event (None:
+    events are not counted, 0: only counted), if they come. Returns the points that it passed and the number of events.
+    """
+    if pool == SCENES:
+        save_every_step()
+    points = Points(Path(home), kill_at, Path(killed_at))
+    points.watch()
+    events = None if event is None else count_events(event)
+    COMMANDS[name](home, pool)
+    return {"points": points.passed, "events": events and events()}
+
+
+# -- what must come out the same --------------------------------------------------------------------------------------
+
+
+def facts(home: str, pool: str) -> dict[str, Any]:
+    """Everything about a home that must not depend on kills: fact → its value, and `rows_accounted`."""
+    settings = load_settings(home, "embedded")
+    root = settings.work(pool)
+    store = ShardStore(root)
+    same: dict[str, Any] = {}
+    for stage in STAGES:
+        for folder in sorted((root / stage).glob("[a-z]*")):
+            asset = f"{stage}/{folder.name}"
+            for key in store.partitions(asset) or [None]:
+                same |= _table_facts(store, asset, key)
+    for path in sorted(root.rglob("*.npy")):
+        same[f"bytes of {name_of(path, root)}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in sorted(store.folder_path(LEDGER).rglob("*.parquet")):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame = frame.drop("run_id", "seconds", "written_at", strict=False)
+        same[f"rows of {path.name}"] = frame.write_json()
+        if path.parent.name != "versions":
+            same[f"footer of {path.name}"] = repr(ledger_facts(path))
+    for path in sorted((root / "downloads").rglob("*.tar")):
+        with tarfile.open(path) as tar:
+            members = {member.name: tar.extractfile(member) for member in tar}
+            hashes = {name: hashlib.sha256(file.read()).hexdigest() for name, file in members.items() if file}
+        same[f"members of {path.name}"] = hashes
+    for path in sorted((root / "index").glob("*.parquet")):
+        frame = pl.read_parquet(path).drop("modified_ns", "seconds", "content", strict=False)
+        same[f"rows of {path.name}"] = frame.write_json()
+    same["files"] = files_of(Path(home))
+    same["views"] = _views(settings.catalog)
+    same["unfinished runs, held slots"] = _held(prepare_instance(settings))
+    samples = store.scan("raw/samples").select("status", "reason").collect()
+    accounted = samples.filter((pl.col("status") == "kept") | pl.col("reason").is_not_null()).height
+    same["rows accounted"] = accounted
+    return same
+
+
+def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, Any]:
+    manifest = store.manifest(asset, key)
+    if manifest is None:
+        return {}
+    is_folder = not store.table_path(asset, key).is_file()
+    # a ledger names its run, the report times: the ledger's rows are compared below
+    content = None if asset in (LEDGER, "downstream/report") else manifest.content_sha256
+    inputs = [(one.asset, one.partition) for one in manifest.inputs]
+    known = {f"table {asset} {key}": [content, manifest.code_version, manifest.config_hash, inputs, manifest.row_count]}
+    if not is_folder:
+        store.read(asset, key)  # raises where its content is not what its manifest says
+        copy = store.table_path(asset, key).with_name(MANIFEST_FILE)
+        known[f"copy of the manifest of {asset} {key}"] = copy.is_file() and copy.read_text() == manifest.to_json()
+    return known
+
+
+def files_of(home: Path) -> list[str]:
+    """Every path, relative; without Dagster's, without the logs of costs (a file per process), and without versions
+    that are kept for readers."""
+    paths = []
+    for path in sorted(home.rglob("*")):
+        name = name_of(path, home)
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if not re.search(r"^dagster/|/costs/|\.version-\*/", name):
+            paths.append(name)
+    versions = [name_of(path, home) for path in home.rglob(".*.version-*") if path.is_dir()]
+    # the version before is kept for its readers
+    return sorted(set(paths)) + [
+        f"{name}: {versions.count(name)}" for name in sorted(set(versions)) if _spare(versions, name)
+    ]
+
+
+def _spare(versions: Sequence[str], name: str) -> bool:
+    return versions.count(name) > 2
+
+
+def _views(catalog: Path) -> list[str]:
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        views = "select schema_name || '.' || view_name as name from duckdb_views() where not internal order by 1"
+        names = [name for (name,) in connection.execute(views).fetchall()]
+        for name in names:
+            connection.execute(f"select * from {name} limit 1").fetchall()
+    return names
+
+
+def _held(instance: dg.DagsterInstance) -> list[str]:
+    begun = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+    held = [f"{run.run_id} {run.status}" for run in instance.get_runs(filters=dg.RunsFilter(statuses=begun))]
+    storage = instance.event_log_storage
+    for key in sorted(storage.get_concurrency_keys()):
+        held += [f"slot {key} {slot.run_id}" for slot in storage.get_concurrency_info(key).claimed_slots]
+    return held
+
+
+# -- homes that many tries begin from ---------------------------------------------------------------------------------
+
+
+def _fast_folder() -> str | None:
+    """Memory where there is some, since Dagster's databases flush to the disk 1,500 times in a run; None: the usual."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > NEEDED_BYTES else None
+
+
+class Prepared:
+    """A home at one path, brought back to a state before each try: absolute paths in its tables stay what they are."""
+
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
+        self.base = Path(tempfile.mkdtemp(prefix="torture-home-", dir=_fast_folder()))
+        Finalize(None, shutil.rmtree, (self.base, True), exitpriority=0)  # of a worker process, too
+        self.home = self.base / "home"
+        self.home.mkdir()
+        self._call("declare")
+        self.save("declared")
+
+    def _call(self, function: str, *, seconds: float = SECONDS, **arguments: Any) -> Any:
+        given = {"home": str(self.home), "pool": self.pool, **arguments}
+        where = function if ":" in function else f"{__name__}:{function}"
+        ended = call(where, given, self.base, seconds=seconds)
+        assert ended.status == 0, f"{function} ended with {ended.status}:\n{ended.log}"
+        return ended.result
+
+    def save(self, state: str) -> None:
+        """Keep the home as it is now under a name."""
+        shutil.copytree(self.home, self.base / state, symlinks=True)
+
+    def restore(self, state: str) -> None:
+        """Bring the home back to a state that was kept."""
+        shutil.rmtree(self.home)
+        shutil.copytree(self.base / state, self.home, symlinks=True)
+
+    def begin(
+        self,
+        name: str,
+        *,
+        kill_at: Collection[str] = (),
+        event: int | None = None,
+        kill_after: float | None = None,
+    ) -> tuple[Ended, str]:
+        """A command, to its end or to a kill. Returns also the name of the point at which it killed itself."""
+        killed_at = self.base / "killed_at.txt"
+        killed_at.unlink(missing_ok=True)
+        arguments = {
+            "name": name, "home": str(self.home), "pool": self.pool, "killed_at": str(killed_at),
+            "kill_at": sorted(kill_at), "event": event,
+        }  # fmt: skip
+        ended = call(f"{__name__}:command", arguments, self.base, seconds=SECONDS, kill_after=kill_after)
+        return ended, killed_at.read_text(encoding="utf-8") if killed_at.is_file() else ""
+
+    def facts(self) -> dict[str, Any]:
+        """Facts about the home as it is."""
+        return dict(self._call("facts"))
+
+    def deny_canary(self) -> None:
+        """Put the canary on the denylist."""
+        self._call("deny_canary")
+
+    def traces(self) -> list[str]:
+        """What the home still holds of the canary."""
+        return list(self._call("tests.torture.canary:traces"))
+
+    def certificates(self) -> list[dict[str, Any]]:
+        """Of the takedowns of the pool, oldest first."""
+        return list(self._call("tests.torture.canary:certificates"))
+
+    @functools.cached_property
+    def undisturbed(self) -> dict[str, "Undisturbed"]:
+        """Command → what it does where nobody kills it. After `run` the state is kept as 'finished'."""
+        return {}
+
+    def straight(self, name: str, state: str, keep: str | None = None) -> "Undisturbed":
+        """What a command does to a state where nobody kills it; once."""
+        if name not in self.undisturbed:
+            self.restore(state)
+            ended, _ = self.begin(name, event=0)
+            assert ended.status == 0, f"{name}, undisturbed, ended with {ended.status}:\n{ended.log}"
+            if keep is not None:
+                self.save(keep)
+            facts = self.facts()
+            self.undisturbed[name] = Undisturbed(ended, facts)
+        return self.undisturbed[name]
+
+
+class Undisturbed:
+    """A command that nobody killed: its points, its events, its seconds and the home that it left."""
+
+    def __init__(self, ended: Ended, facts: dict[str, Any]) -> None:
+        self.points: list[str] = ended.result["points"]
+        self.events: int = ended.result["events"]
+        self.seconds = ended.seconds
+        self.facts = facts
+
+
+@functools.cache
+def prepared(pool: str) -> Prepared:
+    """The homes of a pool, made once per process."""
+    return Prepared(pool)
+
+
+def differences(expected: dict[str, Any], got: dict[str, Any]) -> list[str]:
+    """A line per fact that is another."""
+    lines = []
+    for name in sorted(expected.keys() | got.keys()):
+        before, after = expected.get(name), got.get(name)
+        if before != after:
+            if isinstance(before, list) and isinstance(after, list):
+                lines.append(
+                    f"{name}: missing {[one for one in before if one not in after][:5]}, "
+                    f"more {[one for one in after if one not in before][:5]}"
+                )
+            else:
+                lines.append(f"{name}: {json.dumps(before)[:150]} became {json.dumps(after)[:150]}")
+    return lines
