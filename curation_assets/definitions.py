@@ -5,6 +5,7 @@ import dagster as dg
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, pool_jobs, shard_sensor
+from curation_assets.defs.releases import releases_asset
 from curation_assets.stores.pools.declaration import list_pools
 
 
@@ -12,7 +13,10 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`."""
     pools = list_pools(settings)
     return dg.Definitions(
-        assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
+        assets=[
+            *(asset for pool in pools for asset in pool_assets(settings, pool)),
+            *(releases_asset(pool) for pool in pools),
+        ],
         jobs=[job for pool in pools for job in pool_jobs(settings, pool)],
         sensors=[*(shard_sensor(settings, pool) for pool in pools), backfill_sensor(), dead_run_sensor()],
         resources=observer_resource(),

@@ -75,4 +75,6 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  your source still has it: {source}")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
+    for name in certificate["releases_withdrawn"]:
+        show(f"  release withdrawn: {name}; `curate release show {name}` names the next one")
     show(f"  certificate {certificate['certificate']}")

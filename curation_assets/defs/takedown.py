@@ -4,6 +4,7 @@ from typing import Any
 
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import run_pool
+from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
@@ -22,6 +23,8 @@ def take_down(settings: Settings, pool: str, *, with_sources: bool = False) -> d
     if begun.tables:
         run_pool(settings, pool, tables=[name for name in begun.tables if name in tables])
     certificate, path = finish_takedown(ctx, tables, begun)
+    if certificate["releases_withdrawn"]:
+        record_releases(settings, pool)
     return {**certificate, "certificate": str(path)}
 
 
