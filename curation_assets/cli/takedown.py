@@ -45,12 +45,14 @@ def apply(
 
     From tars, tables, caches and reports.
     """
-    from curation_assets.defs.takedown import take_down  # Dagster takes seconds to import
+    from curation_assets.defs.takedown import take_down, withdraw_denied  # Dagster takes seconds to import
 
     settings = settings_from(home, profile)
     certificates = []
     for name in pool or list_pools(settings):
         certificate = take_down(settings, name, with_sources=sources)
+        for release in withdraw_denied(settings, name):
+            show(f"{name}: release {release} withdrawn; `curate release show {release}` names the next one")
         if certificate is None:
             show(f"{name}: holds nothing that is on the denylist")
             continue

@@ -106,7 +106,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         original=name,
         previous=before[-1].name if before else None,
         counts={},
-        left_out={TAKEDOWN: len(taken_down)} if taken_down else {},
+        left_out={TAKEDOWN: rows_of_samples(source, taken_down).height} if taken_down else {},
         models=(),
         about={
             "pool_kind": ctx.pool.kind,
@@ -286,15 +286,13 @@ def _differences(release: Release) -> list[str]:
               for model in manifest.models}  # fmt: skip
     versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
     facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
-    ids = unpack_uids(replayed)
+    ids = uid_texts(pl.Series(replayed["f0"]), pl.Series(replayed["f1"]))
+    listed = pl.DataFrame([ids, pl.Series("multiplicity", np.ones(len(ids), dtype=np.int64))])
     holds = {
         f"{LEDGER_FILE}: replaying it does not give the samples that it kept": np.array_equal(replayed, ledger.packed),
         f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
         and np.array_equal(npy, replayed),
-        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": parquet.to_dict(
-            as_series=False
-        )
-        == {"sample_id": ids, "multiplicity": [1] * len(ids)},
+        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": parquet.equals(listed),
         f"{release.subset}.yaml is not the policy of {LEDGER_FILE}": load_policy(folder / f"{release.subset}.yaml")
         == ledger.policy,
         f"{CUTS} does not hold the cuts of {LEDGER_FILE}": (folder / CUTS).read_text(encoding="utf-8")
@@ -305,7 +303,7 @@ def _differences(release: Release) -> list[str]:
         f"{RELEASE_FILE} names models that {MANIFESTS} does not": models
         >= {(model["table"], model["address"], model["weights_sha256"]) for model in release.models},
         f"{VERSIONS}/versions.parquet lacks versions that {LEDGER_FILE} names": set(versions)
-        >= set(ledger.frame["version_id"]),
+        >= set(ledger.frame["version_id"].unique()),
     }
     return [sentence for sentence, is_true in holds.items() if not is_true]
 
@@ -319,6 +317,19 @@ def affected_releases(home: Path, pool: str, sample_ids: Collection[str]) -> lis
     Raises StoreError for a release that cannot be read.
     """
     return [release for release in list_releases(home, pool) if _names_any(release, set(sample_ids))]
+
+
+def denied_samples(home: Path, pool: str) -> list[str]:
+    """sample_ids in releases of a pool that the denylist knows: of releases restored from a copy, for example."""
+    denylist = Denylist.load(home)
+    if not denylist.hashes.get("uid"):
+        return []
+    ids: set[str] = set()
+    for release in list_releases(home, pool):
+        if release.withdrawn is None:
+            rows = pl.read_parquet(release.ledger, columns=["uid_high", "uid_low"], hive_partitioning=False)
+            ids.update(uid_texts(rows["uid_high"], rows["uid_low"]))
+    return sorted(sample_id for sample_id in ids if denylist.has("uid", sample_id))
 
 
 def _names_any(release: Release, sample_ids: set[str]) -> bool:

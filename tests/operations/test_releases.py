@@ -25,6 +25,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.releases import partitions_name, record_releases, releases_key
+from curation_assets.defs.takedown import withdraw_denied
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids, unpack_uids
@@ -464,6 +465,21 @@ def test_a_withdrawal_killed_at_any_step_is_finished_by_the_next(ctx: PoolContex
     assert verify_release(list_releases(home)[-1].folder) == []
 
 
+def test_a_release_that_was_restored_from_a_copy_is_withdrawn_again(ctx: PoolContext, tmp_path: Path) -> None:
+    release = release_of(ctx)
+    taken = ids_of(release)[:1]
+    shutil.copytree(release.folder, tmp_path / "copy")
+    withdraw(ctx.settings.home, "photos", taken)
+    shutil.rmtree(release.folder)
+    shutil.copytree(tmp_path / "copy", release.folder)
+    assert withdraw_denied(ctx.settings, "photos") == []
+    add_to_denylist(ctx.settings.home, [("uid", taken[0])])
+    assert withdraw_denied(ctx.settings, "photos") == ["v1"]
+    assert traces(ctx.settings.home / "releases", taken) == []
+    assert [one.name for one in list_releases(ctx.settings.home)] == ["v1", "v1.1"]
+    assert withdraw_denied(ctx.settings, "photos") == []
+
+
 def test_a_release_that_cannot_be_searched_stops_a_takedown(ctx: PoolContext) -> None:
     release = release_of(ctx)
     release.ledger.chmod(0o644)
@@ -547,7 +563,7 @@ def test_the_commands(ctx: PoolContext) -> None:
     difference = curate(ctx, "release", "diff", "v1", "v2").output
     assert f"{len(ids_of(release))} samples, v2" in difference
     assert "not_in_pool" in difference
-    assert "host0.example" in difference
+    assert "By domain" in difference
     assert "a photo of thing" in difference
     verified = curate(ctx, "release", "verify", release.folder)
     assert verified.exit_code == 0, verified.output
