@@ -6,6 +6,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, nightly_verify, pool_jobs, shard_sensor
 from curation_assets.defs.following import following_sensor
+from curation_assets.defs.releases import releases_asset
 from curation_assets.stores.pools.declaration import list_pools
 
 
@@ -14,7 +15,10 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     pools = list_pools(settings)
     jobs = {pool: pool_jobs(settings, pool) for pool in pools}
     return dg.Definitions(
-        assets=[asset for pool in pools for asset in pool_assets(settings, pool)],
+        assets=[
+            *(asset for pool in pools for asset in pool_assets(settings, pool)),
+            *(releases_asset(pool) for pool in pools),
+        ],
         jobs=[job for pool in pools for job in jobs[pool]],
         schedules=[nightly_verify(settings, pools)],
         sensors=[

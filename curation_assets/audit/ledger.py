@@ -163,7 +163,12 @@ def write_ledger(
     )
     frame = ledger_frame(judged, rows, signals, version_ids)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
-    footer |= {"rows_sha256": rows_sha256.result()}
+    write_frame(frame, footer | {"rows_sha256": rows_sha256.result()}, path)
+    return judged
+
+
+def write_frame(frame: pl.DataFrame, footer: Mapping[str, Any], path: Path) -> None:
+    """Write the rows and the footer of a ledger, whole or not at all."""
     with replacing(path) as temporary:
         frame.write_parquet(
             temporary,
@@ -173,7 +178,6 @@ def write_ledger(
             data_page_size=PAGE_BYTES,
             metadata={FOOTER_KEY: json.dumps(plain(footer), sort_keys=True)},
         )
-    return judged
 
 
 def write_versions(book: VersionBook, folder: Path) -> None:

@@ -70,6 +70,13 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "Subsets": (
         Entry("export", "export:export", "Export a subset for trainers and catalogues, with a manifest of hashes."),
+        Entry("release create", "release:create", "Freeze a subset under a name that never changes."),
+        Entry("release list", "release:list_all", "List the releases, oldest first."),
+        Entry("release show", "release:show_release", "Show what a release holds, what made it, and its hash."),
+        Entry("release diff", "release:diff", "Show which samples a release has that another has not, and why."),
+        Entry(
+            "release verify", "release:verify", "Check a release from its folder alone; exit 1 if anything is wrong."
+        ),
         Entry("takedown add", "takedown:add", "Put samples on the denylist, as salted hashes."),
         Entry("takedown apply", "takedown:apply", "Purge what is on the denylist; write a certificate per pool."),
     ),
@@ -130,6 +137,7 @@ GROUPS: Mapping[str, str] = {
     "icc": "Explain an ICC score; train what its semantic teacher needs.",
     "show": "Show what a subset was made from, and what it has cost.",
     "drift": "Canary scores of every model build, and their drift.",
+    "release": "Subsets under names that never change: freeze, compare, check.",
     "takedown": "Take samples down: denylist, purge, certificate.",
     "evaluate": "Measure captions, retrieval and what subsets are worth.",
     "annotate": "Draw, rate and rank captions; merge ratings into labels.",

@@ -82,7 +82,7 @@ def diff(
         if as_json:
             show_json(table.to_dicts())
         else:
-            _print_table(f"IoU of {left} and {right or left}", table)
+            print_table(f"IoU of {left} and {right or left}", table)
         return
     other = what_if(
         find_policy(known, right or left),
@@ -160,9 +160,9 @@ def _show_verdicts(difference: Difference, origin: str) -> None:
         f"only {right} {overlap.only_right:,}; IoU {iou}"
     )
     show(f"  {origin}")
-    _print_table("Verdicts", difference.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
+    print_table("Verdicts", difference.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))
     if difference.nearest.height:
-        _print_table("Nearest dropped", difference.nearest.drop("url", "decided_by"))
+        print_table("Nearest dropped", difference.nearest.drop("url", "decided_by"))
 
 
 def _show_shifts(difference: WholeDifference) -> None:
@@ -172,12 +172,12 @@ def _show_shifts(difference: WholeDifference) -> None:
             "pool", pl.col("left").alias(difference.left.name), pl.col("right").alias(f"{difference.right.name} "),
             (pl.col("change") * 100).round(2).alias("change of share, %"),
         )  # fmt: skip
-        _print_table(f"By {dimension}", shown)
+        print_table(f"By {dimension}", shown)
     if difference.leave_one_out.height:
-        _print_table("Without one signal", difference.leave_one_out)
+        print_table("Without one signal", difference.leave_one_out)
 
 
-def _print_table(title: str, frame: pl.DataFrame) -> None:
+def print_table(title: str, frame: pl.DataFrame) -> None:
     names = [name.strip() for name in frame.columns]
     left = [name.strip() for name, dtype in frame.schema.items() if not dtype.is_numeric()]
     show()

@@ -9,6 +9,7 @@ from curation_assets.cli.common import HomeOption, PoolOption, settings_from, sh
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.formats import FORMATS, get_format
+from curation_assets.stores.releases import find_release
 
 
 def export(
@@ -18,10 +19,12 @@ def export(
             metavar="FORMAT", help="; ".join(f"{entry.name}: {entry.description}" for entry in FORMATS.values()) + "."
         ),
     ],
-    subset: Annotated[
-        str, typer.Argument(metavar="SUBSET", help="A policy, or a .npy or .parquet of ids (with multiplicities).")
-    ],
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
+    subset: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBSET]", help="A policy, or a .npy or .parquet of ids (with multiplicities)."),
+    ] = None,
+    release: Annotated[str | None, typer.Option("--release", help="A release, in place of SUBSET.")] = None,
     pool: PoolOption = None,
     license: Annotated[str | None, typer.Option("--license", help="Licence of the data, for the card (hf).")] = None,
     max_samples: Annotated[int | None, typer.Option(help="Entries per tar (webdataset).")] = None,
@@ -36,11 +39,18 @@ def export(
 
     Every folder names what is missing, with the reason.
     """
-    from curation_assets.outputs.exports.subset import find_subset, split_subset
+    from curation_assets.outputs.exports.subset import find_subset, split_subset, subset_of_release
 
     chosen = get_format(format)
+    if (subset is None) == (release is None):
+        raise ValueError(f"give SUBSET or --release NAME, one of them; got {subset!r} and {release!r}")
     settings = settings_from(home)
-    located = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    if release is not None:
+        frozen = find_release(settings.home, release, pool)
+        located = subset_of_release(PoolContext.open(settings, frozen.pool), frozen)
+    else:
+        assert subset is not None
+        located = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
     parts = {out: located}
     if validation is not None:
         if out.is_dir() and any(out.iterdir()):

@@ -55,12 +55,14 @@ def apply(
 
     From tars, tables, caches and reports.
     """
-    from curation_assets.defs.takedown import take_down  # Dagster takes seconds to import
+    from curation_assets.defs.takedown import take_down, withdraw_denied  # Dagster takes seconds to import
 
     settings = settings_from(home, profile)
     certificates = []
     for name in pool or list_pools(settings):
         certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
+        for release in withdraw_denied(settings, name):
+            show(f"{name}: release {release} withdrawn; `curate release show {release}` names the next one")
         if certificate is None:
             show(f"{name}: holds nothing that is on the denylist")
             continue
@@ -85,4 +87,6 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  your source still has it: {source}")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
+    for name in certificate["releases_withdrawn"]:
+        show(f"  release withdrawn: {name}; `curate release show {name}` names the next one")
     show(f"  certificate {certificate['certificate']}")

@@ -5,8 +5,10 @@ from typing import Any
 
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import run_pool
+from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.operations.releases import denied_samples, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
@@ -35,7 +37,20 @@ def take_down(
         if begun.tables:
             run_pool(settings, pool, tables=[name for name in begun.tables if name in tables], on_notice=on_notice)
         certificate, path = finish_takedown(ctx, tables, begun)
+        if certificate["releases_withdrawn"]:
+            record_releases(settings, pool)
         return {**certificate, "certificate": str(path)}
+
+
+def withdraw_denied(settings: Settings, pool: str) -> list[str]:
+    """Withdraw releases of a pool that list what the denylist knows by its id, whether the pool has it or not.
+
+    Returns their names. Raises what `withdraw` raises.
+    """
+    withdrawn = withdraw(settings.home, pool, denied_samples(settings.home, pool))
+    if withdrawn:
+        record_releases(settings, pool)
+    return [release.name for release in withdrawn]
 
 
 def finish_interrupted(

@@ -24,6 +24,7 @@ from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
+from curation_assets.operations.releases import affected_releases, withdraw
 from curation_assets.operations.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
@@ -369,6 +370,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
         for path in sorted({*takedown.digests_before, *after})
     ]
+    ids = takedown.samples["sample_id"].unique().to_list()
     certificate = {
         "pool": takedown.pool,
         "written_at": utc_now(),
@@ -381,11 +383,13 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
         "fits_kept": kept_fits(tables),
         "exports_flagged": flag_exports(home, takedown),
+        "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }
     text = json.dumps(certificate, indent=1)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
+    withdraw(home, takedown.pool, ids, certificate=_shown(home, path))
     if not left:
         remove_path(pending_path(home, takedown.pool))
     return certificate, path

@@ -151,7 +151,9 @@ def _description(
 
 def _summary(export: Export) -> str:
     facts = export.facts
-    how = f"by policy {facts['name']}" if facts["chosen_by"]["kind"] == "policy" else "by a given list"
+    chosen = facts["chosen_by"]
+    how = f"by policy {chosen['policy']['name']}" if chosen["kind"] == "policy" else "by a given list"
+    how += f", release {facts['release']}" if facts["release"] else ""
     return f"{export.written.height} samples of pool {facts['pool']}, chosen {how}."
 
 
@@ -198,7 +200,9 @@ def _provenance(export: Export) -> dict[str, Any]:
     activity: dict[str, Any] = {
         "@type": "prov:Activity",
         "@id": f"urn:sha256:{chosen.get('policy_version') or chosen['sha256']}",
-        "prov:label": f"curation policy {facts['name']}" if chosen["kind"] == "policy" else f"list {chosen['path']}",
+        "prov:label": f"curation policy {chosen['policy']['name']}"
+        if chosen["kind"] == "policy"
+        else f"list {chosen['path']}",
         "prov:endedAtTime": export.created_at,
         "prov:used": _without_repeats([*shards, *models]),
         "prov:wasAssociatedWith": {

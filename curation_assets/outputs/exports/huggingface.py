@@ -138,7 +138,8 @@ def size_category(samples: int) -> str:
     return next((name for limit, name in SIZE_CATEGORIES if samples < limit), "n>1B")
 
 
-def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
+def render_card(template: str, **facts: Any) -> str:
+    """A card in Markdown, of a template beside this file. Raises jinja2.UndefinedError for a fact that is missing."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
@@ -147,8 +148,14 @@ def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
         autoescape=False,  # Markdown; cells go through the filter `cell`
     )
     environment.filters["cell"] = _cell
+    text = environment.get_template(template).render(software=f"curation_assets {__version__}", **facts)
+    return text.lstrip("\n")
+
+
+def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
     written = export.written
-    text = environment.get_template("dataset_card.md.jinja").render(
+    text = render_card(
+        "dataset_card.md.jinja",
         facts=export.facts,
         samples=written.height,
         entries=int(written["multiplicity"].sum()),
@@ -159,7 +166,6 @@ def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
         rai={RAI_TEXTS[name]: text for name, text in rai_fields(export).items()},
         has_images="image" in schema.names,
         created_at=export.created_at,
-        software=f"curation_assets {__version__}",
     )
     (export.folder / "README.md").write_text(text, encoding="utf-8")
 

@@ -20,6 +20,7 @@ from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.releases import Release
 from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
 
 #: Columns of raw/samples that exports carry along.
@@ -45,6 +46,7 @@ class Subset:
     ledger: Ledger | None = None  # where a policy chose
     part: str = "train"  # or validation
     split: Mapping[str, int] | None = None  # how it was split, where it was
+    release: str | None = None  # where the ledger is a release's
 
     @property
     def signals(self) -> list[str]:
@@ -73,12 +75,26 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     if path.suffix in (".npy", ".parquet"):
         ids = read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)
         return _located(ctx, path.stem, _counted(ids), path, file_sha256(path))
-    path = ledger_path(ctx.store, name)
+    return _of_ledger(ctx, name, ledger_path(ctx.store, name))
+
+
+def subset_of_release(ctx: PoolContext, release: Release) -> Subset:
+    """The samples of a release that the pool still has. Raises as `find_subset`, ValueError for another pool's
+    release, MissingReleaseError for a withdrawn one.
+    """
+    if release.pool != ctx.pool.name:
+        raise ValueError(f"release {release.name!r} is of pool {release.pool!r}, not of {ctx.pool.name!r}")
+    return replace(_of_ledger(ctx, release.name, release.ledger), release=release.name)
+
+
+def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:
     ledger = read_ledger(path)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept))
-    signals = recorded_columns(kept.columns)
     requested = kept.select(
-        uid_texts(kept["uid_high"], kept["uid_low"]), pl.lit(1, pl.Int64).alias("multiplicity"), "rank", *signals
+        uid_texts(kept["uid_high"], kept["uid_low"]),
+        pl.lit(1, pl.Int64).alias("multiplicity"),
+        "rank",
+        *recorded_columns(kept.columns),
     )
     return _located(ctx, name, requested, path, file_sha256(path), ledger)
 
@@ -173,6 +189,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "name": subset.name,
         "pool": subset.ctx.pool.name,
         "pool_kind": subset.ctx.pool.kind,
+        "release": subset.release,
         "samples": subset.rows.height,
         "entries": subset.entries,
         "part": subset.part,
@@ -191,25 +208,30 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
     }
     if subset.ledger is not None:
         ledger = subset.ledger
-        facts["chosen_by"] = {
+        facts |= policy_facts(ledger, subset.source, subset.source_sha256)
+        if ledger.profile == subset.ctx.profile.name:  # the measured models are those of the verdicts
+            facts["worths"] = worths_of(subset.ctx, ledger.policy.references)
+    return facts
+
+
+def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:
+    """What the ledger at `source`, with its version tables beside it, states of a subset."""
+    counted = ledger.frame.group_by("verdict", "reason").len("rows")
+    return {
+        "chosen_by": {
             "kind": "policy",
             "policy": policy_content(ledger.policy),
             "policy_version": ledger.policy.version,
             "profile": ledger.profile,
-            "ledger_sha256": subset.source_sha256,
+            "ledger_sha256": source_sha256,
             **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
-        }
-        facts["signals"] = [_signal_facts(ledger, name) for name in subset.signals if name != "rank"]
-        if ledger.profile == subset.ctx.profile.name:  # the measured models are those of the verdicts
-            facts["worths"] = worths_of(subset.ctx, ledger.policy.references)
-        counted = ledger.frame.group_by("verdict", "reason").len("rows")
-        facts["verdicts"] = (
-            counted.with_columns(pl.col("verdict", "reason").cast(pl.String))
-            .sort("rows", "verdict", "reason", descending=[True, False, False])
-            .to_dicts()
-        )
-        facts |= _made_by(subset, ledger)
-    return facts
+        },
+        "signals": [_signal_facts(ledger, name) for name in recorded_columns(ledger.frame.columns)],
+        "verdicts": counted.with_columns(pl.col("verdict", "reason").cast(pl.String))
+        .sort("rows", "verdict", "reason", descending=[True, False, False])
+        .to_dicts(),
+        **_made_by(ledger, source),
+    }
 
 
 def missing_counts(missing: pl.DataFrame) -> dict[str, int]:
@@ -229,9 +251,9 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     return versions
 
 
-def _made_by(subset: Subset, ledger: Ledger) -> dict[str, Any]:
+def _made_by(ledger: Ledger, source: Path) -> dict[str, Any]:
     """Code versions and models of every table upstream of the verdicts, from the ledger's version tables."""
-    versions = pl.read_parquet(subset.source.parent / "versions" / "versions.parquet")
+    versions = pl.read_parquet(source.parent / "versions" / "versions.parquet")
     mine = versions.filter(pl.col("version_id").is_in(ledger.frame["version_id"].unique().to_list()))
     code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
     models = (

@@ -25,11 +25,13 @@ from curation_assets.selection.training_sets import (
 from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.releases import SUBSET_NPY, find_release
 from curation_assets.stores.subsets import read_subset_npy
 
 TRAINING_SETS = "downstream/training_sets"
 HELD_OUT = "downstream/held_out"
 LEXICON = "signals/concreteness_lexicon"
+RELEASE = "release:"  # before a release's name in option downstream_subsets
 OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
 
 
@@ -92,7 +94,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
-    files = {name: file_sha256(_subset_file(path)) for name, path in ctx.options.downstream_subsets.items()}
+    files = {name: file_sha256(_subset_file(ctx, path)) for name, path in ctx.options.downstream_subsets.items()}
     config: dict[str, object] = {"policies": {name: policy.version for name, policy in policies.items()}}
     if files:
         config["subsets"] = files
@@ -100,11 +102,16 @@ def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, objec
     return config | (truth_config(ctx) if is_read else {})
 
 
-def _subset_file(path: str) -> Path:
+def _subset_file(ctx: PoolContext, path: str) -> Path:
+    if path.startswith(RELEASE):
+        release = find_release(ctx.settings.home, path.removeprefix(RELEASE), ctx.pool.name)
+        release.check_in_force()
+        return release.folder / SUBSET_NPY
     file = Path(path).expanduser()
     if not file.is_file():
         raise ValueError(
-            f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it"
+            f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it, or "
+            f"{RELEASE}NAME"
         )
     return file
 
@@ -124,7 +131,7 @@ def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, 
             return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut
         return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
     if wanted.name in ctx.options.downstream_subsets:
-        file = _subset_file(ctx.options.downstream_subsets[wanted.name])
+        file = _subset_file(ctx, ctx.options.downstream_subsets[wanted.name])
         return given_set(read_subset_npy(file), rows, wanted.size)
     check_known("training set", "control", [wanted.name], ctx.options.downstream_controls)
     lexicon, kinds = None, None

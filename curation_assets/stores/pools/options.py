@@ -223,7 +223,7 @@ class PoolOptions:
         default=CONTROLS, description="Training sets beside policies, where the pool has what they need."
     )
     downstream_subsets: Mapping[str, str] = setting(
-        default_factory=dict, description="Subsets made elsewhere to train on: name → .npy of ids."
+        default_factory=dict, description="Subsets made elsewhere to train on: name → .npy of ids, or release:NAME."
     )
     downstream_budget: Mapping[str, Mapping[str, Whole]] = setting(
         default_factory=dict,

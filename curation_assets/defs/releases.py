@@ -1,0 +1,83 @@
+"""Releases as Dagster shows them: one asset per pool, a partition per release, made by `curate release create`."""
+
+from typing import Any
+
+import dagster as dg
+
+from curation_assets.audit.ledger import LEDGER
+from curation_assets.core.settings import Settings
+from curation_assets.defs.assets import asset_key
+from curation_assets.defs.launch import prepare_instance
+from curation_assets.operations.releases import SUBSETS
+from curation_assets.stores.releases import FOLDER, Release, list_releases
+
+DATA_VERSION = "dagster/data_version"
+
+
+def releases_key(pool: str) -> dg.AssetKey:
+    """Key of a pool's releases: [pool, releases]."""
+    return dg.AssetKey([pool, "releases"])
+
+
+def partitions_name(pool: str) -> str:
+    """Name of the dynamic partitions: one per release."""
+    return f"{pool}_releases"
+
+
+def releases_asset(pool: str) -> dg.AssetSpec:
+    """What the graph shows: no run makes it, events record it."""
+    return dg.AssetSpec(
+        releases_key(pool),
+        deps=[asset_key(pool, LEDGER), asset_key(pool, SUBSETS)],
+        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool)),
+        group_name="releases",
+        description=(
+            "One partition per release: a subset under a name that never changes, with its ledger, cuts, manifests "
+            "and models. `curate release create SUBSET NAME` makes one, a takedown withdraws it."
+        ),
+        kinds={"parquet"},
+    )
+
+
+def record_releases(settings: Settings, pool: str) -> list[str]:
+    """Report to Dagster what it does not know yet of a pool's releases and their withdrawals; returns their names."""
+    instance = prepare_instance(settings)
+    releases = list_releases(settings.home, pool)
+    known = set(instance.get_dynamic_partitions(partitions_name(pool)))
+    instance.add_dynamic_partitions(partitions_name(pool), [r.name for r in releases if r.name not in known])
+    new = [release for release in releases if _recorded_version(instance, release) != release.sha256]
+    for release in new:
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization(
+                releases_key(pool),
+                partition=release.name,
+                metadata=_metadata(release),
+                tags={DATA_VERSION: release.sha256},
+            )
+        )
+    return [release.name for release in new]
+
+
+def _recorded_version(instance: dg.DagsterInstance, release: Release) -> str | None:
+    """The release's hash when it was reported last; None where it never was."""
+    only = dg.AssetRecordsFilter(releases_key(release.pool), asset_partitions=[release.name])
+    records = instance.fetch_materializations(only, limit=1).records
+    event = records[0].asset_materialization if records else None
+    return None if event is None else (event.tags or {}).get(DATA_VERSION)
+
+
+def _metadata(release: Release) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "dagster/row_count": release.counts["kept"],
+        "policy": release.subset,
+        "policy version": release.policy_version,
+        "rows of the pool": release.counts["rows"],
+        "folder": f"{FOLDER}/{release.pool}/{release.name}",  # relative to the home, which may move
+        "made at": release.created_at,
+        "release before it": release.previous or "none",
+        "models": dg.MetadataValue.json([dict(model) for model in release.models]),
+    }
+    if release.withdrawn is not None:
+        withdrawn = release.withdrawn
+        metadata |= {"withdrawn": f"{withdrawn.at}: {withdrawn.reason}", "use instead": withdrawn.next}
+    return metadata

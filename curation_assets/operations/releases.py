@@ -1,0 +1,401 @@
+"""Releases: a subset is frozen under a name, checked from its folder alone, and withdrawn by a takedown.
+
+See `stores/releases.py` for what a release holds.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from curation_assets.audit.ledger import (
+    LEDGER,
+    Ledger,
+    LedgerError,
+    ledger_facts,
+    ledger_path,
+    read_ledger,
+    replay,
+)
+from curation_assets.audit.origin import lineage_of
+from curation_assets.audit.purge import names_samples, rows_of_samples, write_purged
+from curation_assets.core.errors import StoreError
+from curation_assets.core.stages import STAGES
+from curation_assets.core.version import __version__
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import worths_of
+from curation_assets.flow.freshness import is_up_to_date
+from curation_assets.flow.graph import with_upstream
+from curation_assets.flow.table import Table
+from curation_assets.numeric.identity import UID_DTYPE, unpack_uids
+from curation_assets.outputs.exports.huggingface import render_card
+from curation_assets.outputs.exports.subset import policy_facts
+from curation_assets.selection.policy import load_policy, policy_content
+from curation_assets.selection.rows import STATES, uid_texts
+from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.manifest import Manifest, utc_now
+from curation_assets.stores.releases import (
+    LEDGER_FILE,
+    READ_ONLY,
+    RELEASE_FILE,
+    SUBSET_NPY,
+    SUBSET_PARQUET,
+    Release,
+    Withdrawal,
+    list_releases,
+    read_release,
+    release_folder,
+    remove_unfinished,
+)
+from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
+from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
+
+SUBSETS = "filtered/subsets"
+MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
+VERSIONS = "versions"
+
+#: What reading a damaged file of a release may raise.
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, KeyError, TypeError)
+
+
+# -- making one -------------------------------------------------------------------------------------------------------
+
+
+def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, name: str) -> Release:
+    """Freeze the subset of a policy, as the pool has it now, under a new name.
+
+    Raises ValueError for a name that is taken, MissingTableError for a policy without a ledger, StoreError for tables
+    that are stale, a takedown that is not applied yet, and a pool that changes meanwhile: each with what to run.
+    """
+    home, store, pool = ctx.settings.home, ctx.store, ctx.pool.name
+    target = release_folder(home, pool, name)
+    if target.exists():
+        raise ValueError(
+            f"there is a release {name!r} of pool {pool!r} already, which never changes; choose a new name"
+        )
+    denylist = Denylist.load(home).version
+    source = ledger_path(store, subset).resolve()
+    policy, _, profile, _ = ledger_facts(source)
+    if profile != ctx.profile.name:
+        raise StoreError(
+            f"the ledger of {subset!r} was made with profile {profile!r}, not {ctx.profile.name!r}; give --profile "
+            f"{profile}, or run the pool with this one"
+        )
+    _check_current(ctx, tables, subset)
+    _check_subset(ctx, source, subset)
+    manifests = _manifests(ctx, subset)
+    taken_down = _taken_down(source)
+    before = [release for release in list_releases(home, pool) if release.subset == subset and not release.withdrawn]
+    release = Release(
+        name=name,
+        pool=pool,
+        subset=subset,
+        policy_version=policy.version,
+        profile=profile,
+        created_at=_now(),
+        software=f"curation_assets {__version__}",
+        original=name,
+        previous=before[-1].name if before else None,
+        counts={},
+        left_out={TAKEDOWN: rows_of_samples(source, taken_down).height} if taken_down else {},
+        models=(),
+        about={
+            "pool_kind": ctx.pool.kind,
+            "image_domain": ctx.pool.image_domain,
+            "worths": worths_of(ctx, policy.references),
+        },
+    )
+    remove_unfinished(home, pool)
+    with replacing(target) as folder:
+        folder.mkdir()
+        if taken_down:
+            write_purged(source, folder / LEDGER_FILE, taken_down)
+        else:
+            shutil.copyfile(source, folder / LEDGER_FILE)
+        shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
+        lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
+        write_text_atomically(folder / MANIFESTS, "".join(f"{line}\n" for line in lines))
+        release = _complete(folder, release)
+        if ledger_path(store, subset).resolve() != source or Denylist.load(home).version != denylist:
+            raise StoreError(f"pool {pool!r} or the denylist changed while the release was written; run it again")
+    return replace(release, folder=target)
+
+
+def _now() -> str:
+    """UTC, to the microsecond: releases are sorted by it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str) -> None:
+    """Raise StoreError unless ledger, subsets and the verdicts behind them are made from what the pool holds now.
+
+    Subsets are stale, too, once the denylist has changed.
+    """
+    if f"filtered/{subset}" not in tables:
+        raise StoreError(f"pool {ctx.pool.name!r} no longer has a policy {subset!r}, only its ledger; release another")
+    advice = f"`curate run {ctx.pool.name}` brings it up to date"
+    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS]).values():
+        if not STAGES[table.stage].is_derived:
+            continue
+        for shard in table.partitions(ctx.store.partitions("raw/samples")):
+            try:
+                is_current = is_up_to_date(ctx, table, shard, tables=tables)
+            except MissingInputError as error:
+                raise StoreError(f"{named(table.name, shard)} is stale: {error}; {advice}") from error
+            if not is_current:
+                raise StoreError(f"{named(table.name, shard)} is stale: its inputs or its code changed; {advice}")
+
+
+def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
+    """Raise StoreError where the pool's subset file and its ledger differ: a takedown is under way."""
+    written = np.load(ctx.store.folder_path(SUBSETS) / f"{subset}.npy", allow_pickle=False)
+    recorded = read_ledger(ledger, ["uid_high", "uid_low", "verdict"]).packed
+    if np.array_equal(written, recorded):
+        return
+    denied = Denylist.load(ctx.settings.home)
+    advice = f"`curate takedown apply --pool {ctx.pool.name}` purges them" if denied else "`curate run` the pool again"
+    differing = len(np.setxor1d(written, recorded))
+    raise StoreError(f"{differing} samples are in the ledger of {subset!r} or its subset file, not in both; {advice}")
+
+
+def _taken_down(ledger: Path) -> list[str]:
+    """sample_ids of a ledger's rows that a takedown emptied."""
+    columns = ["uid_high", "uid_low", "reason"]
+    rows = pl.read_parquet(ledger, columns=columns, hive_partitioning=False)
+    rows = rows.filter(pl.col("reason").cast(pl.String) == TAKEDOWN)
+    return uid_texts(rows["uid_high"], rows["uid_low"]).unique().to_list()
+
+
+def _manifests(ctx: PoolContext, subset: str) -> list[Manifest]:
+    """Of everything upstream of the policy's verdicts, of its ledger and its subset file, inputs first."""
+    known: dict[tuple[str, str | None], Manifest] = {}
+    order = lineage_of(ctx.store, f"filtered/{subset}", known=known).tables
+    for asset in (LEDGER, SUBSETS):
+        manifest = ctx.store.manifest(asset)
+        assert manifest is not None, asset
+        known[asset, None] = manifest
+        order.append(asset)
+    return sorted(known.values(), key=lambda manifest: (order.index(manifest.asset), manifest.partition or ""))
+
+
+def _complete(folder: Path, release: Release) -> Release:
+    """Write what follows from the ledger in `folder`, then release.json. Raises StoreError unless it verifies."""
+    ledger = read_ledger(folder / LEDGER_FILE)
+    ids = unpack_uids(ledger.packed)
+    write_subset_npy(folder / SUBSET_NPY, ids)
+    write_subset_parquet(folder / SUBSET_PARQUET, ids)
+    policy = yaml.safe_dump(policy_content(ledger.policy), sort_keys=False, allow_unicode=True)
+    write_text_atomically(folder / f"{ledger.policy.name}.yaml", policy)
+    write_text_atomically(folder / CUTS, _cuts_text(ledger))
+    facts = policy_facts(ledger, folder / LEDGER_FILE, _sha256(folder / LEDGER_FILE))
+    release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
+    facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(ledger, folder)}
+    write_text_atomically(folder / CARD, render_card("release_card.md.jinja", release=release, facts=facts))
+    paths = _files(folder)
+    files = {name: {"sha256": _sha256(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
+    release = replace(release, files=files)
+    release.write()
+    for path in paths.values():
+        path.chmod(READ_ONLY)
+    problems = verify_release(folder)
+    if problems:
+        raise StoreError(f"release {release.name!r} was not made, for it does not verify: {'; '.join(problems)}")
+    return release
+
+
+def _cuts_text(ledger: Ledger) -> str:
+    return json.dumps(ledger.cut.to_dict(), indent=1, sort_keys=True) + "\n"
+
+
+def _counts(ledger: Ledger) -> dict[str, int]:
+    counted = dict(ledger.frame["verdict"].cast(pl.String).value_counts().iter_rows())
+    return {"rows": ledger.frame.height, **{state: counted.get(state, 0) for state in STATES}}
+
+
+def _shards(ledger: Ledger, folder: Path) -> list[dict[str, Any]]:
+    """Shards that the subset draws from, with their data versions."""
+    versions = pl.read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == "raw/samples")
+    shard = pl.col("shard").cast(pl.String)
+    kept = ledger.frame.filter(pl.Series(ledger.is_kept)).group_by(shard).len("samples")
+    return kept.join(versions.select("shard", "content_sha256"), on="shard", how="left").sort("shard").to_dicts()
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Name → path of everything but release.json."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {name: path for path in paths if (name := path.relative_to(folder).as_posix()) != RELEASE_FILE}
+
+
+def _sha256(path: Path) -> str:
+    """Of the bytes as they are now: no cache is trusted."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- checking one -----------------------------------------------------------------------------------------------------
+
+
+def verify_release(folder: Path) -> list[str]:
+    """What is wrong with a release, a sentence each, from its folder alone; empty where all is well.
+
+    Every byte is compared with the recorded hashes, no file may be there more or less, and the ledger, judged again,
+    must give exactly the samples of the subset files. Of a withdrawn release nothing but release.json may be left.
+    """
+    try:
+        release = read_release(folder)
+    except (StoreError, OSError) as error:
+        return [str(error)]
+    present = _files(folder)
+    problems = [f"{name} is not part of the release" for name in sorted(present.keys() - release.files.keys())]
+    for name, recorded in release.files.items():
+        path = present.get(name)
+        if path is None:
+            problems.append(f"{name} is missing")
+        elif path.is_symlink() or not path.is_file():
+            problems.append(f"{name} is a link or no file; expected its bytes")
+        elif path.stat().st_size != recorded["bytes"] or _sha256(path) != recorded["sha256"]:
+            problems.append(f"{name} was changed: its bytes are not those that were released")
+    if problems or release.withdrawn is not None:
+        return problems
+    try:
+        return _differences(release)
+    except _UNREADABLE as error:
+        return [f"cannot be read: {type(error).__name__}: {error}"]
+
+
+def _differences(release: Release) -> list[str]:
+    """Which files of a release do not follow from its ledger."""
+    folder, ledger = release.folder, read_ledger(release.ledger)
+    try:
+        replayed = replay(release.ledger, ShardStore(folder))
+    except LedgerError as error:
+        return [str(error)]
+    npy = np.load(folder / SUBSET_NPY, allow_pickle=False)
+    parquet = pl.read_parquet(folder / SUBSET_PARQUET, hive_partitioning=False)
+    manifests = [Manifest.from_json(line) for line in (folder / MANIFESTS).read_text(encoding="utf-8").splitlines()]
+    models = {(manifest.asset, model["address"], model.get("weights_sha256")) for manifest in manifests
+              for model in manifest.models}  # fmt: skip
+    versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
+    facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
+    ids = uid_texts(pl.Series(replayed["f0"]), pl.Series(replayed["f1"]))
+    listed = pl.DataFrame([ids, pl.Series("multiplicity", np.ones(len(ids), dtype=np.int64))])
+    holds = {
+        f"{LEDGER_FILE}: replaying it does not give the samples that it kept": np.array_equal(replayed, ledger.packed),
+        f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
+        and np.array_equal(npy, replayed),
+        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": parquet.equals(listed),
+        f"{release.subset}.yaml is not the policy of {LEDGER_FILE}": load_policy(folder / f"{release.subset}.yaml")
+        == ledger.policy,
+        f"{CUTS} does not hold the cuts of {LEDGER_FILE}": (folder / CUTS).read_text(encoding="utf-8")
+        == _cuts_text(ledger),
+        f"{RELEASE_FILE} names another policy or profile than {LEDGER_FILE}": facts
+        == (release.subset, release.policy_version, release.profile),
+        f"{RELEASE_FILE} counts other rows than {LEDGER_FILE} has": dict(release.counts) == _counts(ledger),
+        f"{RELEASE_FILE} names models that {MANIFESTS} does not": models
+        >= {(model["table"], model["address"], model["weights_sha256"]) for model in release.models},
+        f"{VERSIONS}/versions.parquet lacks versions that {LEDGER_FILE} names": set(versions)
+        >= set(ledger.frame["version_id"].unique()),
+    }
+    return [sentence for sentence, is_true in holds.items() if not is_true]
+
+
+# -- takedowns --------------------------------------------------------------------------------------------------------
+
+
+def affected_releases(home: Path, pool: str, sample_ids: Collection[str]) -> list[Release]:
+    """Releases of a pool that name one of the samples, kept or not, oldest first; also those half withdrawn.
+
+    Raises StoreError for a release that cannot be read.
+    """
+    return [release for release in list_releases(home, pool) if _names_any(release, set(sample_ids))]
+
+
+def denied_samples(home: Path, pool: str) -> list[str]:
+    """sample_ids in releases of a pool that the denylist knows: of releases restored from a copy, for example."""
+    denylist = Denylist.load(home)
+    if not denylist.hashes.get("uid"):
+        return []
+    ids: set[str] = set()
+    for release in list_releases(home, pool):
+        if release.withdrawn is None:
+            rows = pl.read_parquet(release.ledger, columns=["uid_high", "uid_low"], hive_partitioning=False)
+            ids.update(uid_texts(rows["uid_high"], rows["uid_low"]))
+    return sorted(sample_id for sample_id in ids if denylist.has("uid", sample_id))
+
+
+def _names_any(release: Release, sample_ids: set[str]) -> bool:
+    if release.withdrawn is not None:
+        return bool(_files(release.folder))
+    try:
+        return names_samples(release.ledger, sample_ids)
+    except _UNREADABLE as error:
+        raise StoreError(
+            f"release {release.name!r} cannot be searched for samples: {error}; restore {release.folder} from a copy, "
+            "or delete it"
+        ) from error
+
+
+def withdraw(
+    home: Path, pool: str, sample_ids: Collection[str], *, reason: str = TAKEDOWN, certificate: str = ""
+) -> list[Release]:
+    """Withdraw every release that names one of the samples; the next one, NAME.1 (then .2, …), has all others.
+
+    Of a withdrawn release release.json alone stays. A call that was killed is finished by the next one. Returns the
+    withdrawn releases. Raises StoreError as `affected_releases`.
+    """
+    remove_unfinished(home, pool)
+    wanted = set(sample_ids)
+    withdrawn = []
+    for release in affected_releases(home, pool, wanted):
+        if release.withdrawn is None:
+            rows = rows_of_samples(release.ledger, wanted)
+            release = replace(
+                release,
+                files={},
+                withdrawn=Withdrawal(
+                    at=utc_now(),
+                    reason=reason,
+                    certificate=certificate,
+                    rows=rows.height,
+                    kept=rows.filter(pl.col("verdict") == "kept").height,
+                    next=_successor(home, release, wanted).name,
+                    files=release.files,
+                ),
+            )
+            release.write()  # from here on nobody reads it, and the next call removes what is left of it
+        for path in _files(release.folder).values():
+            remove_path(path)
+        remove_path(release.folder / VERSIONS)
+        withdrawn.append(release)
+    return withdrawn
+
+
+def _successor(home: Path, release: Release, sample_ids: set[str]) -> Release:
+    """The release without the samples: one that an interrupted call made, or a new one."""
+    known = list_releases(home, release.pool)
+    for other in known:
+        if (other.previous, other.original) == (release.name, release.original) and other.name != other.original:
+            return other
+    names = {other.name for other in known}
+    number = next(n for n in range(1, len(names) + 2) if f"{release.original}.{n}" not in names)
+    target = release_folder(home, release.pool, f"{release.original}.{number}")
+    rows = rows_of_samples(release.ledger, sample_ids).height
+    left_out = {**release.left_out, TAKEDOWN: release.left_out.get(TAKEDOWN, 0) + rows}
+    with replacing(target) as folder:
+        folder.mkdir()
+        write_purged(release.ledger, folder / LEDGER_FILE, sample_ids)
+        shutil.copytree(release.folder / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
+        shutil.copyfile(release.folder / MANIFESTS, folder / MANIFESTS)
+        following = _complete(
+            folder, replace(release, name=target.name, created_at=_now(), previous=release.name, left_out=left_out)
+        )
+    return replace(following, folder=target)

@@ -1,0 +1,176 @@
+"""Releases: subsets under names that never change. A release is a folder, `<home>/releases/<pool>/<NAME>/`:
+
+    release.json      name, policy, counts, models, and the sha256 and size of every other file
+    subset.npy        DataComp's u8,u8; subset.parquet: sample_id, multiplicity
+    ledger.parquet    one row per row of the pool: replaying it gives the subset
+    versions/         versions.parquet, shards.parquet: what the ledger's version_id and shard point to
+    manifests.jsonl   the manifest of every table upstream, one per line
+    <policy>.yaml     the policy; cuts.json: its cuts; card.md: for people
+
+It holds ids and numbers, and no caption, URL or image. The folder appears whole or not at all, and no file of it is
+ever written again. A release that a takedown touched keeps release.json alone, which names the next one.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curation_assets.core.errors import StoreError
+from curation_assets.stores.atomic import remove_stale, write_text_atomically
+
+FOLDER = "releases"  # under home
+RELEASE_FILE = "release.json"
+LEDGER_FILE = "ledger.parquet"
+SUBSET_NPY, SUBSET_PARQUET = "subset.npy", "subset.parquet"
+FORMAT = "curation_release/1"
+READ_ONLY = 0o444
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class MissingReleaseError(StoreError, FileNotFoundError):
+    """There is no release of this name, or what it held was withdrawn."""
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """Why and when a release was withdrawn, and what to use instead."""
+
+    at: str  # UTC, ISO 8601
+    reason: str
+    certificate: str  # of the takedown, relative to home; empty where there is none
+    rows: int  # of the ledger that were removed
+    kept: int  # of those, samples of the subset
+    next: str  # the release that has everything else
+    files: Mapping[str, Mapping[str, Any]]  # as the release had them, so that a copy elsewhere can be recognised
+
+
+@dataclass(frozen=True)
+class Release:
+    """The content of `release.json`, and where it lies."""
+
+    name: str
+    pool: str
+    subset: str  # the policy
+    policy_version: str
+    profile: str
+    created_at: str  # UTC, ISO 8601
+    software: str
+    original: str  # itself, or the release whose successor after takedowns it is
+    previous: str | None  # the release of the same policy before it
+    counts: Mapping[str, int]  # rows, kept, dropped, failed
+    left_out: Mapping[str, int]  # reason → rows of the pool that are not in the ledger
+    models: tuple[Mapping[str, Any], ...]  # table, address, revision, weights_sha256
+    about: Mapping[str, Any]  # of the pool: kind, image_domain, worths
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # path → sha256, bytes
+    withdrawn: Withdrawal | None = None
+    folder: Path = Path()
+
+    @property
+    def ledger(self) -> Path:
+        """Its ledger. Raises MissingReleaseError where it was withdrawn."""
+        self.check_in_force()
+        return self.folder / LEDGER_FILE
+
+    def check_in_force(self) -> None:
+        """Raise MissingReleaseError, with the next release, where this one was withdrawn."""
+        if self.withdrawn is not None:
+            raise MissingReleaseError(
+                f"release {self.name!r} was withdrawn at {self.withdrawn.at} ({self.withdrawn.reason}) and holds no "
+                f"samples any more; use {self.withdrawn.next!r}"
+            )
+
+    @property
+    def sha256(self) -> str:
+        """What the release is known by: 64 hex digits over its content, files and all."""
+        return hashlib.sha256(_dumped(self._content).encode()).hexdigest()
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        content = {"format": FORMAT, **dataclasses.asdict(self)}
+        del content["folder"]
+        return content
+
+    def to_text(self) -> str:
+        """`release.json`: there is one text for one content, with its hash, so that a changed byte shows."""
+        return _dumped({**self._content, "sha256": self.sha256}) + "\n"
+
+    def write(self) -> None:
+        """Write `release.json` into its folder, whole or not at all, to be read only."""
+        write_text_atomically(self.folder / RELEASE_FILE, self.to_text())
+        (self.folder / RELEASE_FILE).chmod(READ_ONLY)
+
+
+def _dumped(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def read_release(folder: Path) -> Release:
+    """The release in a folder. Raises MissingReleaseError where there is none, StoreError for a damaged one."""
+    path = folder / RELEASE_FILE
+    if not path.is_file():
+        raise MissingReleaseError(f"{folder} is no release: it has no {RELEASE_FILE}; `curate release list` lists them")
+    data = path.read_bytes()
+    try:
+        content = json.loads(data)
+        del content["sha256"]
+        if content.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        withdrawn = content.pop("withdrawn")
+        models = tuple(content.pop("models"))
+        release = Release(
+            **content, models=models, withdrawn=None if withdrawn is None else Withdrawal(**withdrawn), folder=folder
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged, or of another version of this program: {error}") from error
+    if data != release.to_text().encode():
+        raise StoreError(f"{path} was changed: its bytes are not those that were written; restore it from a copy")
+    return release
+
+
+def release_folder(home: Path, pool: str, name: str) -> Path:
+    """Where a release lies, whether it exists or not. Raises ValueError for a malformed name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"a release's name has lower-case letters, digits, '.', '_' and '-', 64 at most, and begins with a letter "
+            f"or digit; got {name!r}"
+        )
+    return home / FOLDER / pool / name
+
+
+def list_releases(home: Path, pool: str | None = None) -> list[Release]:
+    """All releases (of one pool), withdrawn ones too, oldest first. Raises StoreError for a damaged one."""
+    folders = [path.parent for path in (home / FOLDER).glob(f"{pool or '*'}/*/{RELEASE_FILE}")]
+    found = [read_release(folder) for folder in folders if not folder.name.startswith(".")]
+    return sorted(found, key=lambda release: (release.created_at, release.pool, release.name))
+
+
+def find_release(home: Path, name: str, pool: str | None = None) -> Release:
+    """The release called `name`. Raises MissingReleaseError that lists those there are, ValueError where two pools
+    have one of that name.
+    """
+    known = list_releases(home, pool)
+    same = [release for release in known if release.name == name]
+    if len(same) > 1:
+        pools = ", ".join(release.pool for release in same)
+        raise ValueError(f"pools {pools} each have a release {name!r}; give --pool")
+    if not same:
+        names = [release.name for release in known]
+        near = difflib.get_close_matches(name, names, n=1)
+        raise MissingReleaseError(
+            f"no release {name!r}{f' of pool {pool!r}' if pool else ''}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+            + f" Releases: {', '.join(names) or 'none; make one with `curate release create SUBSET NAME`'}"
+        )
+    return same[0]
+
+
+def remove_unfinished(home: Path, pool: str) -> None:
+    """Delete what dead processes left of releases that they were writing."""
+    for path in sorted((home / FOLDER / pool).glob(".*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))

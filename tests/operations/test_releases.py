@@ -1,0 +1,575 @@
+"""Releases: a folder that proves itself, is never written again, and gives way to the next one after a takedown."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from curation_assets.audit.diff import recorded_comparison
+from curation_assets.audit.ledger import LEDGER, ledger_path, read_ledger
+from curation_assets.audit.release_diff import compare_releases
+from curation_assets.cli import app
+from curation_assets.core.errors import StoreError
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import prepare_instance
+from curation_assets.defs.releases import partitions_name, record_releases, releases_key
+from curation_assets.defs.takedown import withdraw_denied
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.identity import pack_uids, unpack_uids
+from curation_assets.operations import releases as releases_module
+from curation_assets.operations.releases import SUBSETS, affected_releases, create_release, verify_release, withdraw
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
+from curation_assets.outputs.exports.subset import find_subset, subset_of_release
+from curation_assets.stages.downstream.training_sets import _subset_file
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.releases import (
+    LEDGER_FILE,
+    RELEASE_FILE,
+    SUBSET_NPY,
+    SUBSET_PARQUET,
+    MissingReleaseError,
+    Release,
+    find_release,
+    list_releases,
+    read_release,
+)
+from curation_assets.stores.subsets import read_subset_npy
+from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, summarise, webdataset_pool, write_tar
+from tests.support.paths import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a pool of 24 samples, up to its ledgers."""
+    home = tmp_path_factory.mktemp("made")
+    bring_up_to_date(webdataset_pool(home))
+    return home
+
+
+@pytest.fixture
+def ctx(made: Path, tmp_path: Path) -> PoolContext:
+    home = tmp_path / "home"
+    shutil.copytree(made, home, symlinks=True)
+    settings = load_settings(home, "embedded")
+    save_pool(settings, dataclasses.replace(load_pool(settings, "photos"), source=str(home / "tars")))
+    return PoolContext.open(settings, "photos")
+
+
+def release_of(ctx: PoolContext, subset: str = "icc", name: str = "v1") -> Release:
+    return create_release(ctx, tables_of(ctx), subset, name)
+
+
+def ids_of(release: Release) -> list[str]:
+    return read_subset_npy(release.folder / SUBSET_NPY)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def curate(ctx: PoolContext, *arguments: object) -> Result:
+    home = () if arguments[:2] == ("release", "verify") else ("--home", ctx.settings.home)
+    return CliRunner().invoke(app, [str(one) for one in (*arguments, *home)], env={"COLUMNS": "200"})
+
+
+# -- what it holds
+
+
+def test_a_release_is_the_pools_subset_and_ledger_with_all_that_made_them(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    folder, subsets = release.folder, ctx.store.folder_path(SUBSETS)
+    assert folder == ctx.settings.home / "releases" / "photos" / "v1"
+    assert (folder / SUBSET_NPY).read_bytes() == (subsets / "icc.npy").read_bytes()
+    assert (folder / SUBSET_PARQUET).read_bytes() == (subsets / "icc.parquet").read_bytes()
+    assert (folder / LEDGER_FILE).read_bytes() == ledger_path(ctx.store, "icc").read_bytes()
+    assert release.counts == {"rows": 24, "kept": 6, "dropped": 17, "failed": 1}
+    assert release.models[0]["weights_sha256"] == "ab" * 32
+    manifests = [json.loads(line) for line in (folder / "manifests.jsonl").read_text().splitlines()]
+    made = {(one["asset"], one["partition"]): one["content_sha256"] for one in manifests}
+    for asset in ("raw/samples", "signals/icc", "filtered/icc"):
+        for shard in ctx.store.partitions(asset):
+            assert made[asset, shard] == ctx.store.manifest(asset, shard).content_sha256  # type: ignore[union-attr]
+    assert {("filtered/icc_cut", None), (LEDGER, None), (SUBSETS, None)} <= set(made)
+    assert not any(asset == "signals/sieve" for asset, _ in made), "the policy does not rest on it"
+    card = (folder / "card.md").read_text()
+    assert "6 samples of 24 rows, kept by policy `icc`" in card
+    assert release.files["ledger.parquet"]["sha256"] in card
+    assert {path.stat().st_mode & 0o222 for path in folder.rglob("*") if path.is_file()} == {0}
+    assert read_release(folder) == release
+    assert verify_release(folder) == []
+
+
+def test_captions_urls_and_images_stay_in_the_pool(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    needles = [b"host0.example", b"a photo of thing", jpeg(9)[:64]]
+    for name, data in bytes_of(release.folder).items():
+        if name.endswith(".parquet"):
+            data = repr(pl.read_parquet(release.folder / name).rows()).encode()
+        assert not any(needle in data for needle in needles), name
+
+
+def test_a_name_is_taken_once_and_releases_follow_one_another(ctx: PoolContext) -> None:
+    first = release_of(ctx)
+    before = bytes_of(first.folder)
+    with pytest.raises(ValueError, match="'v1' of pool 'photos' already, which never changes"):
+        release_of(ctx, "clip")
+    assert bytes_of(first.folder) == before
+    other = release_of(ctx, "clip", "a-clip")
+    second = release_of(ctx, "icc", "2026.11")
+    assert (first.previous, other.previous, second.previous) == (None, None, "v1")
+    assert [one.name for one in list_releases(ctx.settings.home)] == ["v1", "a-clip", "2026.11"]
+    assert find_release(ctx.settings.home, "v1", "photos") == first
+    with pytest.raises(MissingReleaseError, match="did you mean 'v1'"):
+        find_release(ctx.settings.home, "v11")
+    for name in ("V1", "", ".hidden", "a/b", "..", "x" * 65):
+        with pytest.raises(ValueError, match="a release's name has"):
+            release_of(ctx, "icc", name)
+
+
+# -- what is refused
+
+
+def test_stale_tables_are_refused_with_what_to_run(ctx: PoolContext) -> None:
+    shard = ctx.store.partitions("signals/icc")[1]
+    table = ctx.store.read("signals/icc", shard).with_columns(value=pl.col("value") / 2)
+    ctx.store.write("signals/icc", table, shard, code_version="8")
+    with pytest.raises(StoreError, match=r"is stale.*`curate run photos` brings it up to date"):
+        release_of(ctx)
+    assert list_releases(ctx.settings.home) == []
+
+
+def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolContext) -> None:
+    kept = unpack_uids(read_ledger(ledger_path(ctx.store, "icc")).packed)
+    add_to_denylist(ctx.settings.home, [("uid", kept[0])])
+    with pytest.raises(StoreError, match="filtered/subsets is stale"):
+        release_of(ctx)
+    bring_up_to_date(ctx.settings)
+    with pytest.raises(StoreError, match=r"1 samples .*`curate takedown apply --pool photos` purges them"):
+        release_of(ctx)
+
+
+def test_policies_without_a_ledger_or_a_declaration_are_refused(ctx: PoolContext) -> None:
+    with pytest.raises(StoreError, match="no ledger of policy 'nothing'"):
+        release_of(ctx, "nothing")
+    shutil.copy(ledger_path(ctx.store, "icc"), ctx.store.folder_path(LEDGER) / "old.parquet")
+    with pytest.raises(StoreError, match="no longer has a policy 'old'"):
+        release_of(ctx, "old")
+
+
+# -- what is found
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    """With one bit changed."""
+    return data[: position // 8] + bytes([data[position // 8] ^ 1 << position % 8]) + data[position // 8 + 1 :]
+
+
+def test_a_copied_folder_alone_verifies_and_a_flip_in_any_file_is_found(ctx: PoolContext, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(release_of(ctx).folder, copy)
+    shutil.rmtree(ctx.settings.home)
+    assert verify_release(copy) == []
+    rng = np.random.default_rng(0)
+    files = bytes_of(copy)
+    assert len(files) == 10
+    for name, data in files.items():
+        path = copy / name
+        path.chmod(0o644)
+        for position in rng.choice(8 * len(data), 40, replace=False).tolist():
+            path.write_bytes(flipped(data, position))
+            problems = verify_release(copy)
+            assert any(name in problem for problem in problems), (name, position)
+        path.write_bytes(data)
+    assert verify_release(copy) == []
+
+
+def test_files_more_less_or_linked_are_found(ctx: PoolContext, tmp_path: Path) -> None:
+    folder = release_of(ctx).folder
+    (folder / "versions" / "more.txt").write_text("")
+    assert verify_release(folder) == ["versions/more.txt is not part of the release"]
+    (folder / "versions" / "more.txt").unlink()
+    shutil.move(folder / "card.md", tmp_path / "card.md")
+    assert verify_release(folder) == ["card.md is missing"]
+    (folder / "card.md").symlink_to(tmp_path / "card.md")
+    assert verify_release(folder) == ["card.md is a link or no file; expected its bytes"]
+    assert "is no release" in verify_release(tmp_path)[0]
+
+
+def forged(release: Release, name: str, data: bytes) -> list[str]:
+    """Problems once a file is changed and its hash with it."""
+    path = release.folder / name
+    before = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(data)
+    facts = {"sha256": releases_module._sha256(path), "bytes": len(data)}
+    dataclasses.replace(release, files={**release.files, name: facts}).write()
+    problems = verify_release(release.folder)
+    path.write_bytes(before)
+    release.write()
+    assert verify_release(release.folder) == []
+    return problems
+
+
+def test_files_that_do_not_follow_from_the_ledger_are_found_although_their_hashes_fit(
+    ctx: PoolContext, tmp_path: Path
+) -> None:
+    release, other = release_of(ctx), release_of(ctx, "clip", "other")
+    for name in (SUBSET_NPY, SUBSET_PARQUET, "cuts.json"):
+        (problem,) = forged(release, name, (other.folder / name).read_bytes())
+        assert problem.startswith(f"{name} does not"), problem
+    policy = (release.folder / "icc.yaml").read_bytes().replace(b"0.25", b"0.26")
+    assert forged(release, "icc.yaml", policy) == ["icc.yaml is not the policy of ledger.parquet"]
+    (problem,) = forged(release, "manifests.jsonl", b"")
+    assert "names models that manifests.jsonl does not" in problem
+
+    ledger = read_ledger(release.ledger)
+    footer = pl.read_parquet_metadata(release.ledger)["curation_ledger"]
+    better = pl.when(pl.col("decided_by").is_not_null()).then(pl.col("signals_icc") * -1).alias("signals_icc")
+    ledger.frame.with_columns(better).write_parquet(tmp_path / "l.parquet", metadata={"curation_ledger": footer})
+    (problem,) = forged(release, LEDGER_FILE, (tmp_path / "l.parquet").read_bytes())
+    assert "another verdict, reason or rank than recorded" in problem
+    (problem,) = forged(release, LEDGER_FILE, b"no parquet")
+    assert problem.startswith("cannot be read")
+
+    dataclasses.replace(release, counts={**release.counts, "rows": 25}).write()
+    assert verify_release(release.folder) == ["release.json counts other rows than ledger.parquet has"]
+
+
+# -- kills
+
+
+class Killed(BaseException):
+    """What a process that is killed would never catch."""
+
+
+def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """From now on the `number`-th change of a file is not made, and ends the call."""
+    changes = itertools.count()
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **settings: Any) -> Any:
+            if next(changes) == number:
+                raise Killed
+            return change(*args, **settings)
+
+        return made
+
+    for name in names:
+        monkeypatch.setattr(releases_module, name, counted(getattr(releases_module, name)))
+    monkeypatch.setattr(Release, "write", counted(Release.write))
+    monkeypatch.setattr(releases_module.shutil, "copyfile", counted(shutil.copyfile))
+
+
+WRITES = ("write_purged", "write_subset_npy", "write_subset_parquet", "write_text_atomically", "verify_release")
+
+
+def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> None:
+    folder = ctx.settings.home / "releases" / "photos"
+    for number in itertools.count():
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killed_at(number, monkeypatch, *WRITES)
+            try:
+                release_of(ctx)
+                break
+            except Killed:
+                assert list(folder.iterdir()) == []
+                assert list_releases(ctx.settings.home) == []
+    assert number >= 10
+    assert [path.name for path in folder.iterdir()] == ["v1"]
+
+
+def test_a_creation_that_is_killed_leaves_nothing_that_counts(ctx: PoolContext) -> None:
+    home = ctx.settings.home
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from curation_assets.core.settings import load_settings\n"
+        "from curation_assets.flow.context import PoolContext\n"
+        "from curation_assets.flow.graph import tables_of\n"
+        "from curation_assets.operations import releases\n"
+        "releases.verify_release = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "ctx = PoolContext.open(load_settings(Path(sys.argv[1]), 'embedded'), 'photos')\n"
+        "releases.create_release(ctx, tables_of(ctx), 'icc', 'v1')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(home)], cwd=REPOSITORY, env=os.environ)
+    assert run.returncode == -signal.SIGKILL
+    folder = home / "releases" / "photos"
+    assert [path.name[:8] for path in folder.iterdir()] == [".v1.tmp-"]
+    assert list_releases(home) == []
+    release = release_of(ctx, "icc", "another-name")
+    assert [path.name for path in folder.iterdir()] == ["another-name"], "what the dead process left was removed"
+    assert verify_release(release.folder) == []
+
+
+# -- growth and differences
+
+
+def grown(ctx: PoolContext) -> None:
+    """A fourth shard, of samples 24 to 31, judged by the frozen cuts."""
+    rows = [(f"{n:06d}", f"http://host{n % 3}.example/{n}.jpg", caption_of(n), jpeg(n)) for n in range(24, 32)]
+    write_tar(ctx.settings.home / "tars" / "000003.tar", rows)
+    bring_up_to_date(ctx.settings)
+
+
+def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
+    before = release_of(ctx)
+    grown(ctx)
+    after = release_of(ctx, "icc", "v2")
+    assert (after.previous, after.counts["rows"]) == ("v1", 32)
+    old, new = set(ids_of(before)), set(ids_of(after))
+    assert old < new
+    difference = compare_releases(before, after, ctx.store)
+    assert (difference.overlap.both, difference.overlap.only_left) == (len(old), 0)
+    assert difference.reasons.rows() == [("in", "not_in_pool", len(new - old))]
+    samples = ctx.store.scan("raw/samples").filter(pl.col("sample_id").is_in(list(new - old))).collect()
+    captions = dict(samples.select("sample_id", "caption").iter_rows())
+    assert {row["sample_id"]: row["caption"] for row in difference.examples.to_dicts()} == dict(
+        sorted(captions.items())[:5]
+    )
+    hosts = samples["url"].str.extract(r"//([^/]*)/").value_counts().rows()
+    groups = difference.groups
+    assert groups is not None
+    assert sorted(groups.filter(pl.col("dimension") == "domain").select("group", "in").rows()) == sorted(hosts)
+    lengths = groups.filter(pl.col("dimension") == "caption length")
+    assert (lengths["in"].sum(), lengths["out"].sum()) == (len(new - old), 0)
+    back = compare_releases(after, before, None)
+    assert back.reasons.rows() == [("out", "not_in_pool", len(new - old))]
+    assert back.groups is None
+    assert back.examples["caption"].null_count() == back.examples.height > 0
+
+
+def test_the_difference_of_two_policies_is_that_of_their_ledgers(ctx: PoolContext) -> None:
+    left, right = release_of(ctx), release_of(ctx, "clip", "clip-1")
+    difference = compare_releases(left, right, ctx.store)
+    recorded = recorded_comparison(
+        ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"), ctx.store
+    ).verdicts.overlap
+    overlap = difference.overlap
+    assert (overlap.left, overlap.right, overlap.both) == (recorded.left, recorded.right, recorded.both)
+    counted: dict[tuple[str, str], int] = {}
+    for change, mine, other in (("in", right, left), ("out", left, right)):
+        reasons = read_ledger(other.ledger)
+        ids = pack_uids(sorted(set(ids_of(mine)) - set(ids_of(other))))
+        for one in ids:
+            is_row = (pl.col("uid_high") == one["f0"]) & (pl.col("uid_low") == one["f1"])
+            reason = reasons.frame.filter(is_row)["reason"].cast(pl.String)[0]
+            counted[change, reason] = counted.get((change, reason), 0) + 1
+    assert {(change, reason): n for change, reason, n in difference.reasons.rows()} == counted
+    assert {row["change"] for row in difference.models.to_dicts()} == {"in", "out"}
+    json.dumps(difference.to_dict())
+
+
+# -- takedowns
+
+
+def traces(folder: Path, sample_ids: list[str]) -> list[str]:
+    """Files that name a sample, in hex digits, as packed bytes, or as a value of a table."""
+    found = []
+    for name, data in bytes_of(folder).items():
+        texts = [data]
+        if name.endswith(".parquet"):
+            texts.append(repr(pl.read_parquet(folder / name).rows()).encode())
+        for sample_id in sample_ids:
+            high, low = int(sample_id[:16], 16), int(sample_id[16:], 16)
+            packed = [number.to_bytes(8, order) for number in (high, low) for order in ("little", "big")]
+            needles = [sample_id.encode(), sample_id[:16].encode(), str(high).encode(), str(low).encode(), *packed]
+            if any(needle in text for needle in needles for text in texts):
+                found.append(name)
+    return found
+
+
+def test_a_takedown_withdraws_and_makes_the_next_release(ctx: PoolContext) -> None:
+    home = ctx.settings.home
+    release, clip = release_of(ctx), release_of(ctx, "clip", "clip")
+    ids = ids_of(release)
+    boundary = read_ledger(release.ledger).cut.cuts[-1].boundary_id
+    assert boundary in ids
+    dropped = next(one for one in ids_of(clip) if one not in ids)
+    taken = [boundary, dropped]
+    assert traces(home / "releases", taken)
+    assert affected_releases(home, "photos", ["0" * 32]) == []
+    add_to_denylist(home, [("uid", one) for one in taken])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(ctx.settings)
+    certificate, path = finish_takedown(ctx, tables, begun)
+    assert certificate["releases_withdrawn"] == ["v1", "clip"]
+
+    assert traces(home / "releases", taken) == []
+    old, _, new, _ = list_releases(home)
+    assert old.withdrawn is not None
+    assert (old.withdrawn.next, old.withdrawn.kept, old.withdrawn.rows) == ("v1.1", 1, 2)
+    assert home / old.withdrawn.certificate == path
+    assert old.withdrawn.files == release.files
+    assert (new.name, new.previous, new.original, new.left_out) == ("v1.1", "v1", "v1", {"takedown": 2})
+    assert ids_of(new) == [one for one in ids if one not in taken]
+    assert verify_release(new.folder) == []
+    assert verify_release(old.folder) == []
+    assert [path.name for path in old.folder.iterdir()] == [RELEASE_FILE]
+    with pytest.raises(MissingReleaseError, match=r"'v1' was withdrawn .* use 'v1\.1'"):
+        subset_of_release(ctx, old)
+    (old.folder / "left.parquet").write_text("")
+    assert verify_release(old.folder) == ["left.parquet is not part of the release"]
+    # what is made from the pool now lists neither the samples nor their rows
+    fresh = release_of(ctx, "icc", "v2")
+    assert (fresh.previous, fresh.counts["rows"], fresh.left_out) == ("v1.1", 22, {"takedown": 2})
+    assert traces(fresh.folder, taken) == []
+    assert verify_release(fresh.folder) == []
+
+
+def test_a_withdrawal_killed_at_any_step_is_finished_by_the_next(ctx: PoolContext, tmp_path: Path) -> None:
+    release_of(ctx)
+    undisturbed = ctx.settings.home / "releases"
+    taken = ids_of(find_release(ctx.settings.home, "v1"))[1:3]
+    for number in itertools.count():
+        home = tmp_path / f"killed-{number}"
+        shutil.copytree(undisturbed, home / "releases")
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            killed_at(number, monkeypatch, *WRITES, "remove_path")
+            try:
+                withdraw(home, "photos", taken)
+                was_killed = False
+            except Killed:
+                was_killed = True
+        withdraw(home, "photos", taken)
+        assert traces(home, taken) == [], number
+        old, new = list_releases(home)
+        assert old.withdrawn is not None
+        assert (old.withdrawn.next, new.name, new.counts["kept"]) == ("v1.1", "v1.1", 4)
+        assert [verify_release(one.folder) for one in (old, new)] == [[], []]
+        assert sorted(path.name for path in (home / "releases" / "photos").iterdir()) == ["v1", "v1.1"]
+        assert withdraw(home, "photos", taken) == []
+        if not was_killed:
+            break
+    assert number > 10
+    more = ids_of(new)[:1]
+    withdraw(home, "photos", more)
+    assert [(one.name, one.previous) for one in list_releases(home)] == [("v1", None), ("v1.1", "v1"), ("v1.2", "v1.1")]
+    assert traces(home, [*taken, *more]) == []
+    withdraw(home, "photos", ids_of(list_releases(home)[-1]))
+    assert list_releases(home)[-1].counts["kept"] == 0
+    assert verify_release(list_releases(home)[-1].folder) == []
+
+
+def test_a_release_that_was_restored_from_a_copy_is_withdrawn_again(ctx: PoolContext, tmp_path: Path) -> None:
+    release = release_of(ctx)
+    taken = ids_of(release)[:1]
+    shutil.copytree(release.folder, tmp_path / "copy")
+    withdraw(ctx.settings.home, "photos", taken)
+    shutil.rmtree(release.folder)
+    shutil.copytree(tmp_path / "copy", release.folder)
+    assert withdraw_denied(ctx.settings, "photos") == []
+    add_to_denylist(ctx.settings.home, [("uid", taken[0])])
+    assert withdraw_denied(ctx.settings, "photos") == ["v1"]
+    assert traces(ctx.settings.home / "releases", taken) == []
+    assert [one.name for one in list_releases(ctx.settings.home)] == ["v1", "v1.1"]
+    assert withdraw_denied(ctx.settings, "photos") == []
+
+
+def test_a_release_that_cannot_be_searched_stops_a_takedown(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    release.ledger.chmod(0o644)
+    release.ledger.write_bytes(b"damaged")
+    with pytest.raises(StoreError, match="release 'v1' cannot be searched"):
+        withdraw(ctx.settings.home, "photos", ["0" * 32])
+
+
+# -- who reads them
+
+
+def test_exports_and_training_sets_take_a_release(ctx: PoolContext, tmp_path: Path) -> None:
+    release = release_of(ctx)
+    frozen = ids_of(release)
+    for shard in ctx.store.partitions("raw/samples"):  # the pool goes on: other values, other subsets
+        table = ctx.store.read("signals/icc", shard).with_columns(value=-pl.col("value"))
+        ctx.store.write("signals/icc", table, shard, code_version="8")
+    ctx.store.remove("filtered/icc_cut")
+    summarise(ctx)
+    assert find_subset(ctx, "icc").sample_ids != frozen
+    assert subset_of_release(ctx, release).sample_ids == frozen
+    out = tmp_path / "out"
+    shown = curate(ctx, "export", "hf", "--release", "v1", "--out", out)
+    assert shown.exit_code == 0, shown.output
+    assert read_subset_npy(out / "sample_ids.npy") == frozen
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["subset"]["release"] == "v1"
+    assert manifest["subset"]["chosen_by"]["ledger_sha256"] == release.files[LEDGER_FILE]["sha256"]
+    assert "by policy `icc` (release `v1`)" in (out / "README.md").read_text()
+    assert "chosen by policy icc, release v1" in (out / "croissant.json").read_text()
+    assert "one of them" in curate(ctx, "export", "npy", "icc", "--release", "v1", "--out", tmp_path / "x").output
+    assert "one of them" in curate(ctx, "export", "npy", "--out", tmp_path / "x").output
+    assert read_subset_npy(_subset_file(ctx, "release:v1")) == frozen
+    withdraw(ctx.settings.home, "photos", frozen[:1])
+    for again in (
+        lambda: _subset_file(ctx, "release:v1"),
+        lambda: subset_of_release(ctx, read_release(release.folder)),
+    ):
+        with pytest.raises(MissingReleaseError, match=r"use 'v1\.1'"):
+            again()
+    assert "use 'v1.1'" in curate(ctx, "export", "npy", "--release", "v1", "--out", tmp_path / "x").output
+
+
+def test_dagster_shows_releases_and_their_withdrawal(ctx: PoolContext) -> None:
+    release_of(ctx)
+    assert record_releases(ctx.settings, "photos") == ["v1"]
+    assert record_releases(ctx.settings, "photos") == []
+    instance = prepare_instance(ctx.settings)
+    key = releases_key("photos")
+    assert instance.get_dynamic_partitions(partitions_name("photos")) == ["v1"]
+    assert instance.get_materialized_partitions(key) == {"v1"}
+    event = instance.get_latest_materialization_event(key)
+    assert event is not None
+    assert event.asset_materialization.metadata["dagster/row_count"].value == 6  # type: ignore[union-attr]
+    withdraw(ctx.settings.home, "photos", ids_of(find_release(ctx.settings.home, "v1"))[:1])
+    assert record_releases(ctx.settings, "photos") == ["v1", "v1.1"]
+    (record, _) = instance.fetch_materializations(key, limit=2, ascending=False).records[::-1]
+    metadata = record.asset_materialization.metadata  # type: ignore[union-attr]
+    assert metadata["use instead"].value == "v1.1"
+
+
+def test_the_commands(ctx: PoolContext) -> None:
+    assert "no releases; make one" in curate(ctx, "release", "list").output
+    other = curate(ctx, "release", "create", "icc", "v1")
+    assert "was made with profile 'embedded', not 'photos'; give --profile embedded" in other.output
+    made = curate(ctx, "release", "create", "icc", "v1", "--profile", "embedded")
+    assert made.exit_code == 0, made.output
+    assert "v1: 6 samples of 24 rows of pool photos" in made.output
+    assert prepare_instance(ctx.settings).get_materialized_partitions(releases_key("photos")) == {"v1"}
+    release = find_release(ctx.settings.home, "v1")
+    grown(ctx)
+    assert (
+        json.loads(curate(ctx, "release", "create", "icc", "v2", "--json", "--profile", "embedded").stdout)["previous"]
+        == "v1"
+    )
+    listed = json.loads(curate(ctx, "release", "list", "--json").stdout)
+    assert [one["name"] for one in listed] == ["v1", "v2"]
+    shown = curate(ctx, "release", "show", "v1").output
+    assert release.sha256 in shown
+    assert "embedded:icc" in shown
+    difference = curate(ctx, "release", "diff", "v1", "v2").output
+    assert f"{len(ids_of(release))} samples, v2" in difference
+    assert "not_in_pool" in difference
+    assert "By domain" in difference
+    assert "a photo of thing" in difference
+    verified = curate(ctx, "release", "verify", release.folder)
+    assert verified.exit_code == 0, verified.output
+    assert release.sha256 in verified.output
+    (release.folder / "card.md").chmod(0o644)
+    (release.folder / "card.md").write_text("other")
+    broken = curate(ctx, "release", "verify", release.folder, "--json")
+    assert broken.exit_code == 1
+    assert json.loads(broken.stdout)["problems"] == ["card.md was changed: its bytes are not those that were released"]
