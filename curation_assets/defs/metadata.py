@@ -2,7 +2,7 @@
 
 import re
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,29 +90,30 @@ def run_metadata(
     manifest = result.done.manifest
     metadata: dict[str, Any] = {
         "dagster/row_count": manifest.row_count,
-        "compute seconds": round(manifest.seconds, 3),
-        "reused": result.done.is_reused,
         "blocking checks": "; ".join((*result.lost_rows, *result.failures)) or "passed",
-        "content_sha256": manifest.content_sha256,
-        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
-    if manifest.models:
-        metadata["models"] = dg.MetadataValue.table([dg.TableRecord(dict(model)) for model in manifest.models])
     if frame is None:
         folder = ctx.store.folder_path(table.name)
         metadata["folder"] = dg.MetadataValue.path(_in_home(ctx, folder))
         if (folder / "report.html").is_file():
             metadata["report"] = dg.MetadataValue.path(_in_home(ctx, folder / "report.html"))
-        return metadata
-    metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
-    metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
-    if with_schema:
-        metadata["dagster/column_schema"] = column_schema(frame)
-    metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
-    plot = plot_of(table.name, frame)
-    if plot is not None:
-        metadata[plot[0]] = dg.MetadataValue.md(plot[1])
-    return metadata
+    else:
+        metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
+        plot = plot_of(table.name, frame)
+        if plot is not None:
+            metadata[plot[0]] = dg.MetadataValue.md(plot[1])
+        metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
+        metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
+        if with_schema:
+            metadata["dagster/column_schema"] = column_schema(frame)
+    if manifest.models:
+        metadata["models"] = dg.MetadataValue.table([dg.TableRecord(dict(model)) for model in manifest.models])
+    return metadata | {
+        "compute seconds": round(manifest.seconds, 3),
+        "reused": result.done.is_reused,
+        "content_sha256": manifest.content_sha256,
+        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
 
 
 def _in_home(ctx: PoolContext, path: Path) -> str:
@@ -143,9 +144,16 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         check_name=outcome.check.name,
         passed=outcome.passed,
         severity=dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN,
-        description=f"{len(wrong)} of {len(result.shards)} fail: {_first_of(list(wrong))}" if wrong else None,
+        description=_summary(wrong, result) if wrong else None,
         metadata=metadata,
     )
+
+
+def _summary(wrong: Mapping[str, str], result: TableResult) -> str:
+    """Which shards fail; of a whole-pool table, what is wrong."""
+    if result.table.grain == "pool":
+        return next(iter(wrong.values())) + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+    return f"{len(wrong)} of {len(result.shards)} fail: {_first_of(list(wrong))}"
 
 
 def _first_of(names: Sequence[str]) -> str:

@@ -159,7 +159,7 @@ def _sorted_row_positions(frame: pl.DataFrame) -> np.ndarray:
 
 
 def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
-    """Rows per terminal state ('kept', 'dropped', 'failed'), from `verdict` or `status`; empty where there is neither."""
+    """Rows per terminal state ('kept', 'dropped', 'failed') by `verdict` or `status`; empty where there is neither."""
     for column in ("verdict", "status"):
         if column in frame.columns:
             counted: Mapping[str, int] = dict(frame[column].value_counts().iter_rows())
