@@ -8,7 +8,6 @@ or csv with caption and rating; a Brysbaert-format list) the rows "caption bench
 """
 
 import argparse
-import base64
 import time
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
-from curation_assets.outputs.report.pictures import picture_of
+from curation_assets.outputs.report.pictures import agreement_figure
 from curation_assets.stores.pools.declaration import add_world_pool
 from curation_assets.world.pool import plant_labelled_captions
 
@@ -63,9 +62,7 @@ def main() -> None:
     found = ctx.store.read("distilled/agreement")
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     found.drop("reason").write_csv(chosen.out, float_precision=4)
-    picture = picture_of("distilled/agreement", found)
-    assert picture is not None
-    chosen.out.with_suffix(".png").write_bytes(base64.b64decode(picture.split(",")[1]))
+    agreement_figure(found).savefig(chosen.out.with_suffix(".png"), bbox_inches="tight")
     for row in found.iter_rows(named=True):
         name = f"{row['benchmark']:<18} {row['scorer']:<16} {row['similarity'] or '':<16} "
         name += "standardised" if row["standardised"] else " " * 12

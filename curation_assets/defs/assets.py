@@ -2,12 +2,9 @@
 
 import functools
 import hashlib
-import itertools
-import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,17 +13,16 @@ import polars as pl
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import tag_run
-from curation_assets.flow.conservation import counts_by_state
+from curation_assets.defs.metadata import check_result, described, run_metadata
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult, checks_of, run_table
-from curation_assets.flow.table import Table, TableReport
-from curation_assets.outputs.report.pictures import picture_of, preview_of
+from curation_assets.flow.run_table import ShardResult, TableResult, checks_of, run_table
+from curation_assets.flow.table import Grain, Table, TableReport
 from curation_assets.stores.lease import writing_tables
-from curation_assets.stores.shard_store import Materialised, named
+from curation_assets.stores.shard_store import named
 
+JOBS: dict[Grain, str] = {"shard": "shards", "pool": "summary", "training": "trainings"}
 MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
-PICTURES_PER_RUN = 8  # a table: drawing one takes ten times as long as fusing or judging its shard
 
 
 @dataclass(frozen=True)
@@ -52,6 +48,11 @@ def observer_resource(observer: Observer | None = None) -> dict[str, dg.Resource
 def asset_key(pool: str, table_name: str) -> dg.AssetKey:
     """Key of a table's asset: [pool, stage, name]."""
     return dg.AssetKey([pool, *table_name.split("/")])
+
+
+def job_name(pool: str, grain: Grain) -> str:
+    """Name of a pool's job of all its tables of one grain, and of the runs of `curate run` that make some of them."""
+    return f"{pool}_{JOBS[grain]}"
 
 
 @functools.cache
@@ -101,7 +102,8 @@ def _asset_of(
         backfill_policy=None if partitions is None else dg.BackfillPolicy.multi_run(MAX_SHARDS_PER_RUN),
         group_name=table.stage,
         code_version=table.version,
-        description=table.description,
+        description=described(table.description),
+        owners=list(declared.options.owners),
         kinds=set(table.kinds),
         metadata=_declared_metadata(table, pool_name),
         automation_condition=backfill_condition(declared.options.backfill_cron) if is_sharded else None,
@@ -113,16 +115,16 @@ def _asset_of(
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
-        pictures = itertools.count(1)
+        keys = None if partitions is None else sorted(context.partition_keys)
 
         def report(result: ShardResult, frame: pl.DataFrame | None) -> None:
             if result.done is None:
                 context.log.error(f"{named(table.name, result.shard)} failed", exc_info=result.error)
                 return
-            metadata = _run_metadata(ctx, table, result.done, frame, with_picture=next(pictures) <= PICTURES_PER_RUN)
+            is_last = keys is None or result.shard == keys[-1]  # whose columns the UI shows as the table's
+            metadata = run_metadata(ctx, table, result, frame, with_schema=is_last)
             context.add_asset_metadata(metadata, partition_key=result.shard)
 
-        keys = None if partitions is None else sorted(context.partition_keys)
         with writing_tables(ctx.store.root, on_notice=context.log.info):
             result = run_table(ctx, table, keys, tables=tables, on_shard=report)
         for sentence, error in result.problems:
@@ -131,7 +133,8 @@ def _asset_of(
             raise _failure(result)
         observer.table_done(result.report)
         return dg.MaterializeResult(
-            data_version=_data_version(result), check_results=[_check_result(check, result) for check in result.checks]
+            data_version=_data_version(result),
+            check_results=[check_result(ctx, check, result) for check in result.checks],
         )
 
     return table_asset
@@ -167,19 +170,6 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def _check_result(outcome: CheckResult, result: TableResult) -> dg.AssetCheckResult:
-    """As Dagster shows it: a check that blocks fails, another one warns."""
-    metadata: dict[str, Any] = dict(outcome.violations)
-    if outcome.check.is_blocking:
-        metadata = {"shards checked": len(result.shards), **metadata}
-    if outcome.evidence is not None:
-        metadata["evidence"] = dg.MetadataValue.md(preview_of(outcome.evidence, rows=outcome.evidence.height))
-    severity = dg.AssetCheckSeverity.ERROR if outcome.check.is_blocking else dg.AssetCheckSeverity.WARN
-    return dg.AssetCheckResult(
-        check_name=outcome.check.name, passed=outcome.passed, severity=severity, metadata=metadata
-    )
-
-
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     """Downloads share the network; models of a GPU profile share the GPU."""
     if table.name == "raw/downloads":
@@ -192,6 +182,8 @@ def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "query": dg.MetadataValue.md(f"`select * from {pool_name}.{table.name.replace('/', '_')} limit 20`"),
     }
+    if table.compute is not None:
+        metadata["dagster/table_name"] = f"{pool_name}.{table.name.replace('/', '_')}"
     if table.column_lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(
             {
@@ -199,36 +191,4 @@ def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
                 for column, sources in table.column_lineage.items()
             }
         )
-    return metadata
-
-
-def _in_home(ctx: PoolContext, path: Path) -> str:
-    """A path as metadata holds it: relative to the home, which may be copied or moved."""
-    return path.relative_to(ctx.settings.home).as_posix()
-
-
-def _run_metadata(
-    ctx: PoolContext, table: Table, done: Materialised, frame: pl.DataFrame | None, *, with_picture: bool
-) -> dict[str, Any]:
-    manifest = done.manifest
-    metadata: dict[str, Any] = {
-        "dagster/row_count": manifest.row_count,
-        "compute seconds": round(manifest.seconds, 3),
-        "reused": done.is_reused,
-        "content_sha256": manifest.content_sha256,
-        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "models": dg.MetadataValue.json([str(model) for model in manifest.models]),
-    }
-    if frame is None:
-        folder = ctx.store.folder_path(table.name)
-        metadata["folder"] = dg.MetadataValue.path(_in_home(ctx, folder))
-        if (folder / "report.html").is_file():
-            metadata["report"] = dg.MetadataValue.path(_in_home(ctx, folder / "report.html"))
-        return metadata
-    metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
-    metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
-    metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
-    picture = picture_of(table.name, frame) if with_picture else None
-    if picture is not None:
-        metadata["picture"] = dg.MetadataValue.md(f"![{table.name}]({picture})")
     return metadata

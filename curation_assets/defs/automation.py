@@ -8,7 +8,7 @@ import dagster as dg
 
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings, check_shard_key
-from curation_assets.defs.assets import asset_key, partitions_definition, partitions_of
+from curation_assets.defs.assets import asset_key, job_name, partitions_definition, partitions_of
 from curation_assets.defs.dead_runs import PID, free_dead_runs, process_tags
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -122,16 +122,16 @@ def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDef
     trained = [table for table in tables if table.grain == "training"]
     jobs = [
         dg.define_asset_job(
-            f"{pool_name}_shards",
+            job_name(pool_name, "shard"),
             dg.AssetSelection.assets(*per_shard),
             partitions_def=partitions_of(pool_name),
         ),
-        dg.define_asset_job(f"{pool_name}_summary", dg.AssetSelection.assets(*whole_pool)),
+        dg.define_asset_job(job_name(pool_name, "pool"), dg.AssetSelection.assets(*whole_pool)),
     ]
     if trained:
         jobs.append(
             dg.define_asset_job(
-                f"{pool_name}_trainings",
+                job_name(pool_name, "training"),
                 dg.AssetSelection.assets(*(asset_key(pool_name, table.name) for table in trained)),
                 partitions_def=partitions_definition(pool_name, trained[0]),
             )

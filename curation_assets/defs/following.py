@@ -16,22 +16,20 @@ import polars as pl
 
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import Settings
-from curation_assets.defs.assets import MAX_SHARDS_PER_RUN, asset_key
+from curation_assets.defs.assets import MAX_SHARDS_PER_RUN, asset_key, job_name
 from curation_assets.defs.dead_runs import UNFINISHED
-from curation_assets.defs.launch import RANGE_END, RANGE_START, phases, stretches
+from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Grain, Table
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-POOL, CAUSE = "curation/pool", "curation/cause"
+CAUSE = "curation/cause"
 QUEUED = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED)
 RUN_KEY = "dagster/run_key"
-#: Grain of tables → job of defs/automation.pool_jobs that makes them.
-JOBS = {"shard": "shards", "pool": "summary", "training": "trainings"}
 SHOWN = 3
 
 
@@ -40,7 +38,7 @@ class Step:
     """What is to be made next: tables of one grain, inputs first."""
 
     tables: tuple[str, ...]
-    grain: str
+    grain: Grain
     keys: tuple[str, ...]  # stale partitions of any of the tables; none for whole-pool tables
     state: str  # digest of everything stored: the same step of the same state is requested once
 
@@ -122,7 +120,7 @@ def requests_of(pool: str, step: Step, known: Sequence[str]) -> list[dg.RunReque
     return [
         dg.RunRequest(
             run_key=f"{step.run_key} {number}",
-            job_name=f"{pool}_{JOBS[step.grain]}",
+            job_name=job_name(pool, step.grain),
             asset_selection=[asset_key(pool, name) for name in step.tables],
             tags={POOL: pool, CAUSE: "new shards"}
             | ({} if ends is None else {RANGE_START: ends[0], RANGE_END: ends[1]}),

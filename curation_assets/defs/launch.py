@@ -2,8 +2,11 @@
 
 import itertools
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 
 import dagster as dg
 
@@ -25,6 +28,7 @@ from curation_assets.stores.lease import pool_lease
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
+POOL = "curation/pool"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
@@ -200,16 +204,24 @@ def _run_phase(
         runs = [{RANGE_START: first, RANGE_END: last} for first, last in stretches(known, keys)]
     elif phase[0].grain == "training":
         runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
+    name = assets.job_name(pool_name, phase[0].grain)  # as the UI's job of these tables
+    job = dg.Definitions(
+        assets=definitions,
+        jobs=[dg.define_asset_job(name, dg.AssetSelection.assets(*selection))],
+        resources=assets.observer_resource(observer),
+    ).resolve_job_def(name)
+    named = {
+        POOL: pool_name,
+        "curation/phase": ", ".join(dict.fromkeys(table.stage for table in phase)),
+        "curation/command": command_line(),
+    }
     failed: list[Exception] = []
     for tags in runs:  # a bad shard harms no neighbour, in whichever stretch
         try:
-            dg.materialize(
-                definitions,
-                selection=selection,
+            job.execute_in_process(
                 instance=instance,
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},  # the observer reports
-                resources=assets.observer_resource(observer),
-                tags={**tags, **process_tags()},
+                tags={**tags, **named, **process_tags()},
             )
         except dg.DagsterExecutionInterruptedError as stop:  # SIGINT or SIGTERM, which Dagster takes for itself
             raise KeyboardInterrupt from stop
@@ -219,6 +231,18 @@ def _run_phase(
         raise ExceptionGroup(f"{len(failed)} of {len(runs)} stretches of shards failed", failed)
     if failed:
         raise failed[0]
+
+
+def command_line() -> str:
+    """What made this process, for people who look at its runs.
+
+    Of other commands than `run` and `demo` no arguments: those of a takedown may name what must not stay in a log.
+    """
+    program, *words = sys.argv
+    name = Path(program).name
+    if name != "curate":
+        return name
+    return shlex.join([name, *(words if words[:1] in (["run"], ["demo"]) else words[:1])])
 
 
 def stretches(known: Sequence[str], keys: Collection[str], at_most: int | None = None) -> list[tuple[str, str]]:

@@ -168,12 +168,12 @@ def _sorted_row_positions(frame: pl.DataFrame) -> np.ndarray:
 
 
 def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
-    """Rows per terminal state ('kept', 'dropped', 'failed'), from `verdict`, `status` or `reason`; else only 'rows'."""
+    """Rows per terminal state ('kept', 'dropped', 'failed') by `verdict` or `status`; empty where there is neither."""
     for column in ("verdict", "status"):
         if column in frame.columns:
             counted: Mapping[str, int] = dict(frame[column].value_counts().iter_rows())
             return {state: int(counted.get(state, 0)) for state in TERMINAL_STATES if state in counted}
-    return {"rows": frame.height}
+    return {}
 
 
 def _row_key(frame: pl.DataFrame) -> list[str]:

@@ -6,6 +6,7 @@ example first, run `make check`. Expensive or optional methods say `default=Fals
 
 import difflib
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -112,6 +113,14 @@ class Method:
             )
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")
+
+    @property
+    def unit_and_bounds(self) -> str:
+        """'cosine, in [-1, 1]'; an end without a bound is left out."""
+        low, high = self.bounds
+        if math.isinf(high):
+            return self.unit if math.isinf(low) else f"{self.unit}, at least {low:g}"
+        return f"{self.unit}, at most {high:g}" if math.isinf(low) else f"{self.unit}, in [{low:g}, {high:g}]"
 
 
 @cache

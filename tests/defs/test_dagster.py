@@ -1,6 +1,7 @@
 """Dagster wiring: the graph as a snapshot, the shard sensor, the scheduled backfill, one bad shard among good ones."""
 
 import datetime
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
-from curation_assets.defs.launch import RunFailedError, run_pool
+from curation_assets.defs.launch import RunFailedError, command_line, run_pool
 from curation_assets.flow import parallel
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
@@ -129,17 +130,71 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
     assert (report.reused, report.computed) == (1, 1)
 
 
-def test_only_the_first_shards_of_a_run_have_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than most tables do."""
-    settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
-    monkeypatch.setattr(assets, "PICTURES_PER_RUN", 2)
-    run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
+def test_what_the_ui_shows_of_a_shard_and_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two shards of photos, of which one holds no image that can be decoded."""
+    for shard in range(2):
+        rows = [
+            (f"{n:06d}", f"http://a.example/{n}.jpg", f"thing {n}", b"no jpeg" if shard else jpeg(n)) for n in range(4)
+        ]
+        write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    options = {"distil": False, "downstream": False, "owners": ["team:vision", "someone@photos.example"]}
+    add_pool(settings, "photos", tmp_path / "tars", options=options)
+    monkeypatch.setattr(sys, "argv", ["/bin/curate", "run", "photos", "--table", "raw/samples"])
+    with pytest.raises(RunFailedError, match="photos-000001"):
+        run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
+    key = assets.asset_key("photos", "raw/samples")
     with dg.DagsterInstance.get() as instance:
-        output = instance.fetch_materializations(assets.asset_key("photos", "raw/samples"), limit=9).records
-    metadata = [one.asset_materialization.metadata for one in output if one.asset_materialization is not None]
-    assert [one["dagster/row_count"].value for one in metadata] == [4, 4, 4]
-    assert all("preview" in one for one in metadata)
-    assert sum("picture" in one for one in metadata) == 2
+        output = instance.fetch_materializations(key, limit=9).records
+        (run,) = instance.get_runs()
+        check = dg.AssetCheckKey(key, "enough_succeeded")
+        (record,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=9)
+    events = [one.asset_materialization for one in output if one.asset_materialization is not None]
+    good, bad = (one.metadata for one in sorted(events, key=lambda event: event.partition or ""))
+    assert (good["dagster/row_count"].value, good["rows kept"].value, good["blocking checks"].value) == (4, 4, "passed")
+    assert str(bad["blocking checks"].value).startswith("only 0.0%")
+    assert "rows kept" not in bad
+    assert "| failed | image_undecodable | 4 | ███" in str(bad["rows by state and reason"].value)
+    assert good["dagster/uri"].value == "work/photos/raw/samples/shard=photos-000000/data.parquet"
+    assert ("dagster/column_schema" in good, "dagster/column_schema" in bad) == (False, True)  # of the newest event
+    columns = {column.name: column for column in bad["dagster/column_schema"].value.columns}  # type: ignore[union-attr]
+    assert columns["source_row"].type == "Int64"
+    assert columns["reason"].description
+    assert run.job_name == "photos_shards"
+    named = {name: value for name, value in run.tags.items() if name in ("curation/pool", "curation/phase")}
+    assert named == {"curation/pool": "photos", "curation/phase": "raw"}
+    assert run.tags["curation/command"] == "curate run photos --table raw/samples"
+    assert record.event is not None
+    assert record.event.dagster_event is not None
+    outcome = record.event.dagster_event.asset_check_evaluation_data
+    assert not outcome.passed
+    assert outcome.description == "1 of 2 fail: photos-000001"
+    (wrong,) = outcome.metadata["what is wrong"].records  # type: ignore[attr-defined]
+    assert wrong.data["where"] == "photos-000001"
+    assert str(wrong.data["what"]).startswith("only 0.0%")
+    PoolContext.open(settings, "photos").store.table_path("raw/samples", "photos-000000").unlink()
+    run_pool(settings, "photos", tables=["raw/samples"], shards=["photos-000000"])
+    with dg.DagsterInstance.get() as instance:
+        newest = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)[0].event
+    assert newest is not None
+    assert newest.dagster_event is not None
+    passed = newest.dagster_event.asset_check_evaluation_data
+    assert passed.passed
+    assert passed.metadata["blocked since earlier runs"].value == "photos-000001"
+    owned = build_definitions(settings).resolve_asset_graph().get(key)
+    assert list(owned.owners) == ["team:vision", "someone@photos.example"]
+    assert "dagster/table_name" in owned.metadata
+
+
+def test_runs_of_other_commands_keep_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a takedown names must not stay in Dagster's log."""
+    for arguments, shown in (
+        (["/bin/curate", "takedown", "apply", "photos", "--url", "http://a.example/1.jpg"], "curate takedown"),
+        (["/bin/curate", "demo", "--home", "a b"], "curate demo --home 'a b'"),
+        (["my_run.py", "http://a.example/1.jpg"], "my_run.py"),
+    ):
+        monkeypatch.setattr(sys, "argv", arguments)
+        assert command_line() == shown
 
 
 def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> None:

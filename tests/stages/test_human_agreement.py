@@ -20,7 +20,7 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fuse, held_out_fusion
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import length_evidence, standardise
-from curation_assets.outputs.report.pictures import picture_of, plane_figure
+from curation_assets.outputs.report.pictures import plane_figure, plot_of
 from curation_assets.stages.standardised.tables import read_statistics
 from curation_assets.stages.teachers.tables import read_rated
 from tests.conftest import FinishedPool
@@ -227,7 +227,9 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     without = rows["rated captions", "concreteness_lexicon", None, False]
     assert without["pearson"] is None
     assert "at least 3 complete pairs" in without["reason"], "no lexicon was given: no value, and it says so"
-    assert picture_of("distilled/agreement", ctx.store.read("distilled/agreement"))
+    plot = plot_of("distilled/agreement", ctx.store.read("distilled/agreement"))
+    assert plot is not None
+    assert plot[0] == "agreement with people"
 
     table = tables["distilled/agreement"]
     assert is_up_to_date(ctx, table, tables=tables)

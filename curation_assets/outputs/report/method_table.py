@@ -1,6 +1,5 @@
 """The table of methods: the facts of each, and which shipped profile can run it. Also in docs/methods.md."""
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +41,7 @@ def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str,
         facts = (
             method.name,
             method.summary,
-            method.unit + _bounds(*method.bounds),
+            method.unit_and_bounds,
             method.direction,
             ", ".join(method.columns),
             ", ".join(method.roles) or "none",
@@ -66,12 +65,6 @@ def _in_words(lacks: Mapping[str, str | None]) -> str:
     if len(set(others.values())) == 1:
         return f"{', '.join(runners)}; others {next(iter(others.values())).replace('needs ', 'need ', 1)}"
     return ", ".join([*runners, *(f"{name} ({what})" for name, what in others.items())])
-
-
-def _bounds(low: float, high: float) -> str:
-    if math.isinf(high):
-        return "" if math.isinf(low) else f", at least {low:g}"
-    return f", at most {high:g}" if math.isinf(low) else f", in [{low:g}, {high:g}]"
 
 
 def markdown_table(profiles: Mapping[str, Profile] | None = None) -> str:

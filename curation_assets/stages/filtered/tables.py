@@ -120,6 +120,7 @@ def _policy_table(policy: Policy) -> Table:
         parts = verdicts(ctx, shards).partition_by("shard", as_dict=True)
         return {str(shard): part.rechunk() for (shard,), part in parts.items()}
 
+    values = [(table, "quality" if table.startswith("fused/") else "value") for table in _inputs_of(policy)]
     return Table(
         name=f"filtered/{policy.name}",
         grain="shard",
@@ -129,6 +130,12 @@ def _policy_table(policy: Policy) -> Table:
         compute_shards=compute_shards,
         continues="raw/samples",
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
+        column_lineage={
+            **{name: [("raw/samples", name)] for name in ("sample_id", "source_row")},
+            "value": values,
+            "threshold": [(f"filtered/{policy.name}_cut", "threshold")],
+            "verdict": [("raw/samples", "status"), *values, (f"filtered/{policy.name}_cut", "threshold")],
+        },
     )
 
 

@@ -102,8 +102,8 @@ def _given_table(method: Method, column: str) -> Table:
         config=lambda ctx, shard: given_config(ctx, method.name),
         continues="raw/samples",
         description=(
-            f"One row per sample: {method.name} as the pool's owner gives it (column {column}). Unit: {method.unit}, "
-            f"in [{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better."
+            f"One row per sample: {method.name} as the pool's owner gives it (column {column}). "
+            f"Unit: {method.unit_and_bounds}, {method.direction} is better."
         ),
         kinds=("polars",),
     )
@@ -155,8 +155,20 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         roles=method.roles,
         continues="raw/samples",
         description=(
-            f"One row per sample: {method.summary} Unit: {method.unit}, in "
-            f"[{method.bounds[0]:g}, {method.bounds[1]:g}], {method.direction} is better. Source: {method.source}."
+            f"One row per sample: {method.summary} Unit: {method.unit_and_bounds}, {method.direction} is better. "
+            f"Source: {method.source}."
         ),
         kinds=("torch", "polars"),
+        column_lineage={
+            "sample_id": [("raw/samples", "sample_id")],
+            "source_row": [("raw/samples", "source_row")],
+            "value": [_origin(column) for column in method.columns],
+        },
     )
+
+
+def _origin(column: str) -> tuple[str, str]:
+    """(table, column) that a method's column is read from; an image's is the name of its file."""
+    if column in DERIVED_COLUMNS:
+        return f"signals/{column}", column
+    return "raw/samples", "member" if column == "image" else column

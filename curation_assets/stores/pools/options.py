@@ -21,6 +21,7 @@ Similarity = Literal["text_similarity", "edit_similarity"]
 Control = Literal["longest_caption", "lexicon", "oracle", "all"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
 CaptionMetric = Literal["bleu", "meteor", "rouge_l", "cider", "spice", "bert_score"]
+OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
 
 
@@ -114,6 +115,9 @@ class PoolOptions:
     backfill_cron: str = setting(default="0 * * * *", description="When Dagster fills missing shards.")
     quiet_minutes: Number = setting(
         default=5.0, ge=0, unit="minutes", description="Without new tables, before Dagster updates ledger and report."
+    )
+    owners: tuple[str, ...] = setting(
+        default=(), description="Whom Dagster's UI names: e-mail addresses, or team:NAME."
     )
     # signals
     methods: tuple[str, ...] = setting(default=(), description="Methods to run besides the defaults.")
@@ -233,6 +237,11 @@ class PoolOptions:
         default=("bleu", "rouge_l", "cider"),
         description="Of trained captioners; meteor and spice need Java, bert_score text_similarity.",
     )
+
+    def __post_init__(self) -> None:
+        for owner in self.owners:
+            if not OWNER.fullmatch(owner):
+                raise ValueError(f"owners must be e-mail addresses or read team:NAME, got {owner!r}")
 
 
 #: What belongs to one pool alone and no profile may set.

@@ -1,0 +1,161 @@
+"""What Dagster's UI shows beside a table: of each run, of each check, and what columns and papers mean."""
+
+import re
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from curation_assets.flow.conservation import counts_by_state
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult
+from curation_assets.flow.table import Table
+from curation_assets.outputs.report.pictures import plot_of, preview_of
+from curation_assets.stores.shard_store import WHOLE, named
+
+SHOWN_SHARDS = 50  # of a failed check, by name; the store has the others
+
+#: As methods and policies cite them (a section may follow §) → where to read them.
+PAPERS = {
+    "ICC: Image Caption Concreteness": "https://arxiv.org/abs/2403.01306",
+    "ICC paper": "https://arxiv.org/abs/2403.01306",
+    "ICC §": "https://arxiv.org/abs/2403.01306",
+    "SIEVE §": "https://arxiv.org/abs/2310.02110",
+    "DataComp §": "https://arxiv.org/abs/2304.14108",
+    "Alper et al. 2023": "https://arxiv.org/abs/2303.12513",
+    "Brysbaert, Warriner & Kuperman 2014": "https://doi.org/10.3758/s13428-013-0403-5",
+    "Compress & Align": "https://arxiv.org/abs/2312.06726",
+    "Gadre et al. 2023": "https://arxiv.org/abs/2304.14108",
+    "Hessel et al. 2021": "https://arxiv.org/abs/2104.08718",
+    "Mahmoud et al. 2024": "https://arxiv.org/abs/2310.02110",
+    "Maini et al. 2023": "https://arxiv.org/abs/2307.03132",
+    "Pech-Pacheco et al. 2000": "https://doi.org/10.1109/ICPR.2000.903548",
+    "Radenovic et al. 2023": "https://arxiv.org/abs/2301.02280",
+    "Rao et al.": "https://openaccess.thecvf.com/content_CVPRW_2020/html/w56/"
+    "Rao_Quality_and_Relevance_Metrics_for_Selection_of_Multimodal_Pretraining_Data_CVPRW_2020_paper.html",
+    "Schuhmann et al. 2022": "https://arxiv.org/abs/2210.08402",
+    "Sharma et al. 2018": "https://doi.org/10.18653/v1/P18-1238",
+    "Wu & Smith 2023": "https://arxiv.org/abs/2306.03168",
+}
+CITED = re.compile(rf"({'|'.join(map(re.escape, PAPERS))})((?<=§)[\d.]*\d)?")
+
+#: What a column means, in whichever table it is.
+COLUMNS = {
+    "sample_id": "Identity of the sample, 32 hex digits, the same in every table.",
+    "source_row": "Row of the shard in the pool's source, from 0.",
+    "shard": "Key of the shard.",
+    "url": "Where the image came from.",
+    "caption": "The text that came with the image.",
+    "tar": "Tar that holds the image.",
+    "member": "Name of the image in its tar.",
+    "original_width": "Before any scaling, in px.",
+    "original_height": "Before any scaling, in px.",
+    "status": "kept, dropped or failed.",
+    "verdict": "kept, dropped or failed by the policy.",
+    "reason": "Why there is no value, or why the row is not kept; null otherwise.",
+    "value": "In the unit that the description names; null where there is a reason.",
+    "quality": "Fused score, higher is better; null where there is a reason.",
+    "decided_by": "Signal of the cut that decided.",
+    "threshold": "Smallest value that passes.",
+    "margin": "Value less threshold.",
+    "rank_by": "Signal that the cut ranks by.",
+    "policy_version": "Changes whenever the verdicts may.",
+    "rating": "By a person.",
+    "metric": "What was measured.",
+}
+
+
+def described(description: str) -> str:
+    """A table's description with links to the papers that it cites; SQL below it stays as it is."""
+    text, fence, script = description.partition("\n\n```")
+    return CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text) + fence + script
+
+
+def column_schema(frame: pl.DataFrame) -> dg.TableSchema:
+    """Columns with their types and, where known, what they mean."""
+    types = {  # of an Enum, whose values may be many, its name alone
+        name: "Enum" if isinstance(dtype, pl.Enum) else str(dtype) for name, dtype in frame.schema.items()
+    }
+    return dg.TableSchema([dg.TableColumn(name, type_, COLUMNS.get(name)) for name, type_ in types.items()])
+
+
+def run_metadata(
+    ctx: PoolContext, table: Table, result: ShardResult, frame: pl.DataFrame | None, *, with_schema: bool
+) -> dict[str, Any]:
+    """What the materialisation of a shard (or whole-pool table) that is done records."""
+    assert result.done is not None, named(table.name, result.shard)
+    manifest = result.done.manifest
+    metadata: dict[str, Any] = {
+        "dagster/row_count": manifest.row_count,
+        "blocking checks": "; ".join((*result.lost_rows, *result.failures)) or "passed",
+    }
+    if frame is None:
+        folder = ctx.store.folder_path(table.name)
+        metadata["folder"] = dg.MetadataValue.path(_in_home(ctx, folder))
+        if (folder / "report.html").is_file():
+            metadata["report"] = dg.MetadataValue.path(_in_home(ctx, folder / "report.html"))
+    else:
+        metadata |= {f"rows {state}": count for state, count in counts_by_state(frame).items()}
+        plot = plot_of(table.name, frame)
+        if plot is not None:
+            metadata[plot[0]] = dg.MetadataValue.md(plot[1])
+        metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
+        metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
+        if with_schema:
+            metadata["dagster/column_schema"] = column_schema(frame)
+    if manifest.models:
+        metadata["models"] = dg.MetadataValue.table([dg.TableRecord(dict(model)) for model in manifest.models])
+    return metadata | {
+        "compute seconds": round(manifest.seconds, 3),
+        "reused": result.done.is_reused,
+        "content_sha256": manifest.content_sha256,
+        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _in_home(ctx: PoolContext, path: Path) -> str:
+    """A path as metadata holds it: relative to the home, which may be copied or moved."""
+    return path.relative_to(ctx.settings.home).as_posix()
+
+
+def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) -> dg.AssetCheckResult:
+    """As Dagster shows it: a check that blocks fails, another one warns; what is wrong by shard.
+
+    One result for all shards of a run: one for each would double the cost of a run (decision 0030).
+    """
+    is_blocking, wrong = outcome.check.is_blocking, outcome.violations
+    metadata: dict[str, Any] = {}
+    if is_blocking:
+        metadata["shards checked"] = len(result.shards)
+        blocked = ctx.store.blocked(result.table.name).keys() - {of_shard.shard or WHOLE for of_shard in result.shards}
+        if blocked:
+            metadata["blocked since earlier runs"] = _first_of(sorted(blocked))
+    if wrong:
+        shown = list(wrong.items())[:SHOWN_SHARDS]
+        metadata["what is wrong"] = dg.MetadataValue.table(
+            [dg.TableRecord({"where": where, "what": sentence}) for where, sentence in shown]
+        )
+    if outcome.evidence is not None:
+        metadata["evidence"] = dg.MetadataValue.md(preview_of(outcome.evidence, rows=outcome.evidence.height))
+    return dg.AssetCheckResult(
+        check_name=outcome.check.name,
+        passed=outcome.passed,
+        severity=dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN,
+        description=_summary(wrong, result) if wrong else None,
+        metadata=metadata,
+    )
+
+
+def _summary(wrong: Mapping[str, str], result: TableResult) -> str:
+    """Which shards fail; of a whole-pool table, what is wrong."""
+    if result.table.grain == "pool":
+        return next(iter(wrong.values())) + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+    return f"{len(wrong)} of {len(result.shards)} fail: {_first_of(list(wrong))}"
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_SHARDS} more" if len(names) > SHOWN_SHARDS else ""
+    return ", ".join(names[:SHOWN_SHARDS]) + more

@@ -1,0 +1,112 @@
+"""What Dagster's UI shows beside tables: descriptions, columns, plots."""
+
+import base64
+import io
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from curation_assets.core.settings import Settings
+from curation_assets.defs.metadata import COLUMNS, PAPERS, column_schema, described
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.methods import all_methods
+from curation_assets.outputs.report.pictures import INLINE_CHARACTERS, plot_of
+from curation_assets.stores.pools.options import PoolOptions
+from tests.support.lineage_pools import webdataset_pool
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return webdataset_pool(tmp_path_factory.mktemp("home"), shards=1)
+
+
+def test_descriptions_link_the_papers_that_they_cite() -> None:
+    text = "One row. Source: DataComp (Gadre et al. 2023) §3.2 (ICC §5)."
+    assert described(text) == (
+        "One row. Source: DataComp ([Gadre et al. 2023](https://arxiv.org/abs/2304.14108)) §3.2 "
+        "([ICC §5](https://arxiv.org/abs/2403.01306))."
+    )
+    script = "One row.\n\n```sql\nselect 1 -- Gadre et al. 2023\n```"
+    assert described(script) == script
+
+
+def test_every_method_of_a_paper_links_it() -> None:
+    """Cited is a name with a year, or one of PAPERS; others say what they are."""
+    without = [one.name for one in all_methods().values() if "](http" not in described(one.source)]
+    own = {"nsfw", "personal_data", "watermark"}  # this project's rules, or a model that the operator names
+    cleanlab = {"image_aspect", "image_dark", "image_entropy", "image_light"}  # software without a paper
+    assert set(without) == own | cleanlab
+    assert all(link.startswith("https://") for link in PAPERS.values())
+
+
+def test_units_name_only_the_bounds_that_there_are(settings: Settings) -> None:
+    methods = all_methods()
+    assert methods["clip_score"].unit_and_bounds == "cosine, in [-1, 1]"
+    assert "inf" not in methods["aesthetic"].unit_and_bounds
+    for table in tables_of(PoolContext.open(settings, "photos")).values():
+        assert "inf]" not in table.description, table.name
+
+
+def test_columns_have_types_and_meanings() -> None:
+    frame = pl.DataFrame(
+        {"sample_id": ["a"], "verdict": pl.Series(["kept"], dtype=pl.Enum(["kept", "dropped"])), "other": [1.5]}
+    )
+    columns = [(column.name, column.type, column.description) for column in column_schema(frame).columns]
+    assert columns == [
+        ("sample_id", "String", COLUMNS["sample_id"]),
+        ("verdict", "Enum", COLUMNS["verdict"]),
+        ("other", "Float64", None),
+    ]
+
+
+def test_signals_and_verdicts_say_which_columns_they_come_from(settings: Settings) -> None:
+    tables = tables_of(PoolContext.open(settings, "photos"))
+    sieve, verdicts = tables["signals/sieve"].column_lineage, tables["filtered/sieve_clip"].column_lineage
+    assert sieve is not None
+    assert verdicts is not None
+    assert sieve["value"] == [("raw/samples", "caption"), ("signals/generated_captions", "generated_captions")]
+    assert verdicts["value"] == [("fused/sieve_clip", "quality")]
+    for table in tables.values():
+        sources = {source for origins in (table.column_lineage or {}).values() for source, _ in origins}
+        assert sources <= set(table.inputs), table.name
+
+
+def test_a_histogram_is_shown_in_place_and_holds_every_value() -> None:
+    """A bin that holds all values is as high as the image; states are stacked in their colours."""
+    rng_values = [index / 1000 for index in range(1000)]
+    name, shown = plot_of("signals/icc", pl.DataFrame({"value": [*rng_values, None, float("nan")]})) or ("", "")
+    assert name == "values of icc"
+    assert len(shown) < INLINE_CHARACTERS
+    assert shown.endswith("1,000 values; smallest 0, median 0.4995, largest 0.999")
+    encoded = shown.partition("base64,")[2].partition(")")[0]
+    image = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")
+    assert image.size == (240, 64)
+    blue = sum(pixel == (0x2F, 0x6F, 0xDE) for pixel in image.getdata())
+    assert blue > 0.6 * 240 * 64  # uniform values: every bin is full, a column of each stays empty
+    verdicts = pl.DataFrame({"verdict": ["kept", "kept", "dropped", "failed"], "value": [0.9, 0.8, 0.1, None]})
+    name, shown = plot_of("filtered/icc", verdicts) or ("", "")
+    assert name == "values by verdict of icc"
+    assert "2 kept, 1 dropped; smallest 0.1" in shown
+
+
+def test_rows_by_state_are_a_table_in_place() -> None:
+    reasons = [f"reason_{number:02d}" for number in range(12)]
+    frame = pl.DataFrame({"status": ["kept"] * 20 + ["failed"] * 12, "reason": [None] * 20 + reasons})
+    name, shown = plot_of("raw/samples", frame) or ("", "")
+    assert name == "rows by state and reason"
+    assert shown.splitlines()[2].startswith("| kept |  | 20 | ███")
+    assert shown.splitlines()[-1] == "| others | | 5 | |"
+    assert len(shown) < INLINE_CHARACTERS
+    assert plot_of("raw/samples", frame.clear()) is None
+    assert plot_of("signals/icc", pl.DataFrame({"value": [None, None]}, schema={"value": pl.Float64})) == (
+        "values of icc",
+        "no values",
+    )
+
+
+def test_owners_are_addresses_or_teams() -> None:
+    assert PoolOptions(owners=("team:vision", "a.b@photos.example")).owners
+    with pytest.raises(ValueError, match="owners must be e-mail addresses or read team:NAME, got 'vision'"):
+        PoolOptions(owners=("vision",))
