@@ -288,7 +288,7 @@ class ShardStore:
         path = link if link.is_symlink() else self.table_path(asset, partition)
         return CorruptTableError(
             f"{named(asset, partition)} cannot be trusted: {why}. Delete {path} and materialise {asset} again; "
-            "`curate verify POOL --repair` does both"
+            f"`curate verify {self.root.name} --repair` does both"
         )
 
     def remove(self, asset: str, partition: str | None = None) -> None:
