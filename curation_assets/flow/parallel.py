@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -220,10 +221,19 @@ def _thread_environment(threads: int) -> Iterator[None]:
 
 def _start_worker(threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     with _thread_environment(threads):
         import torch
 
         torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """A run that is killed leaves no worker that goes on with its shard, and holds its models for good."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str | None, run_id: str) -> Outcome:
