@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from curation_assets.stores.atomic import write_text_atomically
-from tests.torture.outcome import Fault, Outcome, all_faults, markdown_table, problems_of, tries_of
+from tests.torture.outcome import Fault, Outcome, all_faults, markdown_table, problems_of, try_by_name
 
 BEGIN, END = "<!-- torture -->", "<!-- /torture -->"
 PACKAGES = ("curation_assets", "dagster", "polars", "duckdb", "pyarrow", "torch")
@@ -50,15 +50,6 @@ def machine() -> dict[str, str]:
     memory = f"{psutil.virtual_memory().total / GIB:.0f} GiB"
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory}"
     return {"machine": system, "Python": platform.python_version(), **versions}
-
-
-def _try(name: str, folder: Path, finished_tries: "Queue[tuple[str, int]]", *, first: int, **given: Any) -> Outcome:
-    """Try one fault, in a worker."""
-
-    def on_try(outcome: Outcome) -> None:
-        finished_tries.put((name, outcome.number + 1 - first))
-
-    return tries_of(all_faults()[name], folder, first=first, on_try=on_try, **given)
 
 
 def try_all(
@@ -93,7 +84,7 @@ def try_all(
                 place = Path(folder) / f"fault-{number:02d}"
                 count = tries(fault)
                 job = executor.submit(
-                    _try,
+                    try_by_name,
                     name,
                     place,
                     finished_tries,

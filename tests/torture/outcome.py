@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from queue import Queue
+from typing import Any
 
 from tests.torture import faults as fault_modules
 
@@ -100,6 +102,17 @@ def tries_of(
         outcome.seconds = time.monotonic() - begin
         on_try(outcome)
     return outcome
+
+
+def try_by_name(
+    name: str, folder: Path, finished_tries: "Queue[tuple[str, int]]", *, first: int, **given: Any
+) -> Outcome:
+    """`tries_of` in a worker process, which puts (name, number of finished tries) into a queue."""
+
+    def on_try(outcome: Outcome) -> None:
+        finished_tries.put((name, outcome.number + 1 - first))
+
+    return tries_of(all_faults()[name], folder, first=first, on_try=on_try, **given)
 
 
 def markdown_table(outcomes: dict[str, Outcome]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 _VERSION = re.compile(r"\.version-[0-9a-f]{12}")
 _TEMPORARY = re.compile(r"\.(?P<target>[^/]+)\.tmp-[^/]+")
 _CERTIFICATE = re.compile(r"(certificates/[a-z0-9_]+)-[^/]+\.json")
+_REFIT = re.compile(r"recuts/[0-9]+")  # a refit that is begun again once it is done has the next number
 
 
 def name_of(path: Path, home: Path) -> str:
@@ -28,7 +29,7 @@ def name_of(path: Path, home: Path) -> str:
         text = str(path.relative_to(home))
     except ValueError:
         return str(path)
-    text = _CERTIFICATE.sub(r"\1-*.json", _VERSION.sub(".version-*", text))
+    text = _CERTIFICATE.sub(r"\1-*.json", _VERSION.sub(".version-*", _REFIT.sub("recuts/*", text)))
     return _TEMPORARY.sub(r".\g<target>.tmp-*", text)
 
 
