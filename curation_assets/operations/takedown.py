@@ -55,6 +55,7 @@ class Takedown:
     digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
     tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
     remaining_sources: list[str] = field(default_factory=list)
+    is_purged: bool = False  # everything that held a sample is removed: what is made again since then stays
 
     @property
     def shards(self) -> list[str]:
@@ -144,6 +145,8 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         _drop_previous_versions(ctx, tables)
     if samples.is_empty():
         return None
+    if before.is_purged and before.with_sources >= with_sources and before.samples.equals(samples):
+        return before  # killed while the flow made the shards again: it goes on from there
     takedown = Takedown(pool.name, samples, with_sources or before.with_sources)
     touched = touched_tables(tables)
     stored = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
@@ -179,6 +182,8 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     _purge_canary(ctx, samples)
     for path in other_files(ctx, takedown.shards):
         scrub(path, needles.texts)
+    takedown.is_purged = True
+    _write_pending(home, takedown)
     return takedown
 
 
@@ -390,7 +395,10 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
     withdraw(home, takedown.pool, ids, certificate=_shown(home, path))
-    if not left:
+    if left:  # the next one purges again
+        takedown.is_purged = False
+        _write_pending(home, takedown)
+    else:
         remove_path(pending_path(home, takedown.pool))
     return certificate, path
 

@@ -243,6 +243,37 @@ def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path) -
     assert number > 10, "a takedown has more steps than this test interrupted"
 
 
+def test_a_takedown_killed_after_its_purge_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path)
+    ctx = bring_up_to_date(settings)
+    add_to_denylist(tmp_path, [("url", "http://host0.example/9.jpg")])
+    begun = begin_takedown(ctx, tables_of(ctx))
+    assert begun is not None
+    bring_up_to_date(settings)  # and killed here
+    made = {path: path.stat().st_mtime_ns for path in ctx.store.root.rglob("data.parquet")}
+    assert made
+    again = begin_takedown(ctx, tables_of(ctx))
+    assert again is not None
+    assert again.samples.equals(begun.samples)
+    assert again.digests_before == begun.digests_before
+    assert {path: path.stat().st_mtime_ns for path in ctx.store.root.rglob("data.parquet")} == made
+    add_to_denylist(tmp_path, [("url", "http://host1.example/10.jpg")])  # of another row: everything again
+    more = begin_takedown(ctx, tables_of(ctx))
+    assert more is not None
+    assert more.samples.height == 2
+    assert ctx.store.partitions("raw/samples") == [key for key in ctx.shards() if key not in more.shards]
+    bring_up_to_date(settings)
+    scratch = ctx.store.root / "note.txt"
+    scratch.write_text(caption_of(9))
+    certificate, _ = finish_takedown(ctx, tables_of(ctx), more)
+    assert certificate["left"]
+    assert pending_path(tmp_path, "photos").is_file()
+    begin_takedown(ctx, tables_of(ctx))  # purges again, since something was left
+    assert caption_of(9) not in scratch.read_text()
+    bring_up_to_date(settings)
+    assert finish_takedown(ctx, tables_of(ctx), more)[0]["left"] == []
+
+
 def test_a_version_kept_for_readers_is_purged_although_a_run_came_first(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
     ctx = bring_up_to_date(settings)

@@ -120,6 +120,6 @@ FAULTS = [
     at_points(TARS, "run", "declared", "finished", stride=10, quick=1),
     at_points(TARS, "refit", "finished", None, stride=3, quick=0),
     at_points(SCENES, "run", "declared", "finished", stride=10, quick=0),
-    at_random(TARS, full=10, quick=0),
-    at_random(SCENES, full=8, quick=0),
+    at_random(TARS, full=16, quick=0),
+    at_random(SCENES, full=10, quick=0),
 ]
