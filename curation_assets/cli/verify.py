@@ -1,6 +1,7 @@
 """curate verify: whether what lies on the disk is what was written, and bringing it back where it is not."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,12 +16,14 @@ from curation_assets.cli.common import (
     show_json,
     show_table,
 )
+from curation_assets.cli.release import verify as verify_release
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, Verified, verify_pool, verify_weights
 from curation_assets.stores.pools.declaration import list_pools
+from curation_assets.stores.releases import RELEASE_FILE
 
 SHOWN_DIGITS = 12  # of a hash; --json has all
 WEIGHTS = "weights"  # what is looked at beside the pools
@@ -28,7 +31,10 @@ WEIGHTS = "weights"  # what is looked at beside the pools
 
 def verify(
     pool: Annotated[
-        str | None, typer.Argument(help="A declared pool; without it all of them, and the weights that are shipped.")
+        str | None,
+        typer.Argument(
+            help="A declared pool, or the folder of a release; without it all pools and the weights that are shipped."
+        ),
     ] = None,
     is_repaired: Annotated[
         bool, typer.Option("--repair", help="Remove damaged files and make them again; sources cannot be repaired.")
@@ -41,6 +47,9 @@ def verify(
 
     Exit status 1 when a file is damaged, and after --repair when one still is.
     """
+    if pool is not None and (Path(pool) / RELEASE_FILE).is_file():
+        verify_release(Path(pool), as_json)
+        return
     settings = settings_from(home, profile)
     remaining: dict[str, list[Damage]] = {}
     checks: dict[str, int] = {}

@@ -8,6 +8,7 @@ from curation_assets.defs.publishing import run_and_publish
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
 def repair_pool(
@@ -19,13 +20,16 @@ def repair_pool(
     on_notice: Callable[[str], None] = lambda sentence: None,
 ) -> list[Damage]:
     """Repair what can be repaired. Returns what is damaged after it. Raises what a run of the pool raises."""
-    for damage in damages:
-        if damage.repair is not None:
-            damage.repair()
-    ctx = PoolContext.open(settings, pool)
-    declared = tables_of(ctx)
-    damaged = {table for damage in damages for table in damage.tables}
-    if remade := [name for name in declared if name in damaged]:
-        on_notice(f"Pool {pool}: making {', '.join(remade)} again")
-        run_and_publish(settings, pool, progress=progress, tables=remade, on_notice=on_notice)
-    return verify_pool(ctx, declared, progress).damages
+    work, command = settings.work(pool), f"curate verify {pool} --repair"
+    with pool_lease(work, command, on_notice=on_notice):
+        with alone_with_tables(work, command, on_notice=on_notice):
+            for damage in damages:
+                if damage.repair is not None:
+                    damage.repair()
+        ctx = PoolContext.open(settings, pool)
+        declared = tables_of(ctx)
+        damaged = {table for damage in damages for table in damage.tables}
+        if remade := [name for name in declared if name in damaged]:
+            on_notice(f"Pool {pool}: making {', '.join(remade)} again")
+            run_and_publish(settings, pool, progress=progress, tables=remade, on_notice=on_notice)
+        return verify_pool(ctx, declared, progress).damages

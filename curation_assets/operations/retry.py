@@ -27,7 +27,8 @@ DOWNLOADS = "raw/downloads"
 #: Reasons that may pass. Not among them: what a server or an owner refuses, and what the bytes of an image are.
 MAY_PASS = (
     "timeout", "truncated", "dns_failure", "connection_*", "unreachable", "failed", "lost",
-    "http_408", "http_425", "http_429", "http_5xx", "missing_in_tar", "engine_error:*",
+    "http_408", "http_425", "http_429", "http_5xx", "rate_limited", "robots_txt_unreachable", "missing_in_tar",
+    "engine_error:*",
 )  # fmt: skip
 NOT_HERE = ("upstream_",)  # follows from another table's failure
 

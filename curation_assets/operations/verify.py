@@ -29,6 +29,7 @@ from curation_assets.engines.presence import cached_snapshot
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.table import Table
+from curation_assets.operations.releases import verify_release
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
@@ -38,6 +39,7 @@ from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.pools.declaration import WORLD_TRUTH
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
+from curation_assets.stores.releases import list_releases
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, manifest_text
 from curation_assets.stores.url_tables import SPLIT_FILE
@@ -52,7 +54,7 @@ class Damage:
     """A file that is not what was written."""
 
     path: Path
-    kind: str  # source, part of a source, download, table, manifest, folder, link, export, weights
+    kind: str  # source, part of a source, download, table, manifest, folder, link, export, release, weights
     expected: str  # a hash, or in words
     got: str
     advice: str  # what to do
@@ -83,6 +85,7 @@ class Verified:
 def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: ProgressReporter | None = None) -> Verified:
     """Read everything that a pool holds and compare it with what was recorded. Changes nothing."""
     checks = [*_sources(ctx, tables), *_downloads(ctx), *_tables(ctx, tables), *_folders(ctx, tables), *_exports(ctx)]
+    checks += [partial(_release_damages, release.folder) for release in list_releases(ctx.settings.home, ctx.pool.name)]
     return _run(f"verify {ctx.pool.name}", [*checks, *_weights_of_profile(ctx.profile)], progress or ctx.progress)
 
 
@@ -101,6 +104,11 @@ def _run(label: str, checks: list[Check], progress: ProgressReporter) -> Verifie
                 damages += check()
             advance(1)
     return Verified(len(checks), damages)
+
+
+def _release_damages(folder: Path) -> Iterator[Damage]:
+    for problem in verify_release(folder):
+        yield Damage(folder, "release", "as it was released", problem, "put a copy of the release in its place")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

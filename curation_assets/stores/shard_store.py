@@ -346,7 +346,8 @@ class ShardStore:
             text = manifest.to_json()
             frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
             manifest = replace(manifest, seal=seal_file(temporary))
-        write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
+            # before the table: killed in between, the table is still the old one, and both are written again
+            write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
         return manifest
 
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
@@ -426,9 +427,6 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
-            copy, text = self.table_path(asset, partition).with_name(MANIFEST_FILE), manifest.to_json()
-            if not copy.is_file() or copy.read_text(encoding="utf-8") != text:  # the writer stopped before it
-                write_text_atomically(copy, text)
             remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
