@@ -249,6 +249,8 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
         own = {name: values_of(info.annotation, info.metadata) for name, info in fields_of(cls).items()}
         if cls is DuplicateSettings:
             own["prefer"] = st.sampled_from([None, "signals.icc"])
+        if cls is PoolOptions:
+            own["owners"] = st.lists(st.sampled_from(["team:vision", "a.b@photos.example"]), max_size=3)
         some = st.fixed_dictionaries({}, optional=own)
         return st.none() | some if type(None) in parts else some
     if hasattr(annotation, "__metadata__"):
