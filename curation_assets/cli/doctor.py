@@ -1,6 +1,5 @@
 """curate doctor: is everything here that a run needs?"""
 
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,6 +10,7 @@ import typer
 from rich.text import Text
 
 from curation_assets.cli.common import HomeOption, JsonOption, show, show_json
+from curation_assets.core.settings import cache_root, home_of
 from curation_assets.operations import doctor as checks
 from curation_assets.operations.doctor import Check, Finding
 
@@ -31,16 +31,12 @@ def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
 
 def _checks(home: Path | None) -> dict[str, Check]:
     # Not by `settings_from`: a broken profile or number in the environment is a finding of one check, not the end.
-    place = Path(home or os.environ.get("CURATION_HOME", "data")).absolute()
+    place = home_of(home)
 
     def disks() -> Iterator[Finding]:
-        from curation_assets.core.settings import cache_root
-
         yield from checks.disks({"home": place, "temporary": Path(tempfile.gettempdir()), "cache": cache_root()})
 
     def caches() -> Iterator[Finding]:
-        from curation_assets.core.settings import cache_root
-
         yield from checks.caches(cache_root())
 
     def telemetry() -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from curation_assets.cli.common import (
     warn,
 )
 from curation_assets.cli.diff import the_pool
+from curation_assets.stores.lease import pool_lease
 from curation_assets.stores.releases import Release, find_release, list_releases
 
 SHOWN_GROUPS = 8  # per dimension; --json has all
@@ -46,8 +47,9 @@ def create(
 
     settings = settings_from(home, profile)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
-    release = create_release(ctx, tables_of(ctx), subset, name)
-    record_releases(settings, ctx.pool.name)
+    with pool_lease(settings.work(ctx.pool.name), "curate release create", on_notice=notice):
+        release = create_release(ctx, tables_of(ctx), subset, name)
+        record_releases(settings, ctx.pool.name)
     for sentence in frozen_notes(ctx):
         if sentence.startswith(f"{subset}: "):
             notice(sentence)

@@ -160,6 +160,11 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
 
 
+def home_of(home: Path | str | None = None) -> Path:
+    """Where everything is written: the folder given, else CURATION_HOME, else ./data; absolute."""
+    return Path(home or os.environ.get("CURATION_HOME", "data")).absolute()
+
+
 def hub_is_offline() -> bool:
     """HF_HUB_OFFLINE as it is now; the hub's own client looks at it once, when it is imported."""
     return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
@@ -225,7 +230,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     chosen = load_profile(name or DEFAULT_PROFILE)
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
     return Settings(
-        home=Path(home or os.environ.get("CURATION_HOME", "data")).absolute(),
+        home=home_of(home),
         profile=chosen,
         threads=threads,
         workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads))),

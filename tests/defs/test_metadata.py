@@ -91,6 +91,13 @@ def test_a_histogram_is_shown_in_place_and_holds_every_value() -> None:
     assert "2 kept, 1 dropped; smallest 0.1" in shown
 
 
+@pytest.mark.parametrize("values", [[1.0, 1.0000000000000002], [-1e308, 1e308], [0.3], [0.0, 5e-324]])
+def test_a_histogram_of_any_range_is_drawn(values: list[float]) -> None:
+    """np.histogram finds no 40 bins in the first and the last, and no range in the second."""
+    _, shown = plot_of("signals/icc", pl.DataFrame({"value": values})) or ("", "")
+    assert f"{len(values)} values; smallest {values[0]:.4g}" in shown
+
+
 def test_rows_by_state_are_a_table_in_place() -> None:
     reasons = [f"reason_{number:02d}" for number in range(12)]
     frame = pl.DataFrame({"status": ["kept"] * 20 + ["failed"] * 12, "reason": [None] * 20 + reasons})

@@ -251,6 +251,8 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
             own["prefer"] = st.sampled_from([None, "signals.icc"])
         if cls is DownloadSettings:  # these go into a header
             own |= {name: st.sampled_from([None, "mybot"]) for name in ("user_agent_token", "user_agent_contact")}
+        if cls is PoolOptions:
+            own["owners"] = st.lists(st.sampled_from(["team:vision", "a.b@photos.example"]), max_size=3)
         some = st.fixed_dictionaries({}, optional=own)
         return st.none() | some if type(None) in parts else some
     if hasattr(annotation, "__metadata__"):

@@ -177,6 +177,9 @@ class KillingProgress:
 
         yield advance
 
+    def note(self, line: str) -> None:
+        """Say nothing."""
+
 
 @pytest.mark.parametrize("teacher", ["vba", "sba"])
 def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path, teacher: str) -> None:
