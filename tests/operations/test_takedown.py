@@ -26,11 +26,13 @@ from typer.testing import CliRunner
 from curation_assets.audit.why import explain
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
-from curation_assets.defs.launch import run_pool
+from curation_assets.defs.launch import prepare_instance, run_pool
+from curation_assets.defs.releases import releases_key
 from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations import takedown as takedown_module
+from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.scrubbing import GONE
 from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, pending_path
 from curation_assets.outputs.registry import ExportRecord, record_export
@@ -41,6 +43,7 @@ from curation_assets.stores.denylist import Denylist, add_to_denylist, normalise
 from curation_assets.stores.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
@@ -95,6 +98,8 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     needles = (canary["caption"].encode(), canary["url"].encode(), image, small)
     assert holders(home / "work", *needles)
     before = shard_files(ctx, "tiny-000000")
+    release = create_release(ctx, tables_of(ctx), "icc", "v1")
+    assert verify_release(release.folder) == []
     others = {
         name: data for name, data in everything(ctx.store.root / "downloads" / "tiny-000001").items() if "!" in name
     }
@@ -104,6 +109,14 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     certificate = take_down(settings, "tiny")
     assert certificate is not None
     assert [one["sample_id"] for one in certificate["samples"]] == [canary["sample_id"]]
+
+    assert certificate["releases_withdrawn"] == ["v1"]
+    following = list_releases(home)[-1]
+    assert (following.name, following.counts["rows"]) == ("v1.1", release.counts["rows"] - 1)
+    assert verify_release(following.folder) == []
+    shown = prepare_instance(settings).get_materialized_partitions(releases_key("tiny"))
+    assert shown == {"v1", "v1.1"}
+    assert holders(home / "releases", canary["sample_id"].encode()) == []
 
     assert holders(home, *needles) == []
     report = (ctx.store.folder_path("downstream/report") / "report.html").read_text()
