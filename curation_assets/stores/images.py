@@ -217,7 +217,7 @@ class TarIndex:
         restarts = 0
         while start is not None:
             end = self._follow(file, start, size)
-            if end < size and _is_zero(file, end):
+            if size - end >= BLOCK and _is_zero(file, end):
                 return  # the end-of-archive block
             if end >= size:
                 what = f"cut at byte {size}: no end-of-archive block is there" if size else "empty: it has 0 bytes"

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from curation_assets.core.errors import ExpectedError
+from curation_assets.stores.atomic import naming_refusals
 from curation_assets.stores.processes import ProcessName
 
 LEASE = ".lease"  # of a command: run, refit, takedown, retry
@@ -86,12 +87,15 @@ def _locked(
     if path in mine:
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with naming_refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _take(file, what, shared=shared, on_notice=on_notice, wait=wait)
         if command:
-            _write(file, {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"})
+            holder = {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"}
+            with naming_refusals(path):
+                _write(file, holder)
         mine.add(path)
         try:
             yield

@@ -130,7 +130,7 @@ class Split:
         """
         if shard not in self.rows:
             raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
-        frame = pl.read_parquet(self.folder / f"{shard}.parquet")
+        frame = pl.read_parquet(self.folder / f"{shard}.parquet", glob=False, hive_partitioning=False)
         if frame_sha256(frame) != self.content_sha256[shard]:
             raise ValueError(f"{self.folder / shard}.parquet is damaged; delete {self.folder}, it will be made again")
         if "source_reason" not in frame.columns:

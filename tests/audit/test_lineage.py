@@ -187,7 +187,9 @@ def test_a_failed_run_is_told_as_failed_and_a_run_tells_openlineage_only_when_as
     assert CliRunner().invoke(app, command).exit_code == 0
     assert {path for path, _ in got} == {"/api/v1/lineage"}
     assert [one["eventType"] for _, one in got] == ["START", "COMPLETE"]
-    (tmp_path / "tars" / "000001.parquet").write_text("no table")  # img2dataset's table beside the tar: unreadable
+    table = tmp_path / "work/photos/raw/registered_shards/shard=photos-000001/data.parquet"
+    table.unlink()
+    (table / "in the way").mkdir(parents=True)  # nothing can take this name
     got.clear()
     failed = CliRunner().invoke(app, ["run", "photos", "--table", "raw/registered_shards", "--home", str(tmp_path)])
     assert failed.exit_code != 0

@@ -1,5 +1,6 @@
 """The flow: declarations are complete, ordered and forward; phases take turns."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,6 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.stages import BackwardsReadError, check_reads_forward
@@ -176,9 +176,18 @@ def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
     ready = bring_up_to_date(webdataset_pool(tmp_path))
     ledger = tables_of(ready)["filtered/ledger"]
     assert violations(ready, ledger, None) == []
-    path = ledger_path(ready.store, "icc")
-    footer = pl.read_parquet_metadata(path)["curation_ledger"]
-    pl.read_parquet(path)[1:].write_parquet(path, metadata={"curation_ledger": footer})
+    whole = ready.store.folder_path("filtered/ledger").resolve()
+
+    def without_a_row(folder: Path) -> None:
+        shutil.copytree(whole, folder, dirs_exist_ok=True)
+        footer = pl.read_parquet_metadata(whole / "icc.parquet")["curation_ledger"]
+        rows = pl.read_parquet(whole / "icc.parquet")[1:]
+        rows.write_parquet(folder / "icc.parquet", metadata={"curation_ledger": footer})
+
+    manifest = ready.store.manifest("filtered/ledger")
+    assert manifest is not None
+    inputs = [(version.asset, version.partition) for version in manifest.inputs]
+    ready.store.materialise_folder("filtered/ledger", without_a_row, code_version="wrong", inputs=inputs)
     assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -316,8 +316,9 @@ def test_tars_with_any_bytes_in_their_headers(tmp_path: Path, data: st.DataObjec
 @FUZZED
 @given(data=st.binary(max_size=4000))
 def test_tars_of_any_bytes(tmp_path: Path, data: bytes) -> None:
+    assume(data.strip(b"\0") or len(data) < 512)  # a whole block of zeros ends a tar of no members
     after = compare(tmp_path, data, {url_of(name) for name in SOUND})
-    assert after.height or not data.strip(b"\0")
+    assert after.height
 
 
 JSON_VALUES = st.recursive(

@@ -280,7 +280,7 @@ def test_whatever_is_valid_survives_saving(
     tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any], download: dict[str, Any]
 ) -> None:
     settings = load_settings(tmp_path_factory.getbasetemp() / "round_trip")
-    pool = Pool("mine", "url_table", "s.csv", options=options, download=download)  # type: ignore[arg-type]
+    pool = Pool("mine", "url_table", str(settings.home / "s.csv"), options=options, download=download)  # type: ignore[arg-type]
     for name, value in options.items():
         if isinstance(value, int | float | str | list) and name not in ("duplicates", "train_sba"):
             kept = getattr(pool.options, name)

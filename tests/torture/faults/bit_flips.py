@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -28,7 +27,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool, verify_weights
-from curation_assets.stores.pools.declaration import add_pool, load_pool, save_pool
+from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import CorruptTableError
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, jpeg, webdataset_pool
 from tests.torture.outcome import Fault, Outcome, Try
@@ -71,8 +70,6 @@ def _copied(folder: Path, pool: str) -> PoolContext:
     home = folder / "home"
     shutil.copytree(_built(), home, symlinks=True)
     settings = load_settings(home, "embedded")
-    declared = load_pool(settings, pool)
-    save_pool(settings, replace(declared, source=str(home / Path(declared.source).relative_to(_built()))))
     return PoolContext.open(settings, pool)
 
 
