@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.atomic import append_line
+from curation_assets.stores.atomic import append_line, naming_refusals
 
 COSTS = "costs"
 
@@ -60,7 +60,8 @@ def holds_gpu() -> bool:
 def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Iterator[dict[str, Any]]:
     """Log the computation inside. The caller puts the `content_sha256` of what it wrote into the dict it is given."""
     path = root / COSTS / f"attempts-{os.uname().nodename}-{os.getpid()}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming_refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     identity = uuid.uuid4().hex
     _append(
         path,

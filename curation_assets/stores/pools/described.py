@@ -1,6 +1,7 @@
 """What `curate pool add` says of a source: what it took for what, and what it could not use."""
 
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -44,7 +45,8 @@ def rows_that_fail(split: Split) -> str:
     parts = [split.folder / f"{shard}.parquet" for shard in sorted(split.rows)]
     if not parts or "source_reason" not in pl.read_parquet_schema(parts[0]):  # all parts of a source have it, or none
         return ""
-    rows = pl.concat([pl.read_parquet(part, columns=["source_reason"]) for part in parts])
+    read = partial(pl.read_parquet, columns=["source_reason"], glob=False, hive_partitioning=False)
+    rows = pl.concat([read(part) for part in parts])
     return _counted(rows["source_reason"])
 
 
