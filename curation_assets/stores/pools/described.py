@@ -1,7 +1,6 @@
 """What `curate pool add` says of a source: what it took for what, and what it could not use."""
 
 import tarfile
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -42,11 +41,11 @@ def understood(pool: Pool, split: Split) -> str:
 
 def rows_that_fail(split: Split) -> str:
     """'csv_malformed 2, …' of a pool of kind url_table: its rows that cannot be read; empty where all can."""
-    parts = [split.folder / f"{shard}.parquet" for shard in sorted(split.rows)]
-    if not parts or "source_reason" not in pl.read_parquet_schema(parts[0]):  # all parts of a source have it, or none
+    parts = (split.folder / f"{shard}.parquet" for shard in sorted(split.rows))
+    scans = [pl.scan_parquet(part, glob=False, hive_partitioning=False) for part in parts]
+    if not scans or "source_reason" not in scans[0].collect_schema():  # all parts of a source have it, or none
         return ""
-    read = partial(pl.read_parquet, columns=["source_reason"], glob=False, hive_partitioning=False)
-    rows = pl.concat([read(part) for part in parts])
+    rows = pl.concat([scan.select("source_reason") for scan in scans]).collect()
     return _counted(rows["source_reason"])
 
 
