@@ -14,11 +14,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 #: SQLite's codes (the last byte of its extended ones) for a full and a read-only disk, and for what either may cause.
 _SQLITE_FULL, _SQLITE_READONLY, _SQLITE_UNCLEAR = 13, 8, (10, 14)
-NO_ROOM = 1_000_000  # bytes: less is a full disk to SQLite
+NO_ROOM = 1_000_000  # bytes: less is a full disk where the error is unclear
 #: What libraries put the system's words for an error into; numpy says how much it wrote.
 _FULL_WORDS = re.compile(
     "|".join([*(re.escape(os.strerror(code)) for code in FULL), r"^\d+ requested and \d+ written$"])
 )
+_UNCLEAR_WORDS = "Invalid thrift: transport error"  # polars: the footer of a Parquet file did not fit
 _READ_ONLY_WORDS = re.compile(re.escape(os.strerror(errno.EROFS)))
 _WRITERS = ("polars", "_duckdb", "duckdb", "safetensors", "safetensors_rust")
 
@@ -59,7 +60,10 @@ def _is_full(error: BaseException, path: Path) -> bool:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return code == _SQLITE_FULL or (code in _SQLITE_UNCLEAR and shutil.disk_usage(_existing(path)).free < NO_ROOM)
-    return getattr(error, "errno", None) in FULL or (_is_of_writer(error) and bool(_FULL_WORDS.search(str(error))))
+    if getattr(error, "errno", None) in FULL:
+        return True
+    is_unclear = _UNCLEAR_WORDS in str(error) and shutil.disk_usage(_existing(path)).free < NO_ROOM
+    return _is_of_writer(error) and (is_unclear or bool(_FULL_WORDS.search(str(error))))
 
 
 def _why_read_only(error: BaseException, path: Path, place: Path) -> str | None:

@@ -41,7 +41,7 @@ from curation_assets.stores.pools.declaration import WORLD_TRUTH
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
-from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, manifest_text
+from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
 from curation_assets.stores.url_tables import SPLIT_FILE
 
 SOURCE_ADVICE = "bring back the file as it was; nothing here can repair it. If you changed it: curate run registers it"
@@ -271,17 +271,24 @@ def _cache_damage(cache: Path) -> Iterator[Damage]:
 def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]:
     cache = ctx.store.root / "source" / f"{shard}.sha256.json"
     yield from _cache_damage(cache)
-    manifest = ctx.store.manifest(table.name, shard)
     files = source_files(ctx.pool, shard, ctx.settings)
-    if manifest is None or not files:
+    if not files:
         return
-    got = {path.name: sha256_now(path) for path in files}
+    try:
+        got = {path.name: sha256_now(path) for path in files}
+    except OSError as error:  # as an unreadable source is registered
+        got = {path.name: type(error).__name__ for path in files}
     registered = got | takedown_facts(ctx.pool, shard, ctx.settings)
-    if config_sha256(config_of(ctx, replace(table, config=lambda *_: registered), shard)) == manifest.config_hash:
+    config_hash = config_sha256(config_of(ctx, replace(table, config=lambda *_: registered), shard))
+    try:
+        manifest = ctx.store.manifest(table.name, shard)
+    except CorruptTableError:  # named with the tables; what is remembered of the files still counts
+        manifest = None
+    if manifest is not None and config_hash == manifest.config_hash:
         return
     remembered = {Path(path).name: entry[2] for path, entry in _remembered_files(cache).items()}
     changed = [path for path in files if remembered.get(path.name, got[path.name]) != got[path.name]]
-    for path in changed or files[:1]:
+    for path in changed or files[: manifest is not None]:
         expected = remembered[path.name] if changed else "what was registered"
         yield Damage(path, "source", expected, got[path.name], SOURCE_ADVICE)
 

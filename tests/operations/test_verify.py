@@ -20,6 +20,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
 from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.pools.shards import source_fingerprint
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 from tests.torture.faults.bit_flips import flip_bit
 
@@ -79,6 +80,16 @@ def test_tables_of_earlier_versions_are_compared_by_their_content(ctx: PoolConte
     (damage,) = damages_of(ctx)
     assert (damage.path, damage.kind) == (path, "table")
     assert damage.expected == f"content {manifest.content_sha256}"
+
+
+def test_a_damaged_table_of_registered_rows_does_not_end_it_and_its_source_is_still_compared(ctx: PoolContext) -> None:
+    path = ctx.store.table_path("raw/registered_shards", "photos-000001")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert [damage.path for damage in damages_of(ctx)] == [path]
+    tar = ctx.pool.source_path(ctx.settings) / "000001.tar"
+    source_fingerprint(ctx.pool, "photos-000001", ctx.settings)  # remembers its hash
+    flip_bit(tar, random.Random(1))
+    assert {damage.path for damage in damages_of(ctx)} == {path, tar}
 
 
 def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) -> None:
