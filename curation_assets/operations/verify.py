@@ -263,9 +263,18 @@ def _sources(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
 
 def _cache_damage(cache: Path) -> Iterator[Damage]:
     """A damaged file of remembered hashes: without it, sources are read once more."""
-    if cache.is_file() and "seal" in cache.read_text("utf-8", "replace") and read_sealed_json(cache) is None:
+    if cache.is_file() and not _is_older(cache) and read_sealed_json(cache) is None:
         advice = "curate verify --repair removes it; the sources are read once more"
         yield Damage(cache, "manifest", "a file that holds its own sha256", seal_now(cache), advice, (), cache.unlink)
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a JSON file is of a version before 0.3, which wrote no seal and no hashes of files.
+
+    Both names are looked for: one flipped bit does not make a new file an older one.
+    """
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    return bool(text) and '"seal"' not in text and '"files"' not in text
 
 
 def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]:
@@ -328,7 +337,8 @@ def _split_damages(split: Path) -> Iterator[Damage]:
     )  # fmt: skip
     content = read_sealed_json(split / SPLIT_FILE)
     if content is None:
-        yield damage
+        if not _is_older(split / SPLIT_FILE):
+            yield damage
         return
     for name, expected in content["files"].items():
         got = sha256_now(split / name) if (split / name).is_file() else NO_FILE

@@ -92,6 +92,16 @@ def test_a_damaged_table_of_registered_rows_does_not_end_it_and_its_source_is_st
     assert {damage.path for damage in damages_of(ctx)} == {path, tar}
 
 
+def test_files_of_earlier_versions_that_hold_no_hash_are_no_damage(ctx: PoolContext) -> None:
+    cache = ctx.store.root / "source" / "photos-000000.sha256.json"
+    source_fingerprint(ctx.pool, "photos-000000", ctx.settings)
+    sealed = cache.read_text()
+    cache.write_text(json.dumps({"/data/000000.tar": [1, 2, "ab"]}))
+    assert damages_of(ctx) == []
+    cache.write_text(sealed.replace('"seal"', '"sdal"'))
+    assert [damage.path for damage in damages_of(ctx)] == [cache]
+
+
 def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) -> None:
     home = ["--home", str(ctx.settings.home)]
     whole = CliRunner().invoke(app, ["verify", "photos", *home])
