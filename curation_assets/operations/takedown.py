@@ -40,6 +40,7 @@ from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
+from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.subsets import read_subset_npy
 
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
@@ -149,7 +150,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         return before  # killed while the flow made the shards again: it goes on from there
     takedown = Takedown(pool.name, samples, with_sources or before.with_sources)
     touched = touched_tables(tables)
-    stored = [name for name in tables if store.partitions(name) or store.manifest(name) is not None]
+    stored = [name for name in tables if store.partitions(name) or _is_stored(store, name)]
     takedown.tables = [name for name in tables if name in stored or name in before.tables]
     takedown.digests_before = digests(home, _artefacts(ctx, tables, touched, takedown.shards)) | before.digests_before
     takedown.remaining_sources = list(before.remaining_sources)
@@ -174,8 +175,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         else:
             store.remove(name)
     remove_path(store.root / EXPLORE_FOLDER)  # thumbnails; `curate explore` makes it again, without them
-    for path in list(store.root.rglob("*.tmp-*")):
-        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+    _remove_leftovers(store.root)
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
@@ -185,6 +185,20 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     takedown.is_purged = True
     _write_pending(home, takedown)
     return takedown
+
+
+def _is_stored(store: ShardStore, name: str) -> bool:
+    """Whether there is a whole-pool table or folder, damaged ones included: they may hold a sample."""
+    try:
+        return store.manifest(name) is not None
+    except CorruptTableError:
+        return True
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left, of whatever file."""
+    for path in list(folder.rglob("*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
 
 
 def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
@@ -390,6 +404,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }
+    _remove_leftovers(home / FOLDER)  # of a certificate, whose name has the time
     text = json.dumps(certificate, indent=1)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"

@@ -297,9 +297,9 @@ class ShardStore:
         if partition is not None:
             remove_path(self.table_path(asset, partition).parent)
             return
+        remove_path(folder)  # first: a version that no link names goes with the next one, a link to nothing is damage
         for version in folder.parent.glob(f".{folder.name}.version-*"):
             remove_path(version)
-        remove_path(folder)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
