@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.following import Step, next_step, requests_of
+from curation_assets.defs.following import CAUSE, Step, next_step, requests_of
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance, run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
@@ -133,6 +133,6 @@ def test_tars_that_are_dropped_into_the_folder_end_in_ledger_subset_and_report(t
     assert [name for name in followed if after[name] == before[name]] == []
     ledger = pl.read_parquet(ctx.store.folder_path("filtered/ledger") / "icc.parquet")
     assert ledger["shard"].n_unique() == 43
-    runs = [run for run in instance.get_runs() if run.job_name == "photos_summary"]
+    runs = [run for run in instance.get_runs() if run.job_name == "photos_summary" and CAUSE in run.tags]
     assert all(run.status == dg.DagsterRunStatus.SUCCESS for run in runs)
     assert len(runs) <= 4, "one run per step, not one per shard"

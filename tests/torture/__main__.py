@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short try of each, as in make test")
     parser.add_argument("--first", type=int, default=0, help="number of the first try, to repeat one")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=10.0, help="at most, for each fault")
+    parser.add_argument("--minutes", type=float, default=20.0, help="at most, for each fault")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults at a time")
     parser.add_argument("--into", type=Path, help="page to write the table into")
     parser.add_argument("--json", type=Path, help="file for outcomes, versions and machine")
