@@ -55,6 +55,20 @@ def free_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return sentences
 
 
+def free_own_runs(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[str]:
+    """The same of runs of this process with these tags: for who knows that it runs none, as at the start of one.
+
+    A disk that is full may leave a run unfinished although its process goes on, such as a notebook.
+    """
+    sentences = []
+    filters = dg.RunsFilter(tags={**process_tags(), **tags}, statuses=list(UNFINISHED))
+    for run in instance.get_runs(filters=filters):
+        instance.report_run_failed(run, "It ended without a record of it; its process goes on.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        sentences.append(f"run {run.run_id[:8]} of this process had ended unfinished: reported as failed, slots freed")
+    return sentences
+
+
 def dead_runs(instance: dg.DagsterInstance) -> list[tuple[dg.DagsterRun, str]]:
     """Unfinished runs whose process has ended, each with that process in words."""
     dead = []

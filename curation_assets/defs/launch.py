@@ -16,7 +16,7 @@ from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, check_shard_key, resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
-from curation_assets.defs.dead_runs import free_dead_runs, process_tags, watched
+from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -89,7 +89,7 @@ def _run_held_pool(
     on_notice: Callable[[str], None],
 ) -> list[TableReport]:
     instance = prepare_instance(settings)
-    for sentence in free_dead_runs(instance):
+    for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.defs.assets import observer_resource
 from curation_assets.defs.dead_runs import HOST, PID, PROCESS_START, UNFINISHED, free_dead_runs, has_ended, process_tags
-from curation_assets.defs.launch import prepare_instance, run_pool
+from curation_assets.defs.launch import POOL, prepare_instance, run_pool
 from curation_assets.stores.lease import PoolHeldError
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
@@ -66,6 +66,22 @@ def test_a_run_killed_inside_a_download_holds_nothing_up(tmp_path: Path) -> None
     assert [notice for notice in notices if f"pid {child.pid}" in notice and "had ended" in notice]
     assert not instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED]))
     assert not instance.event_log_storage.get_concurrency_info("network").claimed_slots
+
+
+def test_a_run_of_this_process_that_left_no_end_holds_nothing_up(tmp_path: Path) -> None:
+    """As after a full disk in a notebook: the record of the end could not be written."""
+    settings = webdataset_pool(tmp_path)
+    run_pool(settings, "photos", tables=RAW[:1])
+    instance = prepare_instance(settings)
+    left = instance.create_run_for_job(
+        dg.Definitions(jobs=[dg.job(name="left")(lambda: None)]).resolve_job_def("left"),
+        status=dg.DagsterRunStatus.STARTED,
+        tags={**process_tags(), POOL: "photos"},
+    )
+    notices: list[str] = []
+    run_pool(settings, "photos", tables=RAW, on_notice=notices.append)
+    assert [notice for notice in notices if notice.startswith(f"run {left.run_id[:8]} of this process")]
+    assert instance.get_run_by_id(left.run_id).status == dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]
 
 
 def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path) -> None:
