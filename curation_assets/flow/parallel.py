@@ -7,6 +7,7 @@ each other at every layer), and collapses when something else runs on the machin
 import atexit
 import logging
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -185,6 +186,7 @@ def workers(settings: Settings) -> ProcessPoolExecutor:
             initargs=(_threads_of_worker(settings),),
         )
         _executor_size = settings.workers
+        multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
     return _executor
 
 
@@ -198,6 +200,13 @@ def stop_workers() -> None:
     if _executor is not None:
         _executor.shutdown(wait=True, cancel_futures=True)
         _executor = None
+
+
+def _end_workers_of_child() -> None:
+    """A run of the UI is a child process: no atexit function runs there, and it would wait for its workers for ever."""
+    if multiprocessing.parent_process() is not None:
+        for worker in multiprocessing.active_children():
+            worker.kill()
 
 
 atexit.register(stop_workers)

@@ -1,5 +1,7 @@
 """Worker processes end with the process that they work for, however it ends."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -35,3 +37,24 @@ def test_a_worker_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
     except psutil.TimeoutExpired:
         worker.kill()
         raise
+
+
+def _use_a_worker(home: str) -> None:
+    from curation_assets.core.settings import load_settings
+    from curation_assets.flow.parallel import workers
+
+    workers(load_settings(home, "embedded")).submit(os.getpid).result()
+
+
+def test_a_run_that_is_a_child_process_ends_with_its_work(tmp_path: Path) -> None:
+    """Dagster starts runs of the UI so: they stayed for good, with their workers and models, once they had ended."""
+    run = multiprocessing.get_context("spawn").Process(target=_use_a_worker, args=(str(tmp_path),))
+    run.start()
+    run.join(SECONDS)
+    is_waiting = run.is_alive()
+    if is_waiting:
+        for process in psutil.Process(run.pid).children(recursive=True):
+            process.kill()
+        run.kill()
+    assert not is_waiting
+    assert run.exitcode == 0
