@@ -7,11 +7,13 @@ from curation_assets.defs.assets import observer_resource, pool_assets
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, nightly_verify, pool_jobs, shard_sensor
 from curation_assets.defs.following import following_sensor
 from curation_assets.defs.releases import releases_asset
+from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools.declaration import list_pools
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`."""
+    open_home(settings.home)
     pools = list_pools(settings)
     jobs = {pool: pool_jobs(settings, pool) for pool in pools}
     return dg.Definitions(

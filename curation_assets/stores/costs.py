@@ -87,7 +87,7 @@ def _now() -> str:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    append_line(path, json.dumps(line))
+    append_line(path, json.dumps(line), is_own=True)
 
 
 def read_attempts(root: Path) -> pl.DataFrame:
