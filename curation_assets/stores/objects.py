@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import re
 import sqlite3
@@ -30,7 +31,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import bucket_retry_seconds, working_copies_bytes, working_copy
 
 LINK = ".link"  # suffix of the object of a link
-COPIES_FILE = ".objects.sqlite"  # of a working copy: which object each file is a copy of
+COPIES_SUFFIX = ".sqlite"  # beside a working copy: which object each of its files is a copy of
 THREADS = 16  # requests at a time
 MAX_AGE_SECONDS = 10.0  # of a listing that a process which lives long goes by
 LOG_SECONDS = 30.0  # a log that grows line by line is put this often, and when its process ends
@@ -124,7 +125,7 @@ class ObjectHome:
         self._folders: set[Path] = set()
         self._logs: dict[Path, float] = {}  # log → when it was put last; 0 where it waits
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._copies = _Copies(root / COPIES_FILE)
+        self._copies = _Copies(root.with_name(root.name + COPIES_SUFFIX))
         atexit.register(self._put_logs_at_exit)
 
     @functools.cached_property
@@ -177,10 +178,15 @@ class ObjectHome:
 
             if not isinstance(error, BaseError | OSError | ValueError):
                 raise
+            if "NoSuchBucket" in str(error):
+                raise self._no_bucket() from error
             raise ObjectStoreError(
                 f"{self.url}{'/' if key else ''}{key}: {_short(error)}. Look at the address, the credentials and the "
                 "network, and run the same command again: what is finished is kept"
             ) from error
+
+    def _no_bucket(self) -> ObjectStoreError:
+        return ObjectStoreError(f"{self.url}: there is no such bucket; create it first")
 
     # -- listing --------------------------------------------------------------------------------------------------
 
@@ -225,9 +231,10 @@ class ObjectHome:
             try:
                 for chunk in self.store.list(prefix=prefix or None, chunk_size=1000):
                     for meta in chunk:
-                        found[meta["path"]] = _entry(meta)
+                        if not is_local(PurePosixPath(meta["path"])):
+                            found[meta["path"]] = _entry(meta)
             except FileNotFoundError as error:
-                raise ObjectStoreError(f"{self.url}: there is no such bucket; create it first") from error
+                raise self._no_bucket() from error
         return found
 
     def _make_folders(self, keys: Iterable[str]) -> None:
@@ -389,7 +396,7 @@ class ObjectHome:
                 result = self.store.put(key, draft, mode=mode)
                 e_tag = result["e_tag"]
             except FileNotFoundError as error:
-                raise ObjectStoreError(f"{self.url}: there is no such bucket; create it first") from error
+                raise self._no_bucket() from error
             except (AlreadyExistsError, PreconditionError) as error:
                 same = self._same_content(key, draft)
                 if same is None:
@@ -445,6 +452,12 @@ class ObjectHome:
             return
         self._delete(self._keys_under(target))
 
+    def reload_folder(self, folder: Path) -> None:
+        """Fetch every object in a folder anew: what was read is then what the bucket holds. Raises ObjectStoreError."""
+        self.refresh(folder)
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(self._fetch, [key for key in self._entries if key.startswith(f"{self.key_of(folder)}/")]))
+
     def _keys_under(self, target: Path) -> set[str]:
         key = self.key_of(target)
         with self._lock:
@@ -466,6 +479,41 @@ class ObjectHome:
                 if key.endswith(LINK):
                     _copy_of_link(self.root / key).unlink(missing_ok=True)
 
+    # -- objects without a copy (leases) ------------------------------------------------------------------------------
+
+    def raw_get(self, key: str) -> tuple[Any, str] | None:
+        """(content of a JSON object, e_tag); None where it is not there. Raises ObjectStoreError."""
+        try:
+            with self._naming_refusals(key):
+                response = self.store.get(key)
+                return json.loads(bytes(response.bytes())), str(response.meta["e_tag"])
+        except FileNotFoundError:
+            return None
+
+    def raw_put(self, key: str, data: bytes, e_tag: str | None) -> str | None:
+        """Put an object in place of the one with this e_tag, or of none. Its e_tag; None where another is there."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if e_tag is None else {"e_tag": e_tag}
+        with self._naming_refusals(key):
+            try:
+                return str(self.store.put(key, data, mode=mode)["e_tag"])
+            except FileNotFoundError as error:
+                raise self._no_bucket() from error
+            except (AlreadyExistsError, PreconditionError):
+                read = self.raw_get(key)  # this put, tried again after its answer was lost?
+                return read[1] if read is not None and json.dumps(read[0]).encode() == data else None
+
+    def raw_keys(self, prefix: str) -> list[str]:
+        """Keys under a prefix."""
+        with self._naming_refusals(prefix):
+            return sorted(meta["path"] for chunk in self.store.list(prefix=prefix) for meta in chunk)
+
+    def raw_delete(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        with self._naming_refusals(key), contextlib.suppress(FileNotFoundError):
+            self.store.delete(key)
+
     # -- logs -----------------------------------------------------------------------------------------------------
 
     def note_growth(self, log: Path) -> None:
@@ -482,7 +530,7 @@ class ObjectHome:
         ObjectStoreError.
         """
         for _ in range(APPEND_ATTEMPTS):
-            self.refresh(path)
+            self.reload(path)
             temporary = _temporary(path)
             try:
                 temporary.write_bytes((path.read_bytes() if path.is_file() else b"") + data)
@@ -616,5 +664,7 @@ def _copy_of_link(pointer: Path) -> Path:
 
 
 def _short(error: BaseException) -> str:
-    """The first line of a client's error, without the debug text that follows it."""
-    return str(error).partition("\n")[0][:300]
+    """The first line of a client's error, with the server's own word for it, and without the debug text after it."""
+    word = re.search(r"<Code>(\w+)</Code>", str(error))
+    line = str(error).partition("\n")[0].partition(": <?xml")[0]
+    return f"{line[:400]}{f' ({word[1]})' if word else ''}"

@@ -133,6 +133,7 @@ class ShardStore:
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self.objects = object_home(self.root)  # None for a home on a disk
+        self._fetched_anew: set[Path] = set()
 
     # -- paths ----------------------------------------------------------------------------------------------------
 
@@ -212,6 +213,8 @@ class ShardStore:
                 stat = path.stat()
                 manifest = _manifest_in(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
             except (*UNREADABLE, ValueError) as error:
+                if self._is_fetched_anew(path):
+                    return self.manifest(asset, partition)
                 raise self._corrupt(asset, partition, str(error)) from error
             if manifest is None:
                 raise self._corrupt(asset, partition, f"its footer has no {FOOTER_KEY!r}: another program wrote it")
@@ -267,10 +270,20 @@ class ShardStore:
             if actual == manifest.seal:
                 break
             if self._is_still(asset, partition, manifest):
+                if self._is_fetched_anew(path):
+                    continue
                 why = f"its bytes are not those that were written: expected sha256 {manifest.seal}, got {actual}"
                 raise self._corrupt(asset, partition, why)
             # else a writer replaced the file between our looks: look again
         return manifest
+
+    def _is_fetched_anew(self, path: Path) -> bool:
+        """Of a bucket: whether a file that is damaged here was fetched once more; else the object is damaged, too."""
+        if self.objects is None or path in self._fetched_anew:
+            return False
+        self._fetched_anew.add(path)
+        self.objects.reload(path)
+        return True
 
     def _is_still(self, asset: str, partition: str | None, manifest: Manifest) -> bool:
         now = self.manifest(asset, partition)
