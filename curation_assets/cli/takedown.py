@@ -94,4 +94,5 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  {bucket['url']}: {bucket['versions']} earlier versions removed, {bucket['uploads']} uploads aborted")
         for sentence in bucket["not_done"]:
             show(f"  not done: {sentence}")
+        show("  working copies of other machines drop it when they are opened next; delete those that will not be")
     show(f"  certificate {certificate['certificate']}")

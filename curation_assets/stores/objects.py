@@ -211,10 +211,14 @@ class ObjectHome:
             for key, entry in listed.items():
                 if self._own.get(key, 0.0) < began:
                     self._entries[key] = entry
-            copies = self._copies.under(prefix)
-            for key, copy in copies.items():
-                if key not in self._entries and copy.noted_at < began:
+            for key, copy in self._copies.under(prefix).items():
+                if copy.noted_at >= began:
+                    continue
+                if key not in self._entries:
                     self._remove_copy(key)
+                elif is_fetched_when_used(key) and copy.e_tag != self._entries[key].e_tag:
+                    self._copies.forget(key)  # what a takedown removed leaves every working copy that is opened
+                    (self.root / key).unlink(missing_ok=True)
             self._make_folders(listed)
             stale = [
                 key

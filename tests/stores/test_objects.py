@@ -211,21 +211,20 @@ def test_tables_are_fetched_when_they_are_asked_for(bucket: Bucket, tmp_path: Pa
 
 
 def test_of_two_machines_that_made_the_same_table_the_first_counts(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
-    store = ShardStore(home_of(URL) / "work/toy")
-    assert store.manifest(ASSET, SHARD) is None
-    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
-    other = ShardStore(home_of(URL) / "work/toy")
-    assert other.manifest(ASSET, SHARD) is None
-    write_table(store, [1])
-    written = bucket.read("homes/mine/work/toy/raw/samples/shard=toy-000000/data.parquet")
-    write_table(other, [1])  # made from the same: reused
-    assert bucket.read("homes/mine/work/toy/raw/samples/shard=toy-000000/data.parquet") == written
-    copy = json.loads(bucket.read("homes/mine/work/toy/raw/samples/shard=toy-000000/manifest.json"))
-    assert copy == json.loads(store.manifest(ASSET, SHARD).to_json()) | {"seal": copy["seal"]}
-    write_table(other, [2], version="2")
+    def on(name: str) -> ShardStore:
+        monkeypatch.setenv("CURATION_HOMES", str(tmp_path / name))
+        return ShardStore(home_of(URL) / "work/toy")
+
+    assert [on(name).manifest(ASSET, SHARD) for name in ("one", "two")] == [None, None]
+    write_table(on("one"), [1])
+    table = "homes/mine/work/toy/raw/samples/shard=toy-000000"
+    written = [bucket.read(f"{table}/{name}") for name in ("data.parquet", "manifest.json")]
+    write_table(on("two"), [1])  # made from the same: reused
+    assert [bucket.read(f"{table}/{name}") for name in ("data.parquet", "manifest.json")] == written
+    write_table(on("two"), [2], version="2")
     with pytest.raises(ObjectChangedError):
-        write_table(store, [3], version="3")
-    assert ShardStore(home_of(URL) / "work/toy").read(ASSET, SHARD)["value"].to_list() == [2]
+        write_table(on("one"), [3], version="3")
+    assert on("one").read(ASSET, SHARD)["value"].to_list() == [2]
 
 
 def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_an_error(bucket: Bucket) -> None:
