@@ -31,7 +31,7 @@ from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
 from curation_assets.stores import webdataset
-from curation_assets.stores.atomic import PRIVATE, remove_path, remove_stale, replacing, write_text_atomically
+from curation_assets.stores.atomic import PRIVATE, remove_all_stale, remove_path, replacing, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
 from curation_assets.stores.download import rewrite_tar, take_down_downloads
@@ -175,7 +175,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         else:
             store.remove(name)
     remove_path(store.root / EXPLORE_FOLDER)  # thumbnails; `curate explore` makes it again, without them
-    _remove_leftovers(store.root)
+    remove_all_stale(store.root)
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
@@ -193,12 +193,6 @@ def _is_stored(store: ShardStore, name: str) -> bool:
         return store.manifest(name) is not None
     except CorruptTableError:
         return True
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left, of whatever file."""
-    for path in list(folder.rglob("*.tmp-*")):
-        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
 
 
 def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
@@ -404,7 +398,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }
-    _remove_leftovers(home / FOLDER)  # of a certificate, whose name has the time
+    remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
     text = json.dumps(certificate, indent=1)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"

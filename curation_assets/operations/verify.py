@@ -39,7 +39,7 @@ from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.pools.declaration import WORLD_TRUTH
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
-from curation_assets.stores.releases import list_releases
+from curation_assets.stores.releases import release_folders
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
 from curation_assets.stores.url_tables import SPLIT_FILE
@@ -85,7 +85,7 @@ class Verified:
 def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: ProgressReporter | None = None) -> Verified:
     """Read everything that a pool holds and compare it with what was recorded. Changes nothing."""
     checks = [*_sources(ctx, tables), *_downloads(ctx), *_tables(ctx, tables), *_folders(ctx, tables), *_exports(ctx)]
-    checks += [partial(_release_damages, release.folder) for release in list_releases(ctx.settings.home, ctx.pool.name)]
+    checks += [partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name)]
     return _run(f"verify {ctx.pool.name}", [*checks, *_weights_of_profile(ctx.profile)], progress or ctx.progress)
 
 

@@ -55,6 +55,12 @@ def remove_stale(target: Path) -> list[Path]:
     return removed
 
 
+def remove_all_stale(folder: Path) -> None:
+    """Delete what dead writers left of whatever file or folder, anywhere below `folder`."""
+    for path in list(folder.rglob(".*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+
+
 def remove_path(path: Path) -> None:
     """Delete a file, link or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
