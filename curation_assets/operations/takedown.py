@@ -35,8 +35,8 @@ from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import (
     PRIVATE,
     fetch_folder,
+    remove_all_stale,
     remove_path,
-    remove_stale,
     replacing,
     write_text_atomically,
 )
@@ -186,7 +186,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         else:
             store.remove(name)
     remove_path(store.root / EXPLORE_FOLDER)  # thumbnails; `curate explore` makes it again, without them
-    _remove_leftovers(store.root)
+    remove_all_stale(store.root)
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
@@ -204,12 +204,6 @@ def _is_stored(store: ShardStore, name: str) -> bool:
         return store.manifest(name) is not None
     except CorruptTableError:
         return True
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left, of whatever file."""
-    for path in list(folder.rglob("*.tmp-*")):
-        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
 
 
 def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
@@ -418,7 +412,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     if ctx.store.objects is not None:
         purged = purge_versions(ctx.store.objects, [f"work/{takedown.pool}/"])
         certificate["bucket"] = {"url": ctx.store.objects.url, **asdict(purged)}
-    _remove_leftovers(home / FOLDER)  # of a certificate, whose name has the time
+    remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
     text = json.dumps(certificate, indent=1)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"

@@ -60,6 +60,12 @@ def remove_stale(target: Path) -> list[Path]:
     return removed
 
 
+def remove_all_stale(folder: Path) -> None:
+    """Delete what dead writers left of whatever file or folder, anywhere below `folder`."""
+    for path in list(folder.rglob(".*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+
+
 def _objects(path: Path) -> "ObjectHome | None":
     """The bucket whose working copy a path lies in; None for every other path."""
     if working_copy(path) is None:

@@ -66,9 +66,13 @@ def object_lease(
 
 
 def object_holder(objects: ObjectHome, path: Path) -> str | None:
-    """Which command of which machine holds an exclusive lease, by its object; None where there is none."""
-    read = objects.raw_get(objects.key_of(path))
-    return None if read is None else _shown(read[0])
+    """Which command of which machine holds a lease (one of those that share it), by its object; None: nobody."""
+    key = objects.key_of(path)
+    for name in (key, *objects.raw_keys(f"{key}.d")):
+        read = objects.raw_get(name)
+        if read is not None:
+            return _shown(read[0])
+    return None
 
 
 class _Held:

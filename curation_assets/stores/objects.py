@@ -39,7 +39,7 @@ APPEND_ATTEMPTS = 50
 MAX_CONDITIONAL_BYTES = 2**30  # a larger file goes up in parts; its condition is checked just before
 USED_STEP_SECONDS = 3600.0  # how exactly the time of last use is known; younger files are not evicted
 
-_LOCAL = ("dagster", "robots_txt", "evaluation", "catalog.duckdb", "catalog.duckdb.wal", "catalog.duckdb.tmp")
+_LOCAL = ("dagster", "logs", "robots_txt", "evaluation", "catalog.duckdb", "catalog.duckdb.wal", "catalog.duckdb.tmp")
 _LOCAL_OF_POOL = ("index", "source")  # made again from tables and from the pool's source
 _FETCHED_WHEN_USED = ("downloads",)  # folders of a pool
 _TABLE_MANIFEST = "manifest.json"  # a copy of what the table's footer holds, put after it: nobody reads it to decide
