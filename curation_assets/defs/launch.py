@@ -17,6 +17,7 @@ from curation_assets.core.settings import Settings, check_shard_key, resource_pa
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
+from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -54,6 +55,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
         with replacing(config) as temporary:  # half of it would be another configuration, for ever
             shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
     os.environ["DAGSTER_HOME"] = str(home)
+    write_events_in_batches()
     return dg.DagsterInstance.get()
 
 
