@@ -182,6 +182,7 @@ class Pool:
     ) -> list[TableReport]:
         """Bring all tables up to date, or those named; what is up to date is not made again.
 
+        `shards`: keys, numbers or ranges ('3..17', with both ends); then their tables alone, none of the whole pool.
         `progress`: bars on a terminal, else lines, on standard error. `on_table` is called after each table.
         Returns one report per table: name, seconds, rows, shards reused and computed.
         Raises RunFailedError (a ValueError) that names what failed; what is finished is kept, and a second call goes on

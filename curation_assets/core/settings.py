@@ -39,6 +39,7 @@ MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
 RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
 Device = Literal["auto", "cpu", "cuda"]
+KEEP_DAYS = 90
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
 
@@ -180,6 +181,9 @@ class Settings:
     threads: int  # of the whole machine that we may use
     workers: int = 1  # processes that score shards side by side, threads / workers threads each
     openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
+    on_failure: str | None = None  # command or URL that hears of failed runs, as operations/failure_hook.py reads it
+    on_failure_hosts: tuple[str, ...] = ()  # hosts of such a URL that may be private
+    keep_days: int = KEEP_DAYS  # runs, logs and reports older than this are removed at night; 0 keeps them
     is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
     ray: str | None = None  # 'host:port' or 'auto': nodes of that Ray cluster score shards, in place of the workers
     own_dagster_home: Path | None = None  # Dagster's instance folder where it is not in the home
@@ -188,6 +192,8 @@ class Settings:
         for name in ("threads", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.keep_days < 0:
+            raise ValueError(f"keep_days must be days, or 0 to keep everything, got {self.keep_days}")
         if self.ray is not None and not RAY_ADDRESS.match(self.ray):
             raise ValueError(f"CURATION_RAY must read host:port, ray://host:port or auto, got {self.ray!r}")
 
@@ -229,8 +235,9 @@ class Settings:
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
-    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS and CURATION_WORKERS;
-    CURATION_RAY and CURATION_DAGSTER_HOME; OPENLINEAGE_URL as OpenLineage's own clients read it.
+    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS,
+    CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and CURATION_KEEP_DAYS;
+    OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
@@ -246,6 +253,9 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         threads=threads,
         workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads))),
         openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
+        on_failure=os.environ.get("CURATION_ON_FAILURE") or None,
+        on_failure_hosts=tuple(os.environ.get("CURATION_ON_FAILURE_HOSTS", "").replace(",", " ").split()),
+        keep_days=int(os.environ.get("CURATION_KEEP_DAYS", KEEP_DAYS)),
         is_profile_chosen=name is not None,
         ray=os.environ.get("CURATION_RAY") or None,
         own_dagster_home=Path(dagster_home).absolute() if dagster_home else None,

@@ -54,10 +54,12 @@ def withdraw_denied(settings: Settings, pool: str) -> list[str]:
 
 
 def finish_interrupted(
-    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None
+    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None, wait: bool = True
 ) -> dict[str, Any] | None:
     """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
 
     Raises what `take_down` raises.
     """
-    return None if pending_takedown(settings.home, pool) is None else take_down(settings, pool, on_notice=on_notice)
+    if pending_takedown(settings.home, pool) is None:
+        return None
+    return take_down(settings, pool, on_notice=on_notice, wait=wait)

@@ -156,7 +156,13 @@ def _next_folder(ctx: PoolContext) -> Path:
         elif not (folder / BEFORE / _PLAN).is_file():
             remove_path(folder / BEFORE)  # as earlier versions wrote it
             return folder
-    return ctx.store.root / REFITS_FOLDER / f"{len(reports) + 1:04d}"
+    last = int(reports[-1].name) if reports else 0  # earlier ones may have been removed for their age
+    return ctx.store.root / REFITS_FOLDER / f"{last + 1:04d}"
+
+
+def finished_reports(ctx: PoolContext) -> list[Path]:
+    """Folders of the refits that ended, oldest first."""
+    return [folder for folder in _reports(ctx) if (folder / REPORT).is_file()]
 
 
 def _reports(ctx: PoolContext) -> list[Path]:

@@ -193,7 +193,7 @@ def download_shard(
             if requested.height and local is not None:
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
-                fetcher = _image_fetcher(settings, allow_hosts, robots_folder, note)
+                fetcher = image_fetcher(settings, allow_hosts, robots_folder, note)
                 _run_img2dataset(requested, draft, number, settings, fetcher, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
@@ -372,12 +372,13 @@ def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
             downloader.urllib = original
 
 
-def _image_fetcher(
+def image_fetcher(
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...],
     robots_folder: Path | None,
     note: Callable[[str], None] | None,
 ) -> ImageFetcher:
+    """What opens URLs by these settings. `robots_folder` keeps the servers' robots.txt for a day."""
     http = GuardedHttp(allow_hosts, settings.connect_to, user_agent=settings.user_agent)
     robots = RobotsFiles(http, settings.agents, robots_folder, max_seconds=settings.max_seconds)
     limits = DomainLimits(

@@ -19,9 +19,14 @@ from tests.support.paths import REPOSITORY
 INFRA = REPOSITORY / "infra"
 FILES = sorted(INFRA.rglob("dagster.yaml"))
 ENVIRONMENT = {
-    "DAGSTER_PG_HOST": "127.0.0.1", "DAGSTER_PG_PORT": "5432", "DAGSTER_PG_DB": "curation",
-    "DAGSTER_PG_USER": "curation", "DAGSTER_PG_PASSWORD": "p@ss/word", "CURATION_IMAGE": "curation-assets:cpu", "RAY_JOBS": "http://127.0.0.1:8265",
-}  # fmt: skip
+    "DAGSTER_PG_HOST": "127.0.0.1",
+    "DAGSTER_PG_PORT": "5432",
+    "DAGSTER_PG_DB": "curation",
+    "DAGSTER_PG_USER": "curation",
+    "DAGSTER_PG_PASSWORD": "p@ss/word",
+    "CURATION_IMAGE": "curation-assets:cpu",
+    "RAY_JOBS": "http://127.0.0.1:8265",
+}
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from curation_assets.core.stages import STAGES
 from curation_assets.defs.assets import asset_key
@@ -21,6 +22,12 @@ def run_of(*tables: str) -> dg.DagsterRun:
     return dg.DagsterRun(
         job_name="tiny_shards", asset_selection=frozenset(asset_key("tiny", table) for table in tables) or None
     )
+
+
+def origin_of(job: str) -> RemoteJobOrigin:
+    """Where a run of the UI has its code from: the queue wants to know."""
+    location = RegisteredCodeLocationOrigin("curation")
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job)
 
 
 @pytest.mark.parametrize("engine", ["helm", "ray"])
@@ -71,7 +78,7 @@ def test_the_queue_tags_what_it_is_given(tmp_path: Path) -> None:
         job = definitions.resolve_job_def("tiny_shards")
         submitted = {}
         for name, tags in {"as it comes": {}, "chosen": {RUN_POOL: "cpu"}}.items():
-            run = instance.create_run_for_job(job, tags=tags)
+            run = instance.create_run_for_job(job, tags=tags, remote_job_origin=origin_of("tiny_shards"))
             context = type("Context", (), {"dagster_run": run, "workspace": None})()
             submitted[name] = instance.run_coordinator.submit_run(context)
         queue = instance.run_coordinator.get_run_queue_config()

@@ -13,7 +13,7 @@ import pytest
 from curation_assets.core.progress import LogLines
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
-from curation_assets.stores.download import DownloadSettings, _image_fetcher, download_shard
+from curation_assets.stores.download import DownloadSettings, download_shard, image_fetcher
 from curation_assets.stores.download_reasons import NotFetched, reason_of
 from curation_assets.stores.image_fetch import MAX_REFUSALS, ImageFetcher
 from curation_assets.stores.opt_outs import opt_out_of
@@ -27,7 +27,7 @@ WORDS = DownloadSettings().disallowed_header_directives
 
 def fetcher_for(*servers: RawServer, note: Callable[[str], None] | None = None, **changed: Any) -> ImageFetcher:
     settings = DownloadSettings(**{"timeout_seconds": 60, "domain_requests_per_second": None, **changed})
-    return _image_fetcher(settings, tuple(server.host for server in servers), None, note)
+    return image_fetcher(settings, tuple(server.host for server in servers), None, note)
 
 
 def reason(fetcher: ImageFetcher, url: str) -> str | None:
