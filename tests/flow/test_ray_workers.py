@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from curation_assets.core.settings import Settings, load_settings
-from curation_assets.flow.context import PoolContext
-from curation_assets.flow.graph import tables_of
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import run_pool
 from curation_assets.flow.parallel import stop_workers, workers
 from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
-from tests.conftest import FinishedPool, declare_tiny_pool
+from tests.defs.test_ranges import contents
+from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
@@ -53,42 +53,31 @@ def test_a_task_that_is_lost_with_every_node_says_so() -> None:
         done.result()
 
 
-def hashes_of(settings: Settings, pool: str) -> dict[tuple[str, str | None], str]:
-    """(table, shard) → sha256 of its rows or files."""
-    ctx = PoolContext.open(settings, pool)
-    found = {}
-    for table in tables_of(ctx).values():
-        for part in table.partitions(ctx.shards()):
-            manifest = ctx.store.manifest(table.name, part)
-            if manifest is not None and table.name != "downstream/report":  # it names run and time
-                found[table.name, part] = manifest.content_sha256
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_node_that_dies_takes_nothing_with_it(finished_pool: FinishedPool, tmp_path: Path) -> None:
+@pytest.mark.timeout(1500)
+def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     """Two real nodes on 127.0.0.1; the second is killed while it computes. The rest goes on, with the same tables."""
     pytest.importorskip("ray")
     from tests.support.ray_cluster import ray_cluster
 
-    settings = declare_tiny_pool(tmp_path / "home")
-    with ray_cluster() as cluster, (tmp_path / "run.log").open("w+") as log:
-        command = [*CURATE, "run", "tiny", "--home", str(settings.home)]
-        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=log, stderr=log)
+    webdataset_pool(tmp_path / "local", shards=5, per_shard=4)
+    run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
+    webdataset_pool(tmp_path / "spread", shards=5, per_shard=4)
+    log = tmp_path / "run.log"
+    with ray_cluster() as cluster, log.open("w") as output:
+        command = [*CURATE, "run", "photos", "--home", str(tmp_path / "spread"), "--profile", "embedded"]
+        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=output, stderr=output)
         try:
             while run.poll() is None and not cluster.tasks_of_second():
-                time.sleep(0.2)
-            assert run.poll() is None, (tmp_path / "run.log").read_text()[-3000:]
+                time.sleep(0.1)
+            assert run.poll() is None, f"no task came to the second node: {log.read_text()[-3000:]}"
             cluster.kill_second()
-            assert run.wait(timeout=1000) == 0, (tmp_path / "run.log").read_text()[-3000:]
+            assert run.wait(timeout=1200) == 0, log.read_text()[-3000:]
         finally:
             run.kill()
-    expected = hashes_of(finished_pool.settings, "tiny")
-    assert len(expected) > 50
-    assert hashes_of(settings, "tiny") == expected
-    subset = "work/tiny/filtered/subsets"
-    files = sorted(path for path in (finished_pool.settings.home / subset).rglob("*.npy"))
+    assert contents(tmp_path / "spread") == contents(tmp_path / "local")
+    subsets = "work/photos/filtered/subsets"
+    files = sorted((tmp_path / "local" / subsets).rglob("*.npy"))
     assert files
-    for path in files:
-        assert (settings.home / path.relative_to(finished_pool.settings.home)).read_bytes() == path.read_bytes()
+    for file in files:
+        assert (tmp_path / "spread" / file.relative_to(tmp_path / "local")).read_bytes() == file.read_bytes()
