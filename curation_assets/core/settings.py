@@ -39,6 +39,7 @@ PHOTO_PROFILE = "photos"  # of pools with images of one's own
 PROFILE_SUFFIXES = (".yaml", ".yml")
 MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
+RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
 Device = Literal["auto", "cpu", "cuda"]
 KEEP_DAYS = 90
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
@@ -234,6 +235,8 @@ class Settings:
     on_failure_hosts: tuple[str, ...] = ()  # hosts of such a URL that may be private
     keep_days: int = KEEP_DAYS  # runs, logs and reports older than this are removed at night; 0 keeps them
     is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
+    ray: str | None = None  # 'host:port' or 'auto': nodes of that Ray cluster score shards, in place of the workers
+    own_dagster_home: Path | None = None  # Dagster's instance folder where it is not in the home
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers"):
@@ -241,6 +244,13 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.keep_days < 0:
             raise ValueError(f"keep_days must be days, or 0 to keep everything, got {self.keep_days}")
+        if self.ray is not None and not RAY_ADDRESS.match(self.ray):
+            raise ValueError(f"CURATION_RAY must read host:port, ray://host:port or auto, got {self.ray!r}")
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether models run in other processes than this one."""
+        return self.workers > 1 or self.ray is not None
 
     def for_pool(self, profile_name: str | None) -> "Settings":
         """These settings with the profile that a pool names, unless the caller chose one.
@@ -271,13 +281,13 @@ class Settings:
     @property
     def dagster_home(self) -> Path:
         """Dagster's instance folder."""
-        return self.home / "dagster"
+        return self.own_dagster_home or self.home / "dagster"
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS,
-    CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and CURATION_KEEP_DAYS; OPENLINEAGE_URL as OpenLineage's own clients
-    read it.
+    CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and CURATION_KEEP_DAYS;
+    OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
@@ -286,6 +296,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     name = profile or os.environ.get("CURATION_PROFILE")
     chosen = load_profile(name or DEFAULT_PROFILE)
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
+    dagster_home = os.environ.get("CURATION_DAGSTER_HOME")
     return Settings(
         home=home_of(home),
         profile=chosen,
@@ -296,6 +307,8 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         on_failure_hosts=tuple(os.environ.get("CURATION_ON_FAILURE_HOSTS", "").replace(",", " ").split()),
         keep_days=int(os.environ.get("CURATION_KEEP_DAYS", KEEP_DAYS)),
         is_profile_chosen=name is not None,
+        ray=os.environ.get("CURATION_RAY") or None,
+        own_dagster_home=Path(dagster_home).absolute() if dagster_home else None,
     )
 
 
