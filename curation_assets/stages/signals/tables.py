@@ -13,6 +13,7 @@ from curation_assets.methods import Method
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.signals.canary import canary_tables
+from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
@@ -24,6 +25,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     for name in derived_columns(ctx):
         yield _derived_table(ctx, name)
     yield from image_clusters(ctx)
+    yield from contrast_tables(ctx)
     for method in ctx.methods("signals"):
         source = given_source(ctx, method.name)
         yield _signal_table(ctx, method) if source is None else _given_table(method, source[1])

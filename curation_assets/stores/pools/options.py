@@ -133,7 +133,14 @@ class PoolOptions:
         default=None, ge=1, unit="clusters", description="For image_based; null: one per 128 images."
     )
     reference_images: str | None = setting(
-        default=None, description="For image_based: folder of images or tars, a tar, or an .npy of embeddings."
+        default=None,
+        description="For image_based, norm_sim, vas: folder (images, tars), a tar, an .npy of embeddings, or a pool.",
+    )
+    contrast_pairs: Whole | None = setting(
+        default=None,
+        ge=1,
+        unit="pairs",
+        description="For neg_clip_loss: pairs drawn as its reference; null: 4,096, and 32,768 from a million samples.",
     )
     canary: str | None = setting(
         default=None, description="Frozen samples that every build scores, relative to home; see curate drift freeze."
