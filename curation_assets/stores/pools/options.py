@@ -50,6 +50,18 @@ class DuplicateSettings:
         return [name for name, limit in both if limit is not None]
 
 
+@checked("caption_choice")
+class CaptionChoice:
+    """The option `caption_choice`: which samples keep their own caption, and how generated ones are compared."""
+
+    raw_share: Number = setting(
+        default=0.3, ge=0, le=1, description="Samples, best by clip_score, that keep their own caption."
+    )
+    icc_weight: Number = setting(
+        default=0.3, ge=0, le=1, description="Of ICC beside the cosine, when captions are compared; 0: no student."
+    )
+
+
 @checked("student_fit")
 class StudentFit:
     """The option `student_fit`: training of a student; null takes the default of its kind. Ridge students have none."""
@@ -198,6 +210,9 @@ class PoolOptions:
     # fused, filtered
     recipes: Mapping[str, Mapping[str, Number]] = setting(
         default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
+    )
+    caption_choice: Switched[CaptionChoice] = setting(
+        default=None, description="Choose between each sample's own caption and generated ones, for exports."
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."
