@@ -281,7 +281,9 @@ def _differences(release: Release) -> list[str]:
     versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
     facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
     ids = uid_texts(pl.Series(replayed["f0"]), pl.Series(replayed["f1"]))
-    listed = pl.DataFrame([ids, pl.Series("multiplicity", np.ones(len(ids), dtype=np.int64))])
+    listed = (
+        ids.to_frame().group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+    )
     holds = {
         f"{LEDGER_FILE}: replaying it does not give the samples that it kept": np.array_equal(replayed, ledger.packed),
         f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
