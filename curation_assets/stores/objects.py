@@ -121,7 +121,6 @@ class ObjectHome:
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._listed: dict[str, tuple[float, float]] = {}  # prefix → when its listing began: monotonic, since 1970
-        self._folders: set[Path] = set()
         self._logs: dict[Path, float] = {}  # log → when it was put last; 0 where it waits
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._copies = _Copies(root.with_name(root.name + COPIES_SUFFIX))
@@ -247,11 +246,8 @@ class ObjectHome:
 
     def _make_folders(self, keys: Iterable[str]) -> None:
         """Folders of objects are there before their files: readers find shards and versions by the folders' names."""
-        for key in keys:
-            folder = (self.root / key).parent
-            if folder not in self._folders:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._folders.add(folder)
+        for folder in {(self.root / key).parent for key in keys}:
+            folder.mkdir(parents=True, exist_ok=True)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -347,7 +343,6 @@ class ObjectHome:
                 folder.rmdir()
             except OSError:
                 return
-            self._folders.discard(folder)
             folder = folder.parent
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -413,7 +408,6 @@ class ObjectHome:
         with self._lock:
             self._entries[key] = Entry(str(e_tag), size, time.time())
             self._copies.note(key, str(e_tag), draft)
-            self._folders.add(target.parent)
 
     def _check_unchanged(self, key: str, known: Entry | None) -> None:
         try:

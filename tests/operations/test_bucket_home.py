@@ -1,6 +1,5 @@
 """A pool whose home is in a bucket: the same bytes as on a disk, from any machine, and gone when taken down."""
 
-import functools
 import io
 import re
 import shutil
@@ -55,7 +54,9 @@ def write_source(folder: Path) -> None:
         numbers = range(shard * ROWS // 2, (shard + 1) * ROWS // 2)
         rows = [(f"{number:06d}", url_of(number), caption_of(number), jpeg(number)) for number in numbers]
         write_tar(folder / "tars" / f"{shard:06d}.tar", rows)
-    values = {name: [number * step % 17 / 17 for number in range(ROWS)] for name, step in zip(SIGNALS, (3, 5, 7))}
+    values = {
+        name: [number * step % 17 / 17 for number in range(ROWS)] for name, step in zip(SIGNALS, (3, 5, 7), strict=True)
+    }
     given = {"sample_id": [sample_id_of(url_of(number), caption_of(number)) for number in range(ROWS)], **values}
     captions = [[f"thing {number}"] for number in range(ROWS)]
     pl.DataFrame({**given, "generated_captions": captions}).write_parquet(folder / "given.parquet")
@@ -160,22 +161,21 @@ def test_a_photo_pool_is_the_same_on_a_disk_and_in_a_bucket_from_any_machine(buc
     assert computed(URL, POOL) == []
     assert_same(content(URL, POOL), in_bucket)
 
-    at = functools.partial(curate)
     machines("three")
     sample_id = sample_id_of(url_of(2), caption_of(2))
-    assert f"{caption_of(2)}" in at("why", sample_id, "--home", URL)
-    assert "By domain" in at("diff", "clip", "icc", "--pool", POOL, "--home", URL)
-    assert "everything is as it was written" in at("verify", POOL, "--home", URL)
-    at("release", "create", "clip", "r1", "--pool", POOL, "--home", URL)
+    assert caption_of(2) in curate("why", sample_id, "--home", URL)
+    assert "By domain" in curate("diff", "clip", "icc", "--pool", POOL, "--home", URL)
+    assert "everything is as it was written" in curate("verify", POOL, "--home", URL)
+    curate("release", "create", "clip", "r1", "--pool", POOL, "--home", URL)
     machines("four")
-    assert "in force" in at("release", "list", "--home", URL)
-    at("export", "webdataset", "--release", "r1", "--out", tmp_path / "out", "--home", URL)
+    assert "in force" in curate("release", "list", "--home", URL)
+    curate("export", "webdataset", "--release", "r1", "--out", tmp_path / "out", "--home", URL)
     with tarfile.open(next((tmp_path / "out").glob("*.tar"))) as tar:
         assert len([name for name in tar.getnames() if name.endswith(".jpg")]) == ROWS // 2
     machines("five")
     assert '"folder": "' + str(tmp_path / "out") in bucket.read("home/exports.jsonl").decode()
-    at("run", POOL, "--refit-cuts", "--home", URL)
-    assert "everything is as it was written" in at("verify", POOL, "--home", URL)
+    curate("run", POOL, "--refit-cuts", "--home", URL)
+    assert "everything is as it was written" in curate("verify", POOL, "--home", URL)
 
 
 def test_a_takedown_leaves_no_byte_in_any_version(bucket, tmp_path, machines) -> None:
