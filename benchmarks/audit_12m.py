@@ -154,7 +154,7 @@ def chain(home: Path) -> dict[str, Any]:
     def ledger() -> None:
         rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
         write_ledger(
-            rows, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(), cut=cut_of(ctx, "sieve_clip")
+            rows, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(ctx), cut=cut_of(ctx, "sieve_clip")
         )
         write_versions(book, folder)
 

@@ -13,6 +13,7 @@ from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
@@ -114,6 +115,7 @@ def _ledger_folders(store: ShardStore) -> Iterator[Path]:
     yield current
     for folder in sorted(link.parent.glob(f".{link.name}.version-*/files")):
         if folder.resolve() != current:
+            fetch_folder(folder)
             yield folder.resolve()
 
 
@@ -199,8 +201,10 @@ def sentence(verdict: dict[str, Any]) -> str:
     word = verdict["verdict"]
     if str(verdict["reason"] or "").startswith("prefilter:"):
         word = "dropped by the prefilter"
+    told = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""))
+    because = f"; {told[1]}" if told else ""
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
-    return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}"
+    return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}"
 
 
 def as_json(records: list[dict[str, Any]]) -> str:

@@ -107,4 +107,10 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  export flagged: {export['folder']}")
     for name in certificate["releases_withdrawn"]:
         show(f"  release withdrawn: {name}; `curate release show {name}` names the next one")
+    if "bucket" in certificate:
+        bucket = certificate["bucket"]
+        show(f"  {bucket['url']}: {bucket['versions']} earlier versions removed, {bucket['uploads']} uploads aborted")
+        for sentence in bucket["not_done"]:
+            show(f"  not done: {sentence}")
+        show("  working copies of other machines drop it when they are opened next; delete those that will not be")
     show(f"  certificate {certificate['certificate']}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import url2pathname
 
 import yaml
 
@@ -162,9 +164,57 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
 
 
+def homes_root() -> Path:
+    """Folder of the working copies of homes in buckets: CURATION_HOMES, else `homes` of the cache; absolute."""
+    return Path(os.environ.get("CURATION_HOMES") or cache_root() / "homes").expanduser().resolve()
+
+
+def working_copies_bytes() -> int:
+    """CURATION_HOMES_GB, as bytes: what the working copy of a home in a bucket may take; 100 GB where it is not set."""
+    return int(float(os.environ.get("CURATION_HOMES_GB", 100)) * 1e9)
+
+
+def bucket_retry_seconds() -> float:
+    """CURATION_BUCKET_RETRY_SECONDS: how long a request to a bucket is tried again; 180 where it is not set."""
+    return float(os.environ.get("CURATION_BUCKET_RETRY_SECONDS", 180))
+
+
 def home_of(home: Path | str | None = None) -> Path:
-    """Where everything is written: the folder given, else CURATION_HOME, else ./data; absolute."""
-    return Path(home or os.environ.get("CURATION_HOME", "data")).absolute()
+    """Where everything is written: the folder or URL given, else CURATION_HOME, else ./data; absolute.
+
+    Of a bucket (s3://bucket/prefix) it is the working copy: a folder of the cache that is named by the URL. Raises
+    ValueError for a URL without a bucket.
+    """
+    given = str(home or os.environ.get("CURATION_HOME", "data"))
+    if given.startswith("file:"):
+        return Path(url2pathname(urlsplit(given).path)).absolute()
+    match = _BUCKET_URL.fullmatch(given)
+    if match is None:
+        return Path(given).absolute()
+    if not match["bucket"]:
+        raise ValueError(f"a home in a bucket must read {match['scheme']}://BUCKET/PREFIX, got {given!r}")
+    url = "/".join([f"{match['scheme']}:/", *filter(None, (match["bucket"] + match["prefix"]).split("/"))])
+    return homes_root() / quote(url, safe="").replace("%", _ESCAPE)
+
+
+_ESCAPE = ","  # in names of working copies: SQLite's addresses read '%', Parquet readers '='; `quote` leaves no comma
+#: Path('s3://b/p') is 's3:/b/p': one slash stands for two.
+_BUCKET_URL = re.compile(r"(?P<scheme>s3|gs|az):/{1,2}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
+
+
+def working_copy(path: Path) -> tuple[str, Path] | None:
+    """(URL, folder) of the home in a bucket in whose working copy a path lies; None for every other path."""
+    root = homes_root()
+    if not path.is_relative_to(root) or path == root:
+        return None
+    name = path.relative_to(root).parts[0]
+    return unquote(name.replace(_ESCAPE, "%")), root / name
+
+
+def home_name(home: Path) -> str:
+    """What people call a home: its URL where it is the working copy of one, else its path."""
+    found = working_copy(home)
+    return str(home) if found is None else found[0]
 
 
 def hub_is_offline() -> bool:

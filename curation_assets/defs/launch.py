@@ -18,6 +18,7 @@ from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
+from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
@@ -61,6 +62,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
         with replacing(config) as temporary:  # half of it would be another configuration, for ever
             shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
     os.environ["DAGSTER_HOME"] = str(home)
+    write_events_in_batches()
     with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice
         try:
             instance = dg.DagsterInstance.get()

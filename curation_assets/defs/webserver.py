@@ -1,7 +1,7 @@
 """The Dagster UI and daemon, as `dagster dev` runs them, for this machine's own browser alone.
 
 Whatever the UI can do, a GraphQL request can, without a password. A page of another site that the browser shows is
-kept out: by the host that it asked for (a name of its own that resolves to 127.0.0.1) and by where the request came
+kept out: by the Host header (a name of its own that resolves to 127.0.0.1) and by where the request came
 from (a form, a picture or a script of another origin).
 """
 

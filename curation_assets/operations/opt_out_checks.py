@@ -14,7 +14,7 @@ import polars as pl
 
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import image_fetcher
 from curation_assets.stores.download_reasons import reason_of
@@ -102,7 +102,7 @@ def _write(ctx: PoolContext, proposed: Sequence[OptOut]) -> None:
     if proposed:
         write_text_atomically(path, "".join(json.dumps(asdict(item)) + "\n" for item in proposed))
     else:
-        path.unlink(missing_ok=True)
+        remove_path(path)
 
 
 def _next_rows(ctx: PoolContext, limit: int, *, without: Sequence[str]) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.atomic import append_line, naming_refusals, write_text_atomically
+from curation_assets.stores.atomic import append_line, naming_refusals, remove_path, write_text_atomically
 
 COSTS = "costs"
 
@@ -87,7 +87,7 @@ def _now() -> str:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    append_line(path, json.dumps(line))
+    append_line(path, json.dumps(line), is_own=True)
 
 
 def read_attempts(root: Path) -> pl.DataFrame:
@@ -118,7 +118,7 @@ def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int
         kept = {record["id"] for record in records if record.get("content_sha256") in in_force}
         count += len({record["id"] for record in records} - kept)
         if not kept:
-            path.unlink()
+            remove_path(path)
         elif len(kept) < len({record["id"] for record in records}):
             modified = path.stat().st_mtime_ns
             rest = [json.dumps(record) for record in records if record["id"] in kept]

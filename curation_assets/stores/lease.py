@@ -1,7 +1,8 @@
 """Who may change a pool: one command at a time, which others wait for by name; freed when its process ends.
 
 Both locks are flocks on files of the pool's work folder. The kernel drops them with their process, however that ends,
-so no killed command leaves one behind. Decision 0029 has which work takes which.
+so no killed command leaves one behind. Decision 0029 has which work takes which. In a home in a bucket they keep the
+processes of one machine apart, and leases in the bucket (object_lease.py) the machines.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from typing import Any
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.stores.atomic import naming_refusals
+from curation_assets.stores.object_lease import LeaseHeldError, object_holder, object_lease
+from curation_assets.stores.objects import object_home
 from curation_assets.stores.processes import ProcessName
 
 LEASE = ".lease"  # of a command: run, refit, takedown, retry; shared by runs of shards
@@ -66,6 +69,9 @@ def alone_with_tables(work: Path, command: str, *, on_notice: Notice) -> Iterato
 
 def holder_of(work: Path) -> str | None:
     """Which command holds a pool; None where none does, or it has not written its name."""
+    objects = object_home(work)
+    if objects is not None:
+        return object_holder(objects, work / LEASE)
     try:
         file = os.open(work / LEASE, os.O_RDONLY)
     except FileNotFoundError:
@@ -102,8 +108,17 @@ def _locked(
             with naming_refusals(path):
                 _write(file, holder)
         mine[path] = shared
+        objects = object_home(path)
+        others = (
+            contextlib.nullcontext()
+            if objects is None or not objects.is_object(path.parent / "file")  # what stays on this machine
+            else object_lease(objects, path, what, command, shared=shared, on_notice=on_notice, wait=wait)
+        )
         try:
-            yield
+            with others:
+                yield
+        except LeaseHeldError as error:
+            raise PoolHeldError(str(error)) from None
         finally:
             del mine[path]
             if command and _read(file) == holder:  # not the name of another that holds it too

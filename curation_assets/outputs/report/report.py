@@ -33,6 +33,7 @@ from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.downstream import downstream_section
 from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.selection.judging import reason_kind
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -237,7 +238,8 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
         kept = joined.filter(pl.col("verdict") == "kept").sort("value", "sample_id", descending=[True, False])
         dropped = joined.filter(pl.col("verdict") == "dropped")
         ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
-        reasons = dropped["reason"].value_counts().sort("count", descending=True)
+        kinds = dropped.select(reason_kind(pl.col("reason")).alias("reason"))["reason"]
+        reasons = kinds.value_counts().sort("count", descending=True)
         sections.append(
             {
                 "policy": policy,

@@ -12,7 +12,7 @@ from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import PHOTO_PROFILE, POOL_NAME, Settings
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
 from curation_assets.stores import image_tables, url_tables, webdataset
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
@@ -286,8 +286,10 @@ def _plant(pool: Pool, settings: Settings) -> None:
     if not (work / WORLD_SOURCE).is_file() or not (work / WORLD_TRUTH).is_file():
         size, seed = pool.planted
         samples = server.planted(size, seed)
-        server.write_planted_truth(work / WORLD_TRUTH, samples, seed)
-        server.write_world_urls(work / WORLD_SOURCE, samples, seed)
+        with replacing(work / WORLD_TRUTH) as truth:
+            server.write_planted_truth(truth, samples, seed)
+        with replacing(work / WORLD_SOURCE) as source:
+            server.write_world_urls(source, samples, seed)
 
 
 # -- shards -----------------------------------------------------------------------------------------------------------
