@@ -115,7 +115,7 @@ def _ledger_folders(store: ShardStore) -> Iterator[Path]:
     yield current
     for folder in sorted(link.parent.glob(f".{link.name}.version-*/files")):
         if folder.resolve() != current:
-            fetch_folder(folder)
+            fetch_folder(folder.parent)  # with its manifest
             yield folder.resolve()
 
 

@@ -227,6 +227,20 @@ def test_of_two_machines_that_made_the_same_table_the_first_counts(bucket: Bucke
     assert on("one").read(ASSET, SHARD)["value"].to_list() == [2]
 
 
+def test_processes_that_share_a_working_copy_know_what_each_other_wrote(bucket: Bucket, tmp_path: Path) -> None:
+    parent, worker = machine(tmp_path, "shared"), machine(tmp_path, "shared")
+    put(worker, "work/toy/raw/samples/shard=toy-000000/data.parquet", "of a worker")
+    table = parent.root / "work/toy/raw/samples/shard=toy-000000/data.parquet"
+    assert parent.has(table)
+    put(parent, "work/toy/raw/samples/shard=toy-000000/data.parquet", "of the parent")  # replaces it: no conflict
+    worker.delete(table)
+    table.unlink()
+    assert not parent.has(table)
+    put(parent, "work/toy/raw/samples/shard=toy-000000/data.parquet", "again")
+    worker.delete(table)
+    assert bucket.keys() == []
+
+
 def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_an_error(bucket: Bucket) -> None:
     store = ShardStore(home_of(URL) / "work/toy")
     write_table(store, list(range(100)))
