@@ -100,7 +100,8 @@ def hold(jobs_port: int | None) -> None:
             initialize_head=True, head_node_args={**shared, **served, "include_dashboard": jobs_port is not None}
         )
         try:
-            node = cluster.add_node(**shared)
+            # as on a machine of its own: a home in a bucket has another working copy there
+            node = cluster.add_node(**shared, env_vars={"CURATION_HOMES": f"{folder}/homes"})
             (raylet,) = node.all_processes["raylet"]
             print(cluster.address, raylet.process.pid, flush=True)
             sys.stdin.read()
