@@ -32,10 +32,10 @@ from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
-from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.stages.downstream.evaluation_set import untrained_reason

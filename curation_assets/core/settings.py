@@ -202,6 +202,11 @@ _ESCAPE = ","  # in names of working copies: SQLite's addresses read '%', Parque
 _BUCKET_URL = re.compile(r"(?P<scheme>s3|gs|az):/{1,2}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
 
 
+def is_bucket_url(text: Path | str) -> bool:
+    """Whether a text is the URL of a folder of a bucket."""
+    return _BUCKET_URL.fullmatch(str(text)) is not None
+
+
 def working_copy(path: Path) -> tuple[str, Path] | None:
     """(URL, folder) of the home in a bucket in whose working copy a path lies; None for every other path."""
     root = homes_root()

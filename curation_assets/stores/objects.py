@@ -82,9 +82,9 @@ def is_local(relative: PurePosixPath) -> bool:
 
 
 def is_fetched_when_used(key: str) -> bool:
-    """Whether an object is large or one of very many: tables, versions of folder assets, downloads."""
+    """Whether an object is large or one of very many: tables, versions of folder assets, downloads, tars."""
     parts = PurePosixPath(key).parts
-    if len(parts) > 2 and parts[0] == "work" and parts[2] in _FETCHED_WHEN_USED:
+    if parts[-1].endswith(".tar") or (len(parts) > 2 and parts[0] == "work" and parts[2] in _FETCHED_WHEN_USED):
         return True
     return parts[0] == "work" and (parts[-1] in _OF_TABLES or any(_VERSION.match(part) for part in parts))
 
@@ -149,11 +149,11 @@ class ObjectHome:
 
     def key_of(self, path: Path) -> str:
         """Key of a path, relative to the URL."""
-        return path.relative_to(self.root).as_posix()
+        return os.path.normpath(path.relative_to(self.root))  # tables name tars of the home as ../../sources/x.tar
 
     def is_object(self, path: Path) -> bool:
         """Whether what lies at a path is an object, or would be one."""
-        return not is_local(PurePosixPath(path.relative_to(self.root)))
+        return not is_local(PurePosixPath(self.key_of(path)))
 
     def has(self, path: Path) -> bool:
         """Whether there is an object of a file, by the latest listing and what this machine wrote since."""
@@ -168,6 +168,17 @@ class ObjectHome:
         if copy.noted_at < listed:
             return entry
         return Entry(copy.e_tag, copy.state[1], copy.noted_at) if copy.e_tag else None
+
+    def files_in(self, folder: Path) -> list[Path]:
+        """Files right in a folder, fetched or not, sorted; other machines' of the last MAX_AGE_SECONDS may be missing.
+
+        Raises ObjectStoreError.
+        """
+        self.refresh(folder, max_age=MAX_AGE_SECONDS)
+        key = self.key_of(folder)
+        names = {name.rpartition("/")[2] for name in self._entries if name.rpartition("/")[0] == key}
+        here = {path.name for path in folder.glob("*") if path.is_file()}  # put by this machine since
+        return sorted(folder / name for name in names | here if self.has(folder / name))
 
     def size_of(self, path: Path) -> int:
         """Bytes of all objects of a file or folder, by the latest listing."""
