@@ -143,9 +143,12 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     """Begin loading the libraries of `roles` in the background, before the first shard needs them.
 
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
-    fork servers each worker loads its own.
+    fork servers each worker loads its own. A Ray cluster is joined now: raises RayUnavailableError where it cannot be.
     """
-    if settings.workers > 1 and settings.ray is None and _START_METHOD == "forkserver":
+    if settings.ray is not None:
+        workers(settings)
+        return
+    if settings.workers > 1 and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),
