@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import Settings, home_name, home_of, working_copy
 from curation_assets.core.version import __version__
+from curation_assets.stores.objects import open_home
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -102,6 +103,7 @@ def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwar
         raise RayUnavailableError(
             f"node {socket.gethostname()} has no folder {home}; every node needs the home under the same path"
         )
+    open_home(here)  # what other nodes wrote meanwhile
     return function(*(replace(arg, home=here) if isinstance(arg, Settings) else arg for arg in args), **kwargs)
 
 
