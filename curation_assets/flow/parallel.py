@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -28,6 +28,7 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
 from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
@@ -39,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
-_executor: ProcessPoolExecutor | None = None
-_executor_size = 0
+_executor: Executor | None = None
+_executor_of: tuple[str | None, int] = (None, 0)  # cluster and number of processes
 
 
 def materialise_shards(
@@ -48,15 +49,15 @@ def materialise_shards(
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that run models go to `settings.workers` processes when at least two shards have work to do; everything
-    else happens here.
+    Tables that run models go to `settings.workers` processes when at least two shards have work to do, or to the nodes
+    of a Ray cluster; everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     runs_models = bool(table.roles) or "torch" in table.kinds
-    side_by_side = len(stale) > 1 and runs_models and ctx.settings.workers > 1
+    side_by_side = runs_models and (bool(stale) if ctx.settings.ray else len(stale) > 1 and ctx.settings.workers > 1)
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
@@ -69,7 +70,10 @@ def materialise_shards(
         with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
-                yield jobs[job], job.result()
+                try:
+                    yield jobs[job], job.result()
+                except TaskLostError as error:  # a shard may be what kills its node: the others go on
+                    yield jobs[job], error
 
 
 def _in_threads(
@@ -130,7 +134,7 @@ def _group(
 def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:
     """Bring a table that is a trained model up to date, in a worker where there are workers: they have the libraries
     loaded, this process need not load them at all."""
-    if ctx.settings.workers == 1 or is_up_to_date(ctx, table, tables=tables):
+    if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
     return workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id).result()
 
@@ -141,7 +145,7 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
     fork servers each worker loads its own.
     """
-    if settings.workers > 1 and _START_METHOD == "forkserver":
+    if settings.workers > 1 and settings.ray is None and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),
@@ -173,11 +177,15 @@ class _WorkerContext(type(_CONTEXT)):  # type: ignore[misc]
     Process = _Worker
 
 
-def workers(settings: Settings) -> ProcessPoolExecutor:
-    """The worker processes of this process, started on first use and kept; they end with it."""
-    global _executor, _executor_size
-    if _executor is None or _executor_size != settings.workers:
-        stop_workers()
+def workers(settings: Settings) -> Executor:
+    """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster."""
+    global _executor, _executor_of
+    if _executor is not None and _executor_of == (settings.ray, settings.workers):
+        return _executor
+    stop_workers()
+    if settings.ray is not None:
+        _executor = RayExecutor(settings, _threads_of_worker(settings))
+    else:
         warm_up(settings)
         _executor = ProcessPoolExecutor(
             settings.workers,
@@ -185,8 +193,8 @@ def workers(settings: Settings) -> ProcessPoolExecutor:
             initializer=_start_worker,
             initargs=(_threads_of_worker(settings),),
         )
-        _executor_size = settings.workers
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
+    _executor_of = (settings.ray, settings.workers)
     return _executor
 
 
@@ -269,7 +277,7 @@ def call_in_workers(
 
     Raises what the function raises.
     """
-    if settings.workers == 1:
+    if not settings.has_workers:
         yield from (function(*call) for call in calls)
         return
     jobs = [workers(settings).submit(_metered, function, call) for call in calls]

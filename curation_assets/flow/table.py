@@ -11,6 +11,8 @@ from curation_assets.core.stages import check_reads_forward
 from curation_assets.flow.context import PoolContext
 
 Grain = Literal["shard", "pool", "training"]
+#: What a run makes: per-shard tables alone ('shards'), or whole-pool tables and trainings alone ('pool').
+Phase = Literal["shards", "pool"]
 
 #: (context, partition key) → (table, partition or None for all of it): what one partition reads.
 PartitionInputs = Callable[[PoolContext, str], Sequence[tuple[str, str | None]]]

@@ -143,6 +143,12 @@ class PoolOptions:
     quiet_minutes: Number = setting(
         default=5.0, ge=0, unit="minutes", description="Without new tables, before Dagster updates ledger and report."
     )
+    opt_out_checks: Whole = setting(
+        default=1000,
+        ge=0,
+        unit="images",
+        description="Downloaded images whose robots.txt and headers are looked at again, per night; 0: none.",
+    )
     owners: tuple[str, ...] = setting(
         default=(), description="Whom Dagster's UI names: e-mail addresses, or team:NAME."
     )
