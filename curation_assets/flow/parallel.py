@@ -9,11 +9,13 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
+import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -28,6 +30,7 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
@@ -39,37 +42,41 @@ logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
-_executor: ProcessPoolExecutor | None = None
-_executor_size = 0
-
 
 def materialise_shards(
     ctx: PoolContext, table: Table, shards: Sequence[str], *, tables: Mapping[str, Table]
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that run models go to `settings.workers` processes when at least two shards have work to do; everything
-    else happens here.
+    Tables that run models go to `settings.workers` processes when at least two shards have work to do (with devices of
+    their own: one); everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     runs_models = bool(table.roles) or "torch" in table.kinds
-    side_by_side = len(stale) > 1 and runs_models and ctx.settings.workers > 1
+    # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
+    side_by_side = len(stale) > (0 if ctx.settings.devices else 1) and runs_models and ctx.settings.workers > 1
     for shard in shards:
         if not side_by_side or shard not in stale:
-            yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
+            yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
     if side_by_side:
         jobs: dict[Future[Outcome], str] = {
-            workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, shard, ctx.run_id): shard
-            for shard in stale
+            workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
         }
         what = "models" if table.grain == "training" else "shards"
         with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
-                yield jobs[job], job.result()
+                yield jobs[job], _outcome_of_call(job)
+
+
+def _outcome_of_call(job: Future[Outcome]) -> Outcome:
+    try:
+        return job.result()
+    except WorkerEndedError as error:
+        return error
 
 
 def _in_threads(
@@ -132,7 +139,7 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
     loaded, this process need not load them at all."""
     if ctx.settings.workers == 1 or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    return workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id).result()
+    return workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None).result()
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
@@ -173,21 +180,82 @@ class _WorkerContext(type(_CONTEXT)):  # type: ignore[misc]
     Process = _Worker
 
 
-def workers(settings: Settings) -> ProcessPoolExecutor:
-    """The worker processes of this process, started on first use and kept; they end with it."""
-    global _executor, _executor_size
-    if _executor is None or _executor_size != settings.workers:
-        stop_workers()
-        warm_up(settings)
-        _executor = ProcessPoolExecutor(
-            settings.workers,
+_workers: "Workers | None" = None
+
+
+class WorkerEndedError(RuntimeError):
+    """A worker process was killed in the middle of its work, twice."""
+
+
+class Workers:
+    """Processes that each own a device, and take a call at a time.
+
+    One that is killed (the kernel does so when memory runs out) is replaced, and its call made once more: what saves
+    its rows goes on from them. Calls of other workers are not touched.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._idle: queue.SimpleQueue[tuple[int, ProcessPoolExecutor]] = queue.SimpleQueue()
+        for number in range(settings.workers):
+            self._idle.put((number, self._started(number)))
+        self._calls = ThreadPoolExecutor(settings.workers, thread_name_prefix="worker")  # each waits for a process
+        self.is_stopped = False  # a process that ends is not replaced
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """The result of an importable function, of the first worker that is idle.
+
+        The future raises what the function raises, WorkerEndedError where it ended its worker twice.
+        """
+        return self._calls.submit(self._call, function, arguments)
+
+    def stop(self) -> None:
+        """End the processes once they have done what they have in hand; what waits is dropped."""
+        self.is_stopped = True
+        self._calls.shutdown(wait=True, cancel_futures=True)
+        while not self._idle.empty():
+            self._idle.get()[1].shutdown(wait=True)
+
+    def _started(self, number: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            1,
             mp_context=_WorkerContext(),
             initializer=_start_worker,
-            initargs=(_threads_of_worker(settings),),
+            initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number)),
         )
-        _executor_size = settings.workers
+
+    def _call(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        number, process = self._idle.get()
+        try:
+            try:
+                return process.submit(function, *arguments).result()
+            except BrokenProcessPool:
+                if self.is_stopped:
+                    raise
+                logger.warning("a worker was killed; its work goes to a new one")
+                process = self._started(number)
+            try:
+                return process.submit(function, *arguments).result()
+            except BrokenProcessPool as error:
+                process = self._started(number)
+                raise WorkerEndedError(
+                    "a worker process was killed twice in the middle of this, as a rule because memory ran out; "
+                    "run again with fewer workers (CURATION_WORKERS=1) or smaller batches (batch_size of the profile)"
+                ) from error
+        finally:
+            self._idle.put((number, process))
+
+
+def workers(settings: Settings) -> Workers:
+    """The worker processes of this process, started on first use and kept; they end with it."""
+    global _workers
+    machine = (settings.workers, settings.threads, settings.devices)
+    if _workers is None or machine != (_workers.settings.workers, _workers.settings.threads, _workers.settings.devices):
+        stop_workers()
+        warm_up(settings)
+        _workers = Workers(settings)
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
-    return _executor
+    return _workers
 
 
 def _threads_of_worker(settings: Settings) -> int:
@@ -196,15 +264,22 @@ def _threads_of_worker(settings: Settings) -> int:
 
 def stop_workers() -> None:
     """End the worker processes, if any, without waiting for queued work."""
-    global _executor
-    if _executor is not None:
-        _executor.shutdown(wait=True, cancel_futures=True)
-        _executor = None
+    global _workers
+    if _workers is not None:
+        _workers.stop()
+        _workers = None
+
+
+def replace_no_worker() -> None:
+    """From now on a worker that is killed stays so: this process is about to end them all."""
+    if _workers is not None:
+        _workers.is_stopped = True
 
 
 def _end_workers_of_child() -> None:
     """A run of the UI is a child process: no atexit function runs there, and it would wait for its workers for ever."""
     if multiprocessing.parent_process() is not None:
+        replace_no_worker()
         for worker in multiprocessing.active_children():
             worker.kill()
 
@@ -228,7 +303,11 @@ def _thread_environment(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, device: str | None) -> None:
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            device  # read when CUDA is first used: the fork server has only imported it
+        )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     with _thread_environment(threads):
@@ -245,10 +324,17 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str | None, run_id: str) -> Outcome:
-    ctx = PoolContext.open(settings, pool_name, run_id=run_id)
+def _named(ctx: PoolContext) -> tuple[Settings, str, str, frozenset[str]]:
+    """What a worker opens a context from: names, no data."""
+    return ctx.settings, ctx.pool.name, ctx.run_id, ctx.planned
+
+
+def _in_worker(
+    settings: Settings, pool_name: str, run_id: str, planned: frozenset[str], table_name: str, shard: str | None
+) -> Outcome:
+    ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned)
     tables = tables_of(ctx)
-    return outcome_of(lambda: materialise_table(ctx, tables[table_name], shard, tables=tables))
+    return outcome_of(lambda: materialise_with_images(ctx, tables[table_name], shard, tables=tables))
 
 
 def outcome_of(work: Callable[[], Materialised]) -> Outcome:

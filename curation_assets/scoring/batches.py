@@ -1,9 +1,9 @@
 """A function of columns run over samples batch by batch: one row out per row in, a reason for every gap."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,9 @@ LOGGER = logging.getLogger(__name__)
 
 LoadImage = Callable[[dict[str, Any]], Image.Image]
 Progress = Callable[[int], None]
+Result = TypeVar("Result")
+#: A computation batch by batch: after each it yields how many rows it has passed, and at last returns its result.
+Steps = Generator[int, None, Result]
 
 DEFAULT_BATCH = 64  # samples
 
@@ -59,6 +62,16 @@ class _Run:
     is_batch_error_logged: bool = False
 
 
+def result_of(steps: Steps[Result]) -> Result:
+    """What a computation returns once all its batches are done. Raises what it raises."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
 def evaluate(
     samples: pl.DataFrame,
     columns: Sequence[str],
@@ -71,7 +84,13 @@ def evaluate(
     blank_caption: str | None = None,
     saved: SavedRows | None = None,
     detail_types: Mapping[str, pl.DataType] | None = None,
-) -> Values:
+) -> Steps[Values]:
+    """Values of every sample, batch by batch: `call` gets the columns of the rows of a batch that can be computed.
+
+    Batches are the same windows of `batch_size` rows whatever else is computed meanwhile, and after a kill: a row that
+    `saved` holds is taken from there, and `saved` takes whole batches. `detail_types`: of the details that it keeps.
+    Raises as `score_samples` does.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     needed = {"sample_id", *columns} - {"image"}
@@ -95,7 +114,8 @@ def evaluate(
                 unsaved = []
             if progress is not None:
                 progress(stop - start)
-    except KeyboardInterrupt:  # somebody stops the run by hand: whole batches are worth keeping
+            yield stop
+    except (KeyboardInterrupt, GeneratorExit):  # somebody stops the run by hand: whole batches are worth keeping
         if saved is not None and unsaved:
             saved.add(_rows_to_save(run, unsaved, detail_types or {}))
         raise
