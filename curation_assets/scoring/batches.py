@@ -133,8 +133,18 @@ def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.Data
     ]
     for name, dtype in detail_types.items():
         detail = run.details.get(name)
-        columns.append(pl.Series(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype=dtype))
+        columns.append(series_of(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype))
     return pl.DataFrame(columns)
+
+
+def series_of(name: str, entries: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """A column of entries, None among them. Vectors as NumPy arrays become lists without a Python number per value."""
+    vectors = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    if not vectors:
+        return pl.Series(name, entries, dtype=dtype)
+    indices = iter(range(len(vectors)))
+    rows = pl.Series([None if entry is None else next(indices) for entry in entries], dtype=pl.UInt32)
+    return pl.Series(name, np.stack(vectors)).arr.to_list().cast(dtype).gather(rows)
 
 
 def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
@@ -149,7 +159,9 @@ def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
     for name in rows.columns:
         if name.startswith("detail_"):
             column = run.details.setdefault(name.removeprefix("detail_"), [None] * len(run.reason))
-            for i, value in zip(positions, rows[name].to_list(), strict=True):
+            is_vector = rows.schema[name] == pl.List(pl.Float32)
+            entries = [each if each is None else each.to_numpy() for each in rows[name]] if is_vector else rows[name]
+            for i, value in zip(positions, entries, strict=True):
                 column[i] = value
 
 

@@ -18,6 +18,7 @@ from curation_assets.scoring.batches import (
     evaluate,
     result_of,
     row_identity,
+    series_of,
 )
 from curation_assets.stores.pools.options import DEFAULT_CAPTION_COUNT
 from curation_assets.stores.saved_rows import SavedRows
@@ -104,9 +105,18 @@ def derive_in_steps(
     )
     missing = [None] * samples.height
     return row_identity(samples).with_columns(
-        *(pl.Series(part, values.details.get(part, missing), dtype=dtype) for part, dtype in types.items()),
+        *(series_of(part, values.details.get(part, missing), dtype) for part, dtype in types.items()),
         pl.Series("reason", values.reason, dtype=pl.String),
     )
+
+
+def vectors_of(column: pl.Series) -> np.ndarray:
+    """(N, D) float32 of a column of lists, without a Python number per value. Raises ValueError for unequal lengths."""
+    lists = column.cast(pl.List(pl.Float32))
+    widths = lists.list.len().unique().to_list()
+    if len(widths) > 1:
+        raise ValueError(f"{column.name} has vectors of {sorted(widths)} numbers; materialise its table again")
+    return lists.explode().to_numpy().reshape(len(column), -1)
 
 
 def _generated_captions(columns: dict[str, list[Any]], captioner: Any, *, count: int) -> dict[str, list[Any]]:
@@ -141,7 +151,7 @@ def _text_boxes(columns: dict[str, list[Any]], spotter: Any) -> dict[str, list[A
 
 
 def _image_embedding(columns: dict[str, list[Any]], encoder: Any) -> dict[str, list[Any]]:
-    return {"image_embedding": encoder.embed_images(columns["image"]).tolist()}
+    return {"image_embedding": list(encoder.embed_images(columns["image"]))}
 
 
 def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow import context
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
-from curation_assets.flow.parallel import materialise_shards, stop_workers
+from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
 from curation_assets.flow.run_table import keys_of, run_table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
 from curation_assets.stores.costs import read_attempts
@@ -33,7 +32,6 @@ from tests.support.paths import REPOSITORY
 SHARD = "photos-000000"
 #: Batches of 128, 64 and 256: three windows of rows that do not end together.
 TOGETHER = ("signals/clip_score", "signals/image_blur", "signals/detected_objects", "signals/perceptual_hash")
-AFTER = "signals/object_word_quality"  # reads detected_objects
 
 
 def open_pool(home: Path, source: Path, planned: tuple[str, ...], **more: Any) -> PoolContext:
@@ -88,7 +86,7 @@ def hash_of(ctx: PoolContext, name: str) -> str:
 
 
 def test_one_pass_gives_the_tables_of_many(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = (*TOGETHER, AFTER)
+    names = TOGETHER
     alone, together = open_pool(tmp_path / "alone", source, ()), open_pool(tmp_path / "together", source, names)
     counted = CountedLoads(monkeypatch)
     expected = run(alone, names)
@@ -182,11 +180,14 @@ def test_two_workers_make_the_tables_of_one_process_though_they_are_killed(
     together = open_pool(tmp_path / "together", tmp_path / "source", names, save_every_seconds=0.0)
     assert together.settings.workers == 2
     killed: list[int] = []
+    is_over = threading.Event()
+    warm_up(together.settings, ["image_text_encoder", "object_detector"])
 
     def kill_workers() -> None:
         root = together.store.root
         while not list(root.glob("signals/.clip_score.unfinished/*/*/part-000000.parquet")):
-            time.sleep(0.005)
+            if is_over.wait(0.005):
+                return
         for worker in multiprocessing.active_children():
             assert worker.pid is not None
             os.kill(worker.pid, signal.SIGKILL)
@@ -198,6 +199,7 @@ def test_two_workers_make_the_tables_of_one_process_though_they_are_killed(
         assert run(together, names) == run(alone, names)
     finally:
         stop_workers()
+        is_over.set()
     killer.join()
     assert len(killed) == 2
     for name in names:

@@ -12,7 +12,7 @@ from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Compute, ComputeImages, Table
 from curation_assets.methods import Method
 from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_identity
-from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps
+from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.stages.signals.canary import canary_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
@@ -146,9 +146,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
             samples = samples.with_columns(
                 written[column], written["reason"].alias(f"{column}_reason")
             )  # row for row: both carry on raw/samples
-        statistics = {
-            file.parameter: file.parse(ctx.store.read(table).to_dict(as_series=False)) for table, file in fitted.items()
-        }
+        statistics = {file.parameter: file.parse(_columns(ctx.store.read(table))) for table, file in fitted.items()}
         made_from = {
             "samples": _content(ctx, f"signals/{method.name}", shard, inputs, samples),
             "method": [method.name, method.version, ctx.method_config(method.name)],
@@ -194,6 +192,12 @@ def _alone(compute_images: ComputeImages) -> Compute:
         return result_of(compute_images(ctx, shard, ctx.image_loader()))
 
     return compute
+
+
+def _columns(table: pl.DataFrame) -> dict[str, Any]:
+    """Lists by column name; vectors, such as centroids, as one array (N, D)."""
+    is_vector = {name: dtype == pl.List(pl.Float32) for name, dtype in table.schema.items()}
+    return {name: vectors_of(table[name]) if is_vector[name] else table[name].to_list() for name in table.columns}
 
 
 def _content(ctx: PoolContext, table: str, shard: str, inputs: Sequence[str], samples: pl.DataFrame) -> list[Any]:
