@@ -31,6 +31,7 @@ from curation_assets.outputs.report.method_table import method_rows
 from curation_assets.scoring import files, prepared
 from curation_assets.scoring.prepared import ImageInput
 from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools import declaration
 
 __all__ = [
@@ -182,6 +183,7 @@ class Pool:
     ) -> list[TableReport]:
         """Bring all tables up to date, or those named; what is up to date is not made again.
 
+        `shards`: keys, numbers or ranges ('3..17', with both ends); then their tables alone, none of the whole pool.
         `progress`: bars on a terminal, else lines, on standard error. `on_table` is called after each table.
         Returns one report per table: name, seconds, rows, shards reused and computed.
         Raises RunFailedError (a ValueError) that names what failed; what is finished is kept, and a second call goes on
@@ -279,6 +281,7 @@ def add_pool(
     Raises ValueError for a source that is neither, a wrong setting, or a name that is declared differently.
     """
     settings = load_settings(home, profile)
+    open_home(settings.home)
     declaration.add_pool(
         settings,
         name,
@@ -301,4 +304,6 @@ def open_pool(name: str, *, home: Path | str | None = None, profile: str | None 
 
 def list_pools(*, home: Path | str | None = None) -> list[str]:
     """Names of the pools declared under `home`, sorted."""
-    return declaration.list_pools(load_settings(home))
+    settings = load_settings(home)
+    open_home(settings.home)
+    return declaration.list_pools(settings)

@@ -4,14 +4,20 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.assets import observer_resource, pool_assets
-from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, nightly_verify, pool_jobs, shard_sensor
+from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, pool_jobs, shard_sensor
+from curation_assets.defs.event_log import write_events_in_batches
+from curation_assets.defs.failures import failure_sensor
 from curation_assets.defs.following import following_sensor
+from curation_assets.defs.nightly import nightly
 from curation_assets.defs.releases import releases_asset
+from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools.declaration import list_pools
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`."""
+    open_home(settings.home)
+    write_events_in_batches()  # of the runs of this code location, whoever launches them
     pools = list_pools(settings)
     jobs = {pool: pool_jobs(settings, pool) for pool in pools}
     return dg.Definitions(
@@ -20,12 +26,13 @@ def build_definitions(settings: Settings) -> dg.Definitions:
             *(releases_asset(pool) for pool in pools),
         ],
         jobs=[job for pool in pools for job in jobs[pool]],
-        schedules=[nightly_verify(settings, pools)],
+        schedules=[nightly(settings, pools)],
         sensors=[
             *(shard_sensor(settings, pool) for pool in pools),
             *(following_sensor(settings, pool, jobs[pool]) for pool in pools),
             backfill_sensor(),
             dead_run_sensor(),
+            *filter(None, [failure_sensor(settings)]),
         ],
         resources=observer_resource(),
         executor=dg.in_process_executor,  # a process per step costs 2–4 s, and models would load once per step

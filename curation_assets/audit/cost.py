@@ -83,6 +83,8 @@ def _stored_bytes(store: ShardStore, table: str, keys: list[str | None]) -> int:
         return sum(path.stat().st_size for path in folder.resolve().rglob("*") if path.is_file())
     size = sum(path.stat().st_size for key in keys if (path := store.table_path(table, key)).is_file())
     if table == "raw/downloads":
+        if store.objects is not None:
+            return size + store.objects.size_of(store.root / DOWNLOADS)
         size += sum(path.stat().st_size for path in (store.root / DOWNLOADS).rglob("*") if path.is_file())
     return size
 

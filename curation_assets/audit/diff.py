@@ -15,7 +15,7 @@ from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recor
 from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.judging import judge, kept_rows, reason_kind
 from curation_assets.selection.leave_one_out import leave_one_out
 from curation_assets.selection.policy import (
     POLICIES_ROOT,
@@ -298,7 +298,7 @@ def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
     rows_near = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
     rows_near = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *rows_near])
     rows_near = rows_near.filter(
-        pl.col("reason") == f"below_cut:{policy.rank_by}"
+        reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"
     )  # else a prefilter's: its ranks are others
     ids = uid_texts(rows_near["uid_high"], rows_near["uid_low"])
     chosen = rows_near.select("position", ids, "shard", "source_row", "value", "margin")

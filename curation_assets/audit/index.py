@@ -16,10 +16,12 @@ import numpy as np
 import polars as pl
 
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import ShardStore
 
 POOL = ""  # partition of a whole-pool table
+LOCK = ".lock"
 
 #: Grain: one row per stored table and partition.
 TABLES_SCHEMA = pl.Schema(
@@ -48,7 +50,12 @@ def short_hash(sha256: str) -> int:
 
 
 def refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
-    """Bring the index of a pool up to date with what is stored."""
+    """Bring the index of a pool up to date with what is stored. One process at a time does: its files are a pair."""
+    with brief_lock(store.root / "index" / LOCK):
+        _refresh_index(store, assets)
+
+
+def _refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
     folder = store.root / "index"
     known = _read(folder / "tables.parquet", TABLES_SCHEMA)
     known_inputs = _read(folder / "inputs.parquet", INPUTS_SCHEMA)

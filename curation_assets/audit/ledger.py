@@ -11,6 +11,7 @@ suffices to replay its policy: `replay` judges the recorded values again and giv
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ import polars as pl
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import Judged, in_background, judge
+from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
 from curation_assets.selection.rows import (
     KEPT,
@@ -107,10 +108,18 @@ class Ledger:
         return (self.frame["verdict"] == "kept").to_numpy()
 
     @property
+    def multiplicity(self) -> np.ndarray:
+        """(N,) int64: how often each row is in the subset."""
+        values = self.frame[signal_column(self.policy.rank_by)].to_numpy() if self.policy.repeats else None
+        return multiplicity(self.is_kept, values)
+
+    @property
     def packed(self) -> np.ndarray:
-        """The subset as DataComp's sorted u8,u8."""
-        kept = self.is_kept
-        return packed_uids(self.frame["uid_high"].to_numpy()[kept], self.frame["uid_low"].to_numpy()[kept])
+        """The subset as DataComp's sorted u8,u8, an entry per repeat."""
+        times = self.multiplicity
+        return packed_uids(
+            np.repeat(self.frame["uid_high"].to_numpy(), times), np.repeat(self.frame["uid_low"].to_numpy(), times)
+        )
 
 
 def ledger_frame(judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray) -> pl.DataFrame:
@@ -225,9 +234,10 @@ def ledger_rows_sha256(path: Path) -> str | None:
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
-    """A ledger, all columns or those named."""
+    """A ledger, all columns or those named (and the multiplicities of a policy that repeats)."""
     policy, cut, profile, counts = ledger_facts(path)
-    chosen = None if columns is None else list(columns)
+    repeated = [signal_column(policy.rank_by)] if policy.repeats else []
+    chosen = None if columns is None else list(dict.fromkeys([*columns, *repeated]))
     return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=chosen, hive_partitioning=False))
 
 
@@ -253,7 +263,9 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
     why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
     for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
         values = frame[signal_column(reference)].fill_null(float("nan")).to_numpy()
-        rows.provide(reference, Signal(values, Texts.of(why)), policy.seed)
+        told = reason.str.extract(rf"^(?:below_cut|prefilter):{re.escape(reference)}:(.*)$", 1)
+        drop_reasons = Texts.of(told) if told.null_count() < len(told) else None
+        rows.provide(reference, Signal(values, Texts.of(why), drop_reasons=drop_reasons), policy.seed)
     return rows
 
 
@@ -279,8 +291,9 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
             f"{path}: policy {ledger.policy.name!r} gives {len(differing)} rows another verdict, reason or rank than "
             f"recorded, first sample {ids[0]}; the file was changed, or the code: write the ledger anew"
         )
+    times = judged.multiplicity
     return packed_uids(
-        ledger.frame["uid_high"].to_numpy()[judged.is_kept], ledger.frame["uid_low"].to_numpy()[judged.is_kept]
+        np.repeat(ledger.frame["uid_high"].to_numpy(), times), np.repeat(ledger.frame["uid_low"].to_numpy(), times)
     )
 
 

@@ -12,6 +12,7 @@ from curation_assets.audit.ledger import ledger_facts
 from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.core.errors import StoreError
 from curation_assets.selection.cut import PolicyCut
+from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.rows import PoolRows, uid_texts
 from curation_assets.stores.releases import Release
 from curation_assets.stores.shard_store import ShardStore
@@ -72,7 +73,7 @@ def compare_releases(
     changed = pl.concat([came, went])
     samples = pl.concat([states.select(_UID) for states in ledgers.values()]).n_unique()
     overlap = Overlap(samples, kept["left"].height, kept["right"].height, kept["left"].height - went.height)
-    reasons = changed.group_by("change", "reason").len("samples")
+    reasons = changed.group_by("change", reason_kind(pl.col("reason")).alias("reason")).len("samples")
     groups, texts = None, changed.clear().select("change", *_UID)
     if store is not None and store.partitions("raw/samples"):
         rows = PoolRows.read(store)

@@ -9,12 +9,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from curation_assets.cli.commands import OLD_NAMES, command_tree, current_words
-from curation_assets.cli.common import errors_as_sentences, json_alone, notice
+from curation_assets.cli.commands import check_not_removed, command_tree
+from curation_assets.cli.common import errors_as_sentences, json_alone
 
 
 class Curate(TyperGroup):
-    """The whole command: commands are loaded when called, old names are translated, errors become sentences."""
+    """The whole command: commands are loaded when called, errors become sentences."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": command_tree()})
@@ -23,10 +23,7 @@ class Curate(TyperGroup):
         """Run a command; with --json, nothing but JSON reaches standard output."""
         words = [*ctx._protected_args, *ctx.args]
         with errors_as_sentences(), json_alone() if "--json" in words else contextlib.nullcontext():
-            words, old = current_words(words)
-            if old is not None:
-                notice(f"`curate {old}` is now `curate {OLD_NAMES[old]}`; the old name goes with version 0.3")
-            ctx._protected_args, ctx.args = words[:1], words[1:]
+            check_not_removed(words)
             return super().invoke(ctx)
 
 

@@ -145,33 +145,27 @@ GROUPS: Mapping[str, str] = {
     "reward": "Learn which captions people prefer (Compress & Align).",
 }
 
-#: Names of version 0.1, which work until 0.3 → what to call instead. The longest that fits is taken.
-OLD_NAMES: Mapping[str, str] = {
-    "plan": "run --dry-run",
-    "recut": "run --refit-cuts",
-    "explain-icc": "icc explain",
-    "train-sba": "icc train-bridge",
-    "agree": "agreement scores",
-    "word-weights": "pool word-weights",
-    "lineage": "show lineage",
-    "cost": "show cost",
-    "label": "annotate rate",
-    "label rate": "annotate rate",
-    "label sample": "annotate sample",
-    "label benchmark": "annotate benchmark",
-    "label merge": "annotate merge",
-    "label agreement": "agreement raters",
-    "label --help": "annotate --help",
-    "reward candidates": "annotate candidates",
-    "reward rank": "annotate rank",
-    "reward agreement": "agreement rankings",
-}
-
-#: Commands that left this program → what to run instead.
+#: Commands of versions before 0.3 → what to run instead. The longest that fits is taken.
 REMOVED: Mapping[str, str] = {
-    "bench": "python benchmarks/quality.py, or python benchmarks/throughput.py",
-    "bench embedded": "python benchmarks/quality.py",
-    "bench icc": "python benchmarks/throughput.py",
+    "plan": "curate run --dry-run",
+    "recut": "curate run --refit-cuts",
+    "explain-icc": "curate icc explain",
+    "train-sba": "curate icc train-bridge",
+    "agree": "curate agreement scores",
+    "word-weights": "curate pool word-weights",
+    "lineage": "curate show lineage",
+    "cost": "curate show cost",
+    "label": "curate annotate rate",
+    "label sample": "curate annotate sample",
+    "label benchmark": "curate annotate benchmark",
+    "label merge": "curate annotate merge",
+    "label agreement": "curate agreement raters",
+    "reward candidates": "curate annotate candidates",
+    "reward rank": "curate annotate rank",
+    "reward agreement": "curate agreement rankings",
+    "bench": "python benchmarks/quality.py, or python benchmarks/throughput.py, of the repository",
+    "bench embedded": "python benchmarks/quality.py of the repository",
+    "bench icc": "python benchmarks/throughput.py of the repository",
 }
 
 
@@ -217,15 +211,9 @@ def command_tree() -> dict[str, Any]:
     return tree
 
 
-def current_words(args: list[str]) -> tuple[list[str], str | None]:
-    """The arguments in today's names, and the old name that they began with (None for none).
-
-    Raises ValueError for a command that left this program.
-    """
+def check_not_removed(args: list[str]) -> None:
+    """Raises ValueError for a command of an earlier version, with what to run instead."""
     for count in (2, 1):
         old = " ".join(args[:count])
         if len(args) >= count and old in REMOVED:
-            raise ValueError(f"`curate {old}` is no longer part of this command; run {REMOVED[old]} of the repository")
-        if len(args) >= count and old in OLD_NAMES:
-            return [*OLD_NAMES[old].split(), *args[count:]], old
-    return args, None
+            raise ValueError(f"there is no `curate {old}` since version 0.3; run {REMOVED[old]}")

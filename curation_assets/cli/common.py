@@ -64,10 +64,12 @@ _home: Path | None = None  # of this call: where a traceback is written
 def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
     """Settings of this call, with torch bound to the number of threads that they name."""
     from curation_assets.core.settings import load_settings  # numpy, of which `curate --help` needs nothing
+    from curation_assets.stores.objects import open_home
 
     global _home
     settings = load_settings(home, profile)
     _home = settings.home
+    open_home(settings.home)
     return settings
 
 

@@ -1,11 +1,13 @@
 """curate diff: two policies of a pool side by side, or one with another fraction, threshold, signal or prefilter."""
 
+from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 from rich.text import Text
 
+from curation_assets.audit.against import AgainstFile, compare_with_file
 from curation_assets.audit.diff import (
     Difference,
     WholeDifference,
@@ -51,11 +53,15 @@ def diff(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Only from the recorded ledgers: seconds for a pool of any size.")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compare A with the ids of a .npy (DataComp's) or .parquet."),
+    ] = None,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what two policies keep apart, or one with another fraction or threshold.
+    """Show what two policies keep apart, or one with another fraction or threshold, or with a file of ids.
 
     Counts, IoU, shifts, what each signal decides, nearest dropped samples.
     """
@@ -63,6 +69,16 @@ def diff(
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
     first_policy = find_policy(known, left)
+    if against is not None:
+        others = (right, at, fraction, threshold, rank_by, prefilter, save, recorded)
+        if any(value not in (None, False) for value in others):
+            raise ValueError("--against compares one policy with a file; give A alone, without a what-if")
+        compared_with_file = compare_with_file(ctx.store, first_policy, against.expanduser())
+        if as_json:
+            show_json(compared_with_file.to_dict())
+        else:
+            _show_against(compared_with_file)
+        return
     if recorded:
         what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
         if any(value not in (None, False) for value in what_ifs):
@@ -105,6 +121,21 @@ def diff(
     _show_shifts(difference)
     if path is not None:
         show(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.")
+
+
+def _show_against(difference: AgainstFile) -> None:
+    overlap, chance = difference.overlap, difference.overlap.chance_iou(difference.judged)
+    iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
+    show(Text.assemble((difference.policy, "bold"), " against ", (difference.file, "bold")))
+    show(
+        f"  {difference.judged:,} judged samples; kept {overlap.left:,}, listed here {overlap.right:,}; both "
+        f"{overlap.both:,}, only {difference.policy} {overlap.only_left:,}, only the file {overlap.only_right:,}; "
+        f"IoU {iou}"
+    )
+    show(f"  the file lists {difference.listed:,} samples, {difference.not_in_pool:,} of them not in this pool")
+    show(f"  {difference.policy}: {difference.origin}")
+    if difference.reasons.height:
+        print_table("Listed and not kept", difference.reasons)
 
 
 def _shares(text: str) -> list[float]:

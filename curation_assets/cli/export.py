@@ -26,6 +26,9 @@ def export(
     ] = None,
     release: Annotated[str | None, typer.Option("--release", help="A release, in place of SUBSET.")] = None,
     pool: PoolOption = None,
+    captions: Annotated[
+        str, typer.Option("--captions", help="raw, or chosen: those of the pool's option caption_choice.")
+    ] = "raw",
     license: Annotated[str | None, typer.Option("--license", help="Licence of the data, for the card (hf).")] = None,
     max_samples: Annotated[int | None, typer.Option(help="Entries per tar (webdataset).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes per tar or Parquet file.")] = None,
@@ -39,7 +42,12 @@ def export(
 
     Every folder names what is missing, with the reason.
     """
-    from curation_assets.outputs.exports.subset import find_subset, split_subset, subset_of_release
+    from curation_assets.outputs.exports.subset import (
+        find_subset,
+        split_subset,
+        subset_of_release,
+        with_chosen_captions,
+    )
 
     chosen = get_format(format)
     if (subset is None) == (release is None):
@@ -51,6 +59,12 @@ def export(
     else:
         assert subset is not None
         located = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    if captions not in ("raw", "chosen"):
+        raise ValueError(f"--captions takes raw or chosen, got {captions!r}")
+    if captions == "chosen":
+        if format not in ("webdataset", "hf"):
+            raise ValueError(f"format {format!r} holds no captions; --captions chosen is for webdataset and hf")
+        located = with_chosen_captions(located)
     parts = {out: located}
     if validation is not None:
         if out.is_dir() and any(out.iterdir()):

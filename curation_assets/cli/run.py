@@ -32,11 +32,12 @@ from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.table import Table, TableReport
+from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
-from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
+from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.stages.downstream.evaluation_set import untrained_reason
 from curation_assets.stages.downstream.training_sets import keys_of_pool
 from curation_assets.stages.raw.deliveries import pool_notes
@@ -66,7 +67,24 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
 
 def run(
     pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
-    shard: Annotated[list[str] | None, typer.Option("--shard", help="Only these shards (repeat).")] = None,
+    shards: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shards",
+            "--shard",
+            metavar="A..B",
+            help="Only tables of these shards: a key, a number, or a range with both ends (repeat). Commands of "
+            "different shards run beside each other.",
+        ),
+    ] = None,
+    phase: Annotated[
+        Phase | None,
+        typer.Option(
+            "--phase",
+            help="shards: only per-shard tables, as far as the whole-pool tables that they rest on are up to date; "
+            "pool: only the others, likewise.",
+        ),
+    ] = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")
     ] = None,
@@ -138,7 +156,7 @@ def run(
         "--prefilter": bool(prefilter), "--code": bool(code), "--add-shards": bool(add_shards),
         "--remove-shard": bool(remove_shard), "--refresh": refresh,
     }  # fmt: skip
-    selections = {"--shard": bool(shard), "--table": bool(table)}
+    selections = {"--shards": bool(shards), "--phase": bool(phase), "--table": bool(table)}
     if is_dry and is_refit:
         raise ValueError("give --dry-run or --refit-cuts, not both")
     if is_dry:
@@ -164,7 +182,7 @@ def run(
         refit_cuts(settings, pool, policy or None, with_fits=fits, wait=wait, as_json=as_json)
         return
     _only_with("with --dry-run or --refit-cuts", {"--policy": bool(policy), "--fits": fits})
-    _run_and_show(settings, pool, shard, table, wait=wait, as_json=as_json)
+    _run_and_show(settings, pool, shards, table, phase, wait=wait, as_json=as_json)
 
 
 def _only_with(where: str, given: Mapping[str, bool]) -> None:
@@ -178,6 +196,7 @@ def _run_and_show(
     pool: str,
     shards: list[str] | None = None,
     tables: list[str] | None = None,
+    phase: Phase | None = None,
     *,
     wait: bool = True,
     as_json: bool = False,
@@ -198,6 +217,7 @@ def _run_and_show(
         unit = "rows" if declared[report.table].compute is not None else "files"
         show(f"  {report.table:<32} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
+    left: list[Table] = []
     with PeakMemory() as peak:
         reports = run_and_publish(
             settings,
@@ -207,15 +227,22 @@ def _run_and_show(
             on_notice=notice,
             shards=shards,
             tables=tables,
+            phase=phase,
+            on_left=left.extend,
             wait=wait,
-            command=f"curate run {pool}",
+            command=" ".join(["curate run", pool, *(f"--shards {chosen}" for chosen in shards or ())]),
         )
     seconds = time.perf_counter() - start
     if as_json:
         made = [asdict(report) for report in reports]
-        show_json({"pool": pool, "seconds": seconds, "samples": _sample_counts(ctx), "tables": made})
+        waiting = {"next": _next_phase(left), "left": [table.name for table in left]}
+        show_json({"pool": pool, "seconds": seconds, "samples": _sample_counts(ctx), "tables": made, **waiting})
         return
     _show_stages(reports)
+    if shards or phase:
+        _show_left(pool, left)
+        show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
+        return
     _show_warnings(ctx)
     for sentence in pool_notes(ctx):
         warn(sentence)
@@ -236,6 +263,18 @@ def _run_and_show(
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 
 
+def _next_phase(left: Sequence[Table]) -> Phase | None:
+    """Which phase can go on: that of the first table that waits, inputs first."""
+    return None if not left else "shards" if left[0].grain == "shard" else "pool"
+
+
+def _show_left(pool: str, left: Sequence[Table]) -> None:
+    if left:
+        names = ", ".join(table.name for table in left[:5]) + (" …" if len(left) > 5 else "")
+        notice(f"Left: {len(left)} tables that rest on the other phase: {names}")
+        notice(f"Next, once all shards are there: curate run {pool} --phase {_next_phase(left)}, or curate run {pool}")
+
+
 def _sample_counts(ctx: PoolContext) -> dict[str, int]:
     """Samples of raw/samples by status: kept, dropped, failed; empty before it is made."""
     if not ctx.store.partitions("raw/samples"):
@@ -253,7 +292,7 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
         if name not in declared:
             near = get_close_matches(name, declared, n=3) or list(declared)
             raise ValueError(f"pool {ctx.pool.name!r} has no table {name!r}; did you mean {', '.join(near)}?")
-    keys = shards or ctx.shards()
+    keys = ctx.shards() if shards is None else shards_in(shards, ctx.shards())
     for name in upstream_of(declared, names):
         table = declared[name]
         parts = table.partitions(keys)

@@ -14,7 +14,9 @@ from curation_assets.cli.common import (
     show,
     show_json,
 )
-from curation_assets.stores.denylist import KINDS, add_to_denylist
+from curation_assets.flow.context import PoolContext
+from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
+from curation_assets.stores.denylist import KINDS, Kind, add_to_denylist
 from curation_assets.stores.pools.declaration import list_pools
 
 
@@ -27,6 +29,10 @@ def add(
     domain: Annotated[
         list[str] | None, typer.Option("--domain", help="All of a host and its subdomains (repeat).")
     ] = None,
+    proposed: Annotated[
+        list[str] | None,
+        typer.Option("--proposed", metavar="POOL", help="Images of this pool whose owners opted out since (repeat)."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Put samples on the denylist, as salted hashes.
@@ -34,10 +40,22 @@ def add(
     From now on they are not registered, downloaded or selected.
     """
     given = dict(zip(KINDS, (url, uid, sha256, domain), strict=True))
-    values = [(kind, value) for kind, listed in given.items() for value in listed or ()]
-    if not values:
-        raise ValueError("nothing to add; give --url, --uid, --sha256 or --domain")
-    new = add_to_denylist(settings_from(home).home, values)
+    values: list[tuple[Kind, str]] = [(kind, value) for kind, listed in given.items() for value in listed or ()]
+    if not values and not proposed:
+        raise ValueError("nothing to add; give --url, --uid, --sha256, --domain or --proposed")
+    settings = settings_from(home)
+    contexts = [PoolContext.open(settings, name) for name in proposed or ()]
+    opt_outs = [item for ctx in contexts for item in proposed_opt_outs(ctx)]
+    values += [pair for item in opt_outs for pair in (("url", item.url), ("uid", item.sample_id))]
+    if proposed and not opt_outs:
+        notice(
+            f"no opt-outs are proposed of {', '.join(proposed)}; `curate verify POOL --only opt-outs` looks for some"
+        )
+    new = add_to_denylist(settings.home, values)
+    for ctx in contexts:
+        forget_proposed(ctx)
+    for item in opt_outs:
+        notice(str(item))
     show(f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already.")
 
 
@@ -89,4 +107,10 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  export flagged: {export['folder']}")
     for name in certificate["releases_withdrawn"]:
         show(f"  release withdrawn: {name}; `curate release show {name}` names the next one")
+    if "bucket" in certificate:
+        bucket = certificate["bucket"]
+        show(f"  {bucket['url']}: {bucket['versions']} earlier versions removed, {bucket['uploads']} uploads aborted")
+        for sentence in bucket["not_done"]:
+            show(f"  not done: {sentence}")
+        show("  working copies of other machines drop it when they are opened next; delete those that will not be")
     show(f"  certificate {certificate['certificate']}")

@@ -17,7 +17,7 @@ def ui(
 ) -> None:
     """Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors.
 
-    It has no passwords: it answers this machine's own browser, asked for 127.0.0.1 or localhost. Stop with Ctrl+C.
+    It has no passwords: it answers this machine's own browser, at 127.0.0.1 or localhost. Stop with Ctrl+C.
     """
     from curation_assets.defs.webserver import serve  # Dagster takes seconds to import
 

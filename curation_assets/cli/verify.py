@@ -1,6 +1,8 @@
 """curate verify: whether what lies on the disk is what was written, and bringing it back where it is not."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +17,15 @@ from curation_assets.cli.common import (
     show,
     show_json,
     show_table,
+    warn,
 )
 from curation_assets.cli.release import verify as verify_release
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.operations.nightly import LOOKS, PARTS, Findings, look_at_weights
+from curation_assets.operations.retention import Removed
 from curation_assets.operations.verify import Damage, Verified, verify_pool, verify_weights
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.releases import RELEASE_FILE
@@ -39,14 +44,30 @@ def verify(
     is_repaired: Annotated[
         bool, typer.Option("--repair", help="Remove damaged files and make them again; sources cannot be repaired.")
     ] = False,
+    is_nightly: Annotated[bool, typer.Option("--nightly", help="Do all that the nightly schedule does, now.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", help=f"Only these parts of it (repeat): {', '.join(PARTS)} (which removes what is old)."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     profile: ProfileOption = None,
 ) -> None:
     """Read every file again and compare it with its recorded sha256; repair.
 
-    Exit status 1 when a file is damaged, and after --repair when one still is.
+    Exit status 1 when a file is damaged, and after --repair when one still is. --nightly and --only look at more: at
+    opt-outs that came after the download, drift of models, and what is stale; and remove what is old.
     """
+    if is_nightly or only:
+        if is_repaired:
+            raise ValueError("--repair cannot be given with --nightly or --only; run it by itself")
+        unknown = sorted(set(only or ()) - set(PARTS))
+        if unknown:
+            raise ValueError(f"--only takes {', '.join(PARTS)}, got {', '.join(unknown)}")
+        look_as_at_night(settings_from(home, profile), pool, only or PARTS, as_json)
+        return
     if pool is not None and (Path(pool) / RELEASE_FILE).is_file():
         verify_release(Path(pool), as_json)
         return
@@ -68,6 +89,48 @@ def verify(
         show_json({"checks": checks, "damaged": damaged})
     if any(remaining.values()):
         raise typer.Exit(1)
+
+
+def look_as_at_night(settings: Settings, pool: str | None, parts: Sequence[str], as_json: bool) -> None:
+    """The parts of the nightly schedule, of a pool or of all. Raises typer.Exit(1) where a person should act."""
+    found: dict[str, dict[str, Findings]] = {}
+    for name in [pool] if pool is not None else list_pools(settings):
+        looks = {part: look for part, look in LOOKS.items() if part in parts}
+        ctx = PoolContext.open(settings, name, progress=reporter_for())
+        found[name] = {part: look(ctx, ctx.progress) for part, look in looks.items()}
+        _show_findings(f"Pool {name}", found[name], as_json)
+    if pool is None and "files" in parts:
+        found[WEIGHTS] = {"files": look_at_weights(reporter_for())}
+        _show_findings("Shipped weights", found[WEIGHTS], as_json)
+    removed = _removed(settings) if "old" in parts else []
+    if as_json:
+        content = {name: {part: asdict(one) for part, one in of_pool.items()} for name, of_pool in found.items()}
+        show_json({"found": content, "removed": {one.what: one.count for one in removed}})
+    elif "old" in parts:
+        said = ", ".join(map(str, removed)) or "nothing: CURATION_KEEP_DAYS is 0"
+        show(f"Removed, older than {settings.keep_days} days: {said}")
+    if any(one.problems for of_pool in found.values() for one in of_pool.values()):
+        raise typer.Exit(1)
+
+
+def _removed(settings: Settings) -> list[Removed]:
+    from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
+    from curation_assets.defs.old_runs import remove_old
+
+    with prepare_instance(settings) as instance:
+        return remove_old(settings, instance, time.time())
+
+
+def _show_findings(title: str, found: Mapping[str, Findings], as_json: bool) -> None:
+    if as_json:
+        return
+    for part, one in found.items():
+        show(f"{title}, {part}: {one.summary}")
+        for sentence in one.problems:
+            warn(sentence)
+        if part == "freshness":
+            for row in one.rows:
+                show(f"  {row['table']:<32} {row['stale']} of {row['of']}: {row['why']}")
 
 
 def _verified(settings: Settings, pool: str) -> Verified:

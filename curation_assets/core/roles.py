@@ -232,6 +232,10 @@ class Wordnet(Engine, Protocol):
         """The sense at an offset. Raises ValueError where there is none."""
         ...
 
+    def lemmas(self, pos: str = "nvar") -> list[str]:
+        """All words that have a sense of these parts of speech, in lower case, blanks for underscores, sorted."""
+        ...
+
 
 @runtime_checkable
 class SceneBank(Engine, Protocol):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import url2pathname
 
 import yaml
 
@@ -37,8 +39,10 @@ PHOTO_PROFILE = "photos"  # of pools with images of one's own
 PROFILE_SUFFIXES = (".yaml", ".yml")
 MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
+RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
 Device = Literal["auto", "cpu", "cuda"]
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that a process here may use
+KEEP_DAYS = 90
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
 
@@ -161,9 +165,62 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "curation-assets"
 
 
+def homes_root() -> Path:
+    """Folder of the working copies of homes in buckets: CURATION_HOMES, else `homes` of the cache; absolute."""
+    return Path(os.environ.get("CURATION_HOMES") or cache_root() / "homes").expanduser().resolve()
+
+
+def working_copies_bytes() -> int:
+    """CURATION_HOMES_GB, as bytes: what the working copy of a home in a bucket may take; 100 GB where it is not set."""
+    return int(float(os.environ.get("CURATION_HOMES_GB", 100)) * 1e9)
+
+
+def bucket_retry_seconds() -> float:
+    """CURATION_BUCKET_RETRY_SECONDS: how long a request to a bucket is tried again; 180 where it is not set."""
+    return float(os.environ.get("CURATION_BUCKET_RETRY_SECONDS", 180))
+
+
 def home_of(home: Path | str | None = None) -> Path:
-    """Where everything is written: the folder given, else CURATION_HOME, else ./data; absolute."""
-    return Path(home or os.environ.get("CURATION_HOME", "data")).absolute()
+    """Where everything is written: the folder or URL given, else CURATION_HOME, else ./data; absolute.
+
+    Of a bucket (s3://bucket/prefix) it is the working copy: a folder of the cache that is named by the URL. Raises
+    ValueError for a URL without a bucket.
+    """
+    given = str(home or os.environ.get("CURATION_HOME", "data"))
+    if given.startswith("file:"):
+        return Path(url2pathname(urlsplit(given).path)).absolute()
+    match = _BUCKET_URL.fullmatch(given)
+    if match is None:
+        return Path(given).absolute()
+    if not match["bucket"]:
+        raise ValueError(f"a home in a bucket must read {match['scheme']}://BUCKET/PREFIX, got {given!r}")
+    url = "/".join([f"{match['scheme']}:/", *filter(None, (match["bucket"] + match["prefix"]).split("/"))])
+    return homes_root() / quote(url, safe="").replace("%", _ESCAPE)
+
+
+_ESCAPE = ","  # in names of working copies: SQLite's addresses read '%', Parquet readers '='; `quote` leaves no comma
+#: Path('s3://b/p') is 's3:/b/p': one slash stands for two.
+_BUCKET_URL = re.compile(r"(?P<scheme>s3|gs|az):/{1,2}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
+
+
+def is_bucket_url(text: Path | str) -> bool:
+    """Whether a text is the URL of a folder of a bucket."""
+    return _BUCKET_URL.fullmatch(str(text)) is not None
+
+
+def working_copy(path: Path) -> tuple[str, Path] | None:
+    """(URL, folder) of the home in a bucket in whose working copy a path lies; None for every other path."""
+    root = homes_root()
+    if not path.is_relative_to(root) or path == root:
+        return None
+    name = path.relative_to(root).parts[0]
+    return unquote(name.replace(_ESCAPE, "%")), root / name
+
+
+def home_name(home: Path) -> str:
+    """What people call a home: its URL where it is the working copy of one, else its path."""
+    found = working_copy(home)
+    return str(home) if found is None else found[0]
 
 
 def hub_is_offline() -> bool:
@@ -183,12 +240,26 @@ class Settings:
         str, ...
     ] = ()  # CUDA_VISIBLE_DEVICES of the workers, in turn; empty: they see what this process sees
     openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
+    on_failure: str | None = None  # command or URL that hears of failed runs, as operations/failure_hook.py reads it
+    on_failure_hosts: tuple[str, ...] = ()  # hosts of such a URL that may be private
+    keep_days: int = KEEP_DAYS  # runs, logs and reports older than this are removed at night; 0 keeps them
     is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
+    ray: str | None = None  # 'host:port' or 'auto': nodes of that Ray cluster score shards, in place of the workers
+    own_dagster_home: Path | None = None  # Dagster's instance folder where it is not in the home
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.keep_days < 0:
+            raise ValueError(f"keep_days must be days, or 0 to keep everything, got {self.keep_days}")
+        if self.ray is not None and not RAY_ADDRESS.match(self.ray):
+            raise ValueError(f"CURATION_RAY must read host:port, ray://host:port or auto, got {self.ray!r}")
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether models run in other processes than this one."""
+        return self.workers > 1 or self.ray is not None
 
     def for_pool(self, profile_name: str | None) -> "Settings":
         """These settings with the profile that a pool names, unless the caller chose one.
@@ -224,12 +295,13 @@ class Settings:
     @property
     def dagster_home(self) -> Path:
         """Dagster's instance folder."""
-        return self.home / "dagster"
+        return self.own_dagster_home or self.home / "dagster"
 
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
-    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS and
-    CURATION_DEVICES; OPENLINEAGE_URL as OpenLineage's own clients read it.
+    """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS,
+    CURATION_DEVICES, CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and
+    CURATION_KEEP_DAYS; OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
@@ -241,6 +313,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
     named = os.environ.get("CURATION_DEVICES")
     devices = _device_names(named, "CURATION_DEVICES") if named else _default_devices(chosen)
+    dagster_home = os.environ.get("CURATION_DAGSTER_HOME")
     return Settings(
         home=home_of(home),
         profile=chosen,
@@ -248,7 +321,12 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads, devices))),
         devices=devices,
         openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
+        on_failure=os.environ.get("CURATION_ON_FAILURE") or None,
+        on_failure_hosts=tuple(os.environ.get("CURATION_ON_FAILURE_HOSTS", "").replace(",", " ").split()),
+        keep_days=int(os.environ.get("CURATION_KEEP_DAYS", KEEP_DAYS)),
         is_profile_chosen=name is not None,
+        ray=os.environ.get("CURATION_RAY") or None,
+        own_dagster_home=Path(dagster_home).absolute() if dagster_home else None,
     )
 
 

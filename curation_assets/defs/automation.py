@@ -1,18 +1,14 @@
 """Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings, check_shard_key
 from curation_assets.defs.assets import asset_key, job_name, partitions_definition, partitions_of
-from curation_assets.defs.dead_runs import PID, free_dead_runs, process_tags
+from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.verify import Verified, verify_pool, verify_weights
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -67,48 +63,6 @@ def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=60,
     )
-
-
-def nightly_verify(settings: Settings, pool_names: Sequence[str]) -> dg.ScheduleDefinition:
-    """Job `verify` at three every night: `curate verify` of every pool and the shipped weights, an op each.
-
-    An op fails where a file is not what was written, and names the files.
-    """
-
-    @dg.job(name="verify", executor_def=dg.in_process_executor, description="Read every file and compare its sha256.")
-    def verify() -> None:
-        for pool_name in pool_names:
-            _verify_op(f"verify_{pool_name}", partial(_verified, settings, pool_name))()
-        _verify_op("verify_weights", verify_weights)()
-
-    return dg.ScheduleDefinition(
-        name="nightly_verify",
-        job=verify,
-        cron_schedule="0 3 * * *",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Finds damaged files of all pools, and damaged weights.",
-    )
-
-
-def _verified(settings: Settings, pool_name: str, progress: ProgressReporter) -> Verified:
-    ctx = PoolContext.open(settings, pool_name)
-    return verify_pool(ctx, tables_of(ctx), progress)
-
-
-def _verify_op(name: str, look: Callable[[ProgressReporter], Verified]) -> dg.OpDefinition:
-    @dg.op(name=name)
-    def verify_all(context: dg.OpExecutionContext) -> None:
-        if PID not in context.run.tags:
-            context.instance.add_run_tags(context.run_id, process_tags())
-        verified = look(LogLines(context.log.info))
-        context.log.info(f"{verified.checks} places looked at, {len(verified.damages)} damaged files")
-        if verified.damages:
-            lines = [f"{damage}; {damage.advice}" for damage in verified.damages]
-            raise dg.Failure(
-                "\n".join(lines), {"damaged": dg.MetadataValue.json([d.to_dict() for d in verified.damages])}
-            )
-
-    return verify_all
 
 
 def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDefinition"]:

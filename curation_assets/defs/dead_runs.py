@@ -16,6 +16,7 @@ import psutil
 from curation_assets.stores.processes import ProcessName
 
 HOST, PID, PROCESS_START = "curation/host", "curation/pid", "curation/process_start"
+KILLED = "curation/killed"  # tag of a run whose process ended before it did
 UNFINISHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 WATCH_SECONDS = 5.0
 CLOCK_SLACK_SECONDS = 60.0  # between the start of a process and of its run
@@ -49,6 +50,7 @@ def free_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report runs as failed whose process has ended, and free their slots; a sentence for each."""
     sentences = []
     for run, process in dead_runs(instance):
+        instance.add_run_tags(run.run_id, {KILLED: process})
         instance.report_run_failed(run, f"Its process ({process}) ended without finishing the run.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         sentences.append(f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed")

@@ -1,5 +1,6 @@
 """Running a pool without the UI: the same assets, the same instance, in this process."""
 
+import filecmp
 import itertools
 import os
 import shlex
@@ -12,25 +13,32 @@ from pathlib import Path
 import dagster as dg
 
 from curation_assets.audit.index import refresh_index
-from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
 from curation_assets.core.progress import ProgressReporter
-from curation_assets.core.settings import Settings, check_shard_key, resource_path
+from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
+from curation_assets.defs.event_log import write_events_in_batches
+from curation_assets.defs.failures import COMMAND, POOL
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import warm_up
-from curation_assets.flow.table import Table, TableReport
+from curation_assets.flow.table import Phase, Table, TableReport
+from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
+from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.lease import pool_lease
+from curation_assets.stores.lease import brief_lock, pool_lease
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
-POOL = "curation/pool"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+class InstanceError(ExpectedError):
+    """Dagster's instance cannot be opened as its dagster.yaml says."""
 
 
 class RunFailedError(ValueError):
@@ -55,7 +63,29 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
         with replacing(config) as temporary:  # half of it would be another configuration, for ever
             shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
     os.environ["DAGSTER_HOME"] = str(home)
-    return dg.DagsterInstance.get()
+    write_events_in_batches()
+    with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice
+        try:
+            instance = dg.DagsterInstance.get()
+            _ = instance.run_storage, instance.event_log_storage, instance.schedule_storage  # made when they are read
+        except Exception as error:
+            if filecmp.cmp(config, resource_path("infra/dagster.yaml"), shallow=False):
+                raise
+            raise InstanceError(_why_not_opened(config, error)) from error
+        return instance
+
+
+def _why_not_opened(config: Path, error: Exception) -> str:
+    """Of an instance that a person set up: what in its file, environment, packages or server is at fault."""
+    if isinstance(error, dg.DagsterInvalidConfigError):
+        reasons = [" ".join(found.message.splitlines()[:2]) for found in error.errors]  # without their stack traces
+    else:
+        causes = [error, *([error.__cause__] if error.__cause__ else [])]
+        reasons = [line for line in str(causes[-1]).splitlines() if line and "sqlalche.me" not in line]
+    return (
+        f"Dagster's instance of {config} cannot be opened: {'; '.join(dict.fromkeys(reasons))}. Look at the "
+        "environment variables that the file names, at the server, and at the extra of its launcher (docs/launchers.md)"
+    )
 
 
 def run_pool(
@@ -66,18 +96,32 @@ def run_pool(
     on_table: Callable[[TableReport], None] = lambda report: None,
     shards: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
+    phase: Phase | None = None,
     on_notice: Callable[[str], None] = lambda sentence: None,
+    on_left: Callable[[Sequence[Table]], None] = lambda tables: None,
     wait: bool = True,
 ) -> list[TableReport]:
     """Materialise every table of a pool (or those named), shard by shard, in Dagster runs of this process.
 
+    `shards`: keys, numbers or ranges (`shards_in`); then no whole-pool table is made. `phase`: tables of one kind
+    alone, as far as those of the other kind that they rest on are up to date; `on_left` receives the tables that wait
+    for the other phase. Runs of phase 'shards' go on beside each other, others one at a time.
     What is up to date and known to the instance is reported without a run. `on_notice` receives sentences about runs
     that died and about what this one waits for; first of all for another command that holds the pool.
     Raises RunFailedError for what a person can mend; for a bug, what Dagster raises; where not `wait`, PoolHeldError.
     A second call resumes.
     """
-    with pool_lease(settings.work(pool_name), f"run of {pool_name}", on_notice=on_notice, wait=wait):
-        return _run_held_pool(settings, pool_name, progress, on_table, shards, tables, on_notice)
+    phase = phase_of(shards, phase)
+    named = f"run of {pool_name}"
+    with pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait, shared=phase == "shards"):
+        return _run_held_pool(settings, pool_name, progress, on_table, shards, tables, phase, on_notice, on_left)
+
+
+def phase_of(shards: Sequence[str] | None, phase: Phase | None) -> Phase | None:
+    """The phase of a run: with `shards`, per-shard tables alone. Raises ValueError for shards of phase 'pool'."""
+    if shards is not None and phase == "pool":
+        raise ValueError("phase 'pool' makes tables of the whole pool; give shards without it, or it without shards")
+    return phase if shards is None else "shards"
 
 
 def _run_held_pool(
@@ -87,23 +131,27 @@ def _run_held_pool(
     on_table: Callable[[TableReport], None],
     shards: Sequence[str] | None,
     tables: Sequence[str] | None,
+    phase: Phase | None,
     on_notice: Callable[[str], None],
+    on_left: Callable[[Sequence[Table]], None],
 ) -> list[TableReport]:
+    hook = FailureHook.of(settings)
     instance = prepare_instance(settings)
     for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)
-    unknown = sorted(set(tables or ()) - set(declared))
-    if unknown:
-        raise ValueError(f"pool {pool_name!r} has no tables {unknown}; it has {', '.join(declared)}")
-    keys = [check_shard_key(key) for key in (shards or ctx.shards())]
+    _check_names(pool_name, declared, tables, shards)
+    keys = ctx.shards()
     if not keys:
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
     # stored shards without a source still count: where a cut changes, they are judged by it
-    missing = missing_shards(ctx, keys) if shards is None else []
-    known = set(instance.get_dynamic_partitions(pool_name))
+    missing = missing_shards(ctx, keys)
+    known = set(instance.get_dynamic_partitions(pool_name))  # all: in the order of their keys, whoever comes first
     instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *missing) if key not in known])
+    if shards is not None:
+        chosen = set(shards_in(shards, [*keys, *missing]))
+        keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
     definitions = assets.pool_assets(settings, pool_name)
     reports: list[TableReport] = []
 
@@ -114,15 +162,25 @@ def _run_held_pool(
     problems: list[tuple[str, Exception | None]] = []
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
     roles = {role for table in declared.values() for role in table.roles}
-    for phase in phases(list(declared.values()), tables):
+    left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
+    for group in phases(list(declared.values()), tables):
         of_derived = sorted([*keys, *missing])
         parts_of = {
-            table.name: table.partitions(of_derived if STAGES[table.stage].is_derived else keys) for table in phase
+            table.name: table.partitions(of_derived if STAGES[table.stage].is_derived else keys) for table in group
         }
-        up_to_date = _up_to_date(ctx, phase, parts_of, declared, instance)
-        for table in (table for table in phase if table.name in up_to_date):
+        is_of_phase = phase is None or (group[0].grain == "shard") == (phase == "shards")
+        for table in group:  # inputs first
+            if not left.keys().isdisjoint(table.inputs) or not (
+                is_of_phase or _is_made(ctx, table, parts_of[table.name], declared)
+            ):
+                left[table.name] = table
+        if not is_of_phase:
+            continue
+        group = [table for table in group if table.name not in left]
+        up_to_date = _up_to_date(ctx, group, parts_of, declared, instance)
+        for table in (table for table in group if table.name in up_to_date):
             table_done(_report_of_up_to_date(ctx, table, parts_of[table.name]))
-        waiting = [table for table in phase if table.name not in up_to_date]
+        waiting = [table for table in group if table.name not in up_to_date]
         if waiting:
             if roles:
                 warm_up(settings, roles)
@@ -133,11 +191,37 @@ def _run_held_pool(
                     if derived and missing:
                         _run_phase(pool_name, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
+                if hook is not None:
+                    said = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
+                    not_told = hook.tell(
+                        pool_name, said, job=assets.job_name(pool_name, group[0].grain), command=command_line()
+                    )
+                    if not_told is not None:
+                        on_notice(not_told)
                 if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
     refresh_index(ctx.store, declared)  # what `curate run --dry-run` reads
+    on_left(list(left.values()))
     return reports
+
+
+def _check_names(
+    pool_name: str, declared: Mapping[str, Table], tables: Sequence[str] | None, shards: Sequence[str] | None
+) -> None:
+    """Raises ValueError for tables that the pool does not make, or whole-pool ones where shards are named."""
+    unknown = sorted(set(tables or ()) - set(declared))
+    if unknown:
+        raise ValueError(f"pool {pool_name!r} has no tables {unknown}; it has {', '.join(declared)}")
+    whole = [name for name in tables or () if declared[name].grain != "shard"] if shards is not None else []
+    if whole:
+        raise ValueError(f"{', '.join(whole)} cannot be made of some shards alone; leave out the shards")
+
+
+def _is_made(ctx: PoolContext, table: Table, parts: Sequence[str | None], declared: Mapping[str, Table]) -> bool:
+    """Whether a table is up to date and no blocking check failed, whichever instance knows of it."""
+    is_blocked = not ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
+    return not is_blocked and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts)
 
 
 def _up_to_date(
@@ -160,8 +244,7 @@ def _up_to_date(
             is_known = instance.get_latest_materialization_event(key) is not None
         else:
             is_known = instance.get_materialized_partitions(key).issuperset(part for part in parts if part is not None)
-        is_known = is_known and ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
-        if is_known and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
+        if is_known and _is_made(ctx, table, parts, declared):
             up_to_date.add(table.name)
     return up_to_date
 
@@ -214,7 +297,7 @@ def _run_phase(
     named = {
         POOL: pool_name,
         "curation/phase": ", ".join(dict.fromkeys(table.stage for table in phase)),
-        "curation/command": command_line(),
+        COMMAND: command_line(),
     }
     failed: list[Exception] = []
     for tags in runs:  # a bad shard harms no neighbour, in whichever stretch

@@ -1,15 +1,16 @@
 """A run of a pool together with what others read of it: lineage events and the catalogue of views."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from curation_assets.core.progress import ProgressReporter
-from curation_assets.core.settings import Settings
-from curation_assets.defs.launch import run_pool
+from curation_assets.core.settings import Settings, working_copy
+from curation_assets.defs.launch import phase_of, run_pool
 from curation_assets.defs.takedown import finish_interrupted
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.table import TableReport
+from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.lease import pool_lease
 
@@ -23,6 +24,8 @@ def run_and_publish(
     on_notice: Callable[[str], None] = lambda sentence: None,
     shards: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
+    phase: Phase | None = None,
+    on_left: Callable[[Sequence[Table]], None] = lambda tables: None,
     wait: bool = True,
     command: str | None = None,
 ) -> list[TableReport]:
@@ -33,13 +36,18 @@ def run_and_publish(
     read. Raises what `run_pool` raises.
     """
     named = command or f"run of {pool_name}"
-    with pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait):
-        certificate = finish_interrupted(settings, pool_name, on_notice=on_notice)
+    work, is_shared = settings.work(pool_name), phase_of(shards, phase) == "shards"
+    with contextlib.ExitStack() as held:
+        if not is_shared:
+            held.enter_context(pool_lease(work, named, on_notice=on_notice, wait=wait))
+        certificate = finish_interrupted(settings, pool_name, on_notice=on_notice, wait=wait)
         if certificate is not None:
             on_notice(
                 f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "
                 f"{len(certificate['left'])} files still hold something; certificate {certificate['certificate']}"
             )
+        if is_shared:
+            held.enter_context(pool_lease(work, named, on_notice=on_notice, wait=wait, shared=True))
         began = datetime.now(UTC).replace(microsecond=0)  # manifests hold whole seconds
         try:
             reports = run_pool(
@@ -49,12 +57,15 @@ def run_and_publish(
                 on_table=on_table,
                 shards=shards,
                 tables=tables,
+                phase=phase,
                 on_notice=on_notice,
+                on_left=on_left,
             )
         finally:  # of a failed run, too
             if settings.openlineage_url is not None:
                 on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))
-    rebuild_catalog(settings.home)
+    if not is_shared or working_copy(settings.home) is None:  # over a bucket it fetches every table of the home
+        rebuild_catalog(settings.home)
     return reports
 
 

@@ -9,7 +9,7 @@ from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.releases import denied_samples, withdraw
-from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
+from curation_assets.operations.takedown import begin_takedown, finish_takedown, forget_pending, pending_takedown
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
@@ -33,6 +33,7 @@ def take_down(
         with alone_with_tables(work, command, on_notice=on_notice):
             begun = begin_takedown(ctx, tables, with_sources=with_sources)
         if begun is None:
+            forget_pending(ctx)  # of one that was killed right before its end
             return None
         if begun.tables:
             run_pool(settings, pool, tables=[name for name in begun.tables if name in tables], on_notice=on_notice)
@@ -54,10 +55,12 @@ def withdraw_denied(settings: Settings, pool: str) -> list[str]:
 
 
 def finish_interrupted(
-    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None
+    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None, wait: bool = True
 ) -> dict[str, Any] | None:
     """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
 
     Raises what `take_down` raises.
     """
-    return None if pending_takedown(settings.home, pool) is None else take_down(settings, pool, on_notice=on_notice)
+    if pending_takedown(settings.home, pool) is None:
+        return None
+    return take_down(settings, pool, on_notice=on_notice, wait=wait)

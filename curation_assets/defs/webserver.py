@@ -1,11 +1,13 @@
 """The Dagster UI and daemon, as `dagster dev` runs them, for this machine's own browser alone.
 
 Whatever the UI can do, a GraphQL request can, without a password. A page of another site that the browser shows is
-kept out: by the host that it asked for (a name of its own that resolves to 127.0.0.1) and by where the request came
+kept out: by the Host header (a name of its own that resolves to 127.0.0.1) and by where the request came
 from (a form, a picture or a script of another origin).
 """
 
 import contextlib
+import hashlib
+import logging
 import os
 import re
 import signal
@@ -33,9 +35,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
+from curation_assets.flow.context import PoolContext
+from curation_assets.stores.pools.declaration import list_pools
+
+logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 OWN_NAMES = (HOST, "localhost")
+LOOK_SECONDS = 2.0  # between two looks at the declarations of pools
 WAIT_SECONDS = 15  # for the daemon to end, before it is killed
 _HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
 
@@ -107,6 +114,7 @@ def serve(
             server.should_exit = True
 
         threading.Thread(target=stop_with_daemon, daemon=True).start()
+        stack.enter_context(_following_declarations(settings, context))
         on_ready(f"http://{HOST}:{listener.getsockname()[1]}")
         server.run(sockets=[listener])  # raises the signal again that ended it
         raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
@@ -124,6 +132,49 @@ def _listening(port: int) -> Iterator[socket.socket]:
         raise OSError(error.errno, f"{HOST}:{port} cannot be used ({error.strerror}); give another --port") from error
     with listener:
         yield listener
+
+
+@contextlib.contextmanager
+def _following_declarations(settings: Settings, context: WorkspaceProcessContext) -> Iterator[None]:
+    """While inside, load the code location anew when a pool was added, changed or removed.
+
+    A declaration that cannot be read is named once; the pools stay as they were loaded until it can.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        loaded = seen = declarations(settings)
+        while not ended.wait(LOOK_SECONDS):
+            now = declarations(settings)
+            is_at_rest, seen = now == seen, now
+            if now == loaded or not is_at_rest:
+                continue
+            loaded = now
+            try:
+                for name in list_pools(settings):
+                    PoolContext.open(settings, name)
+                for name in context.create_request_context().code_location_names:
+                    context.reload_code_location(name)
+            except Exception as error:  # whatever somebody is writing there: the next version of it may be right
+                logger.warning("pools are not loaded anew: %s: %s", type(error).__name__, error)
+                continue
+            logger.warning("pools loaded anew: %s", ", ".join(list_pools(settings)) or "none")
+
+    thread = threading.Thread(target=follow, name="declarations of pools", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def declarations(settings: Settings) -> dict[str, str]:
+    """Declared pool → hash of its declaration."""
+    found = {}
+    for path in sorted(settings.pools_root.glob("*.yaml")):
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            found[path.stem] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 @contextlib.contextmanager

@@ -43,6 +43,17 @@ def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
         yield batch
 
 
+def batches_of_equal_length(lengths: Sequence[int], size: int, tokens: int) -> Iterator[list[int]]:
+    """Positions of texts in batches of one length in tokens, long ones first: at most `size` texts and `tokens` tokens
+    (one text may have more). Nothing is padded, so nothing is masked and a text meets no other's length.
+    """
+    positions: dict[int, list[int]] = {}
+    for position, length in enumerate(lengths):
+        positions.setdefault(length, []).append(position)
+    for length in sorted(positions, reverse=True):
+        yield from map(list, chunks(positions[length], min(size, max(1, tokens // max(1, length)))))
+
+
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Distinct strings in order of appearance, and for each input the position of its string there."""
     positions: dict[str, int] = {}

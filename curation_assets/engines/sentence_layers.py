@@ -7,12 +7,14 @@ import torch
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
-from curation_assets.engines.batches import autocast, run_by_length
+from curation_assets.engines.batches import autocast, batches_of_equal_length, chunks, unique_texts
 from curation_assets.engines.bert import BertEncoder, load_bert
 
 MAX_TOKENS = 128  # as the students (docs/formulas.md §1.8)
 POOLINGS = ("mean", "max")
-CPU_BATCH = 32  # texts; one thread, real captions: 151 a second, against 93 with 256 (which leave the cache)
+#: In one batch. On a CPU what fits its cache; docs/performance.md compares with batches of 32 padded texts.
+TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together: 100 MB of tokens at the longest
 
 
 class LayerEncoder:
@@ -34,6 +36,7 @@ class LayerEncoder:
         self.pooling = tuple(pooling)
         self.batch_size = batch_size
         self.device = device
+        self.tokens_at_once = TOKENS_AT_ONCE[torch.device(device).type]
 
     @property
     def width(self) -> int:
@@ -42,18 +45,29 @@ class LayerEncoder:
 
     @torch.inference_mode()
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
-        """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens."""
-        if not len(sentences):
-            return np.zeros((0, self.width), dtype=np.float32)
-        return run_by_length(list(sentences), self.batch_size, self._encode).numpy()
+        """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens.
 
-    def _encode(self, batch: list[str]) -> torch.Tensor:
-        ids, is_real = self.model.tokenize(batch, MAX_TOKENS)
+        A repeated sentence is computed once; a batch holds sentences of one length (docs/decisions/0044).
+        """
+        distinct, inverse = unique_texts(sentences)
+        vectors = np.zeros((len(distinct), self.width), dtype=np.float32)
+        start = 0
+        for part in chunks(distinct, TEXTS_AT_ONCE):
+            tokens = self.model.token_ids(part, MAX_TOKENS)
+            lengths = [len(ids) for ids in tokens]
+            for batch in batches_of_equal_length(lengths, self.batch_size, self.tokens_at_once):
+                rows = [start + position for position in batch]
+                vectors[rows] = self._encode([tokens[position] for position in batch]).numpy()
+            start += len(part)
+        return vectors[inverse]
+
+    def _encode(self, tokens: list[list[int]]) -> torch.Tensor:
+        """B texts of T tokens → (B, L · P · D)."""
+        ids = torch.tensor(tokens, device=self.device)  # (B, T)
         with autocast(self.device):
-            states = self.model.hidden_states(ids, is_real)
-        pooled = [
-            pool(states[layer].float(), is_real[:, :, None], how) for layer in self.layers for how in self.pooling
-        ]
+            states = self.model.hidden_states(ids)
+        is_real = torch.ones_like(ids, dtype=torch.bool)[:, :, None]
+        pooled = [pool(states[layer].float(), is_real, how) for layer in self.layers for how in self.pooling]
         return torch.cat([torch.nn.functional.normalize(vectors, dim=-1) for vectors in pooled], dim=1).cpu()
 
 
@@ -82,5 +96,4 @@ def load_layers(
     if not pooling or not set(pooling) <= set(POOLINGS):
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
     model.depth = max(layers)
-    at_once = min(batch_size, CPU_BATCH) if device == "cpu" else batch_size
-    return LayerEncoder(identity, model, layers, pooling, at_once, device)
+    return LayerEncoder(identity, model, layers, pooling, batch_size, device)

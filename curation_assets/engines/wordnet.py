@@ -124,6 +124,10 @@ class WordNetFiles:
         """The sense at an offset. Raises ValueError where there is none."""
         return self.parts[pos].read(offset)
 
+    def lemmas(self, pos: str = "nvar") -> list[str]:
+        """All words of the indexes of these parts of speech, sorted, each once."""
+        return sorted({word.replace("_", " ") for part in pos for word in self.parts[part].index})
+
 
 def load(request: EngineRequest) -> WordNetFiles:
     """debian:wordnet-base, or path:/folder with data.*, index.* and *.exc.

@@ -155,9 +155,9 @@ def _subset_violations(ctx: PoolContext) -> list[str]:
     for name in ledger_policies(ctx.store):
         npy = ctx.store.folder_path(SUBSETS) / f"{name}.npy"
         chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False)) if npy.is_file() else 0
-        kept = int(read_ledger(ledger_path(ctx.store, name), ["verdict"]).is_kept.sum())
+        kept = int(read_ledger(ledger_path(ctx.store, name), ["verdict"]).multiplicity.sum())
         if chosen > kept:
-            sentences.append(f"ledger of {name} keeps {kept} rows, its npy {chosen}")
+            sentences.append(f"ledger of {name} keeps {kept} entries, its npy {chosen}")
     return sentences
 
 

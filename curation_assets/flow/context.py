@@ -13,6 +13,7 @@ from curation_assets.core.settings import Profile, Settings
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
 from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
 from curation_assets.stores.pools.options import PoolOptions, with_profile_options
 from curation_assets.stores.pools.shards import discover_shards
@@ -40,7 +41,11 @@ class PoolContext:
         progress: ProgressReporter | None = None,
         planned: Iterable[str] = (),
     ) -> "PoolContext":
-        """Context of a declared pool. Raises what `load_pool` raises for an unknown name."""
+        """Context of a declared pool. Raises what `load_pool` raises for an unknown name.
+
+        Of a home in a bucket, what other machines wrote since it was opened is taken in.
+        """
+        open_home(settings.home, max_age=MAX_AGE_SECONDS)
         pool = load_pool(settings, pool_name)
         settings = settings.for_pool(pool.profile)
         store = ShardStore(settings.work(pool_name))

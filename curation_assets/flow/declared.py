@@ -10,6 +10,7 @@ from curation_assets.flow.sql import SqlModel, recipes
 from curation_assets.flow.worth import Worth, worth_of
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
+from curation_assets.selection.fitted import FittedRecipe, load_recipes
 from curation_assets.selection.policy import Policy, load_policies
 
 SBA_BRIDGE = "teachers/sba_bridge"  # the table of a pool that trains its own
@@ -22,16 +23,38 @@ def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
 
 
 NEAR_DUPLICATES = "fused/duplicates"
+CHOSEN_CAPTION = "fused/chosen_caption"
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
     run = {method.name for method in ctx.methods("signals")}
-    reached = set(references)
+    reached, fitted = set(references), fitted_recipes(ctx)
     for reference in references:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
+        name = reference.removeprefix("fused.")
+        reached |= set(fitted[name].settings.signals) if name in fitted else set()
     names = {referenced.removeprefix("signals.") for referenced in reached if referenced.startswith("signals.")}
     return sorted((names & set(all_methods())) - run)
+
+
+def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
+    """Recipes with a frozen fit that this pool runs, by name.
+
+    A shipped one where the pool's option `recipes` names it (with settings, or {}), or a policy reads it that its
+    option `policies` names or that was saved for the pool; and those in the pool's own folder. Raises ValueError for a
+    setting that a recipe lacks.
+    """
+    shipped, own = load_recipes(), load_recipes(policies_folder(ctx) / "recipes")
+    saved, named = load_policies(policies_folder(ctx)), ctx.options.policies or ()
+    applied = [*saved.values(), *(policy for name, policy in load_policies().items() if name in named)]
+    read = {reference for policy in applied for reference in policy.references}
+    run = {name: recipe for name, recipe in shipped.items() if name in ctx.options.recipes or recipe.key in read} | own
+    where = f"pool {ctx.pool.name!r}: option recipes"
+    return {
+        name: recipe.with_settings(given, f"{where}: {name}") if (given := ctx.options.recipes.get(name)) else recipe
+        for name, recipe in sorted(run.items())
+    }
 
 
 def shown_name(recipe: SqlModel) -> str:
@@ -124,8 +147,10 @@ def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
 
 
 def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
-    """Signals (and the duplicates) that the policy reads and the pool does not run."""
+    """Signals, fitted recipes and the duplicates that the policy reads and the pool does not run."""
     waits = set(missing_signals(ctx, policy.references))
+    run = fitted_recipes(ctx)
+    waits |= {recipe.key for name, recipe in load_recipes().items() if name not in run} & set(policy.references)
     if NEAR_DUPLICATES.replace("/", ".") in policy.references and ctx.options.duplicates is None:
         waits.add(NEAR_DUPLICATES)
     return waits

@@ -5,6 +5,7 @@ each other at every layer), and collapses when something else runs on the machin
 """
 
 import atexit
+import functools
 import logging
 import multiprocessing
 import multiprocessing.util
@@ -14,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.image_tables import materialise_with_images
+from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
 from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
@@ -42,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
+_executor: Executor | None = None
+_executor_of: Any = None  # the settings that decide it
+
 
 def materialise_shards(
     ctx: PoolContext, table: Table, shards: Sequence[str], *, tables: Mapping[str, Table]
@@ -49,7 +54,7 @@ def materialise_shards(
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
     Tables that run models go to `settings.workers` processes when at least two shards have work to do (with devices of
-    their own: one); everything else happens here.
+    their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
@@ -57,7 +62,8 @@ def materialise_shards(
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     runs_models = bool(table.roles) or "torch" in table.kinds
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
-    side_by_side = len(stale) > (0 if ctx.settings.devices else 1) and runs_models and ctx.settings.workers > 1
+    has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
+    side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
@@ -75,7 +81,7 @@ def materialise_shards(
 def _outcome_of_call(job: Future[Outcome]) -> Outcome:
     try:
         return job.result()
-    except WorkerEndedError as error:
+    except (WorkerEndedError, TaskLostError) as error:  # a shard may be what kills its worker: the others go on
         return error
 
 
@@ -137,7 +143,7 @@ def _group(
 def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:
     """Bring a table that is a trained model up to date, in a worker where there are workers: they have the libraries
     loaded, this process need not load them at all."""
-    if ctx.settings.workers == 1 or is_up_to_date(ctx, table, tables=tables):
+    if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
     return workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None).result()
 
@@ -148,7 +154,7 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
     fork servers each worker loads its own.
     """
-    if settings.workers > 1 and _START_METHOD == "forkserver":
+    if settings.workers > 1 and settings.ray is None and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),
@@ -180,14 +186,11 @@ class _WorkerContext(type(_CONTEXT)):  # type: ignore[misc]
     Process = _Worker
 
 
-_workers: "Workers | None" = None
-
-
 class WorkerEndedError(RuntimeError):
     """A worker process was killed in the middle of its work, twice."""
 
 
-class Workers:
+class Workers(Executor):
     """Processes that each own a device, and take a call at a time.
 
     One that is killed (the kernel does so when memory runs out) is replaced, and its call made once more: what saves
@@ -202,19 +205,19 @@ class Workers:
         self._calls = ThreadPoolExecutor(settings.workers, thread_name_prefix="worker")  # each waits for a process
         self.is_stopped = False  # a process that ends is not replaced
 
-    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    def submit(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """The result of an importable function, of the first worker that is idle.
 
         The future raises what the function raises, WorkerEndedError where it ended its worker twice.
         """
-        return self._calls.submit(self._call, function, arguments)
+        return self._calls.submit(self._call, functools.partial(function, *args, **kwargs))
 
-    def stop(self) -> None:
-        """End the processes once they have done what they have in hand; what waits is dropped."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes once they have done what they have in hand, or what waits too."""
         self.is_stopped = True
-        self._calls.shutdown(wait=True, cancel_futures=True)
+        self._calls.shutdown(wait=wait, cancel_futures=cancel_futures)
         while not self._idle.empty():
-            self._idle.get()[1].shutdown(wait=True)
+            self._idle.get()[1].shutdown(wait=wait)
 
     def _started(self, number: int) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
@@ -224,18 +227,18 @@ class Workers:
             initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number)),
         )
 
-    def _call(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+    def _call(self, function: Callable[[], Result]) -> Result:
         number, process = self._idle.get()
         try:
             try:
-                return process.submit(function, *arguments).result()
+                return process.submit(function).result()
             except BrokenProcessPool:
                 if self.is_stopped:
                     raise
                 logger.warning("a worker was killed; its work goes to a new one")
                 process = self._started(number)
             try:
-                return process.submit(function, *arguments).result()
+                return process.submit(function).result()
             except BrokenProcessPool as error:
                 process = self._started(number)
                 raise WorkerEndedError(
@@ -246,16 +249,21 @@ class Workers:
             self._idle.put((number, process))
 
 
-def workers(settings: Settings) -> Workers:
-    """The worker processes of this process, started on first use and kept; they end with it."""
-    global _workers
-    machine = (settings.workers, settings.threads, settings.devices)
-    if _workers is None or machine != (_workers.settings.workers, _workers.settings.threads, _workers.settings.devices):
-        stop_workers()
+def workers(settings: Settings) -> Executor:
+    """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster."""
+    global _executor, _executor_of
+    executor_of = (settings.ray, settings.workers, settings.threads, settings.devices)
+    if _executor is not None and _executor_of == executor_of:
+        return _executor
+    stop_workers()
+    if settings.ray is not None:
+        _executor = RayExecutor(settings, _threads_of_worker(settings))
+    else:
         warm_up(settings)
-        _workers = Workers(settings)
+        _executor = Workers(settings)
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
-    return _workers
+    _executor_of = executor_of
+    return _executor
 
 
 def _threads_of_worker(settings: Settings) -> int:
@@ -264,16 +272,16 @@ def _threads_of_worker(settings: Settings) -> int:
 
 def stop_workers() -> None:
     """End the worker processes, if any, without waiting for queued work."""
-    global _workers
-    if _workers is not None:
-        _workers.stop()
-        _workers = None
+    global _executor
+    if _executor is not None:
+        _executor.shutdown(wait=True, cancel_futures=True)
+        _executor = None
 
 
 def replace_no_worker() -> None:
     """From now on a worker that is killed stays so: this process is about to end them all."""
-    if _workers is not None:
-        _workers.is_stopped = True
+    if isinstance(_executor, Workers):
+        _executor.is_stopped = True
 
 
 def _end_workers_of_child() -> None:
@@ -355,7 +363,7 @@ def call_in_workers(
 
     Raises what the function raises.
     """
-    if settings.workers == 1:
+    if not settings.has_workers:
         yield from (function(*call) for call in calls)
         return
     jobs = [workers(settings).submit(_metered, function, call) for call in calls]

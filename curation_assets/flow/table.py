@@ -12,6 +12,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.batches import LoadImage, Steps
 
 Grain = Literal["shard", "pool", "training"]
+#: What a run makes: per-shard tables alone ('shards'), or whole-pool tables and trainings alone ('pool').
+Phase = Literal["shards", "pool"]
 
 #: (context, partition key) → (table, partition or None for all of it): what one partition reads.
 PartitionInputs = Callable[[PoolContext, str], Sequence[tuple[str, str | None]]]

@@ -56,6 +56,11 @@ def unit_interval_of(sample_id: str, purpose: str) -> float:
     return (_first_64_bits(sample_id, purpose) >> 11) / 2**53  # 53 bits are exact in a float64
 
 
+def draw_keys(sample_ids: Sequence[str], purpose: str) -> np.ndarray:
+    """(N,) ids → (N,) uint64, one key per sample and purpose, for noise that is made of it. As `unit_interval_of`."""
+    return np.array([_first_64_bits(sample_id, purpose) for sample_id in sample_ids], dtype=np.uint64)
+
+
 def to_u64_pair(sample_id: str) -> tuple[int, int]:
     """High and low 64 bits, unsigned. '0…01' → (0, 1). Raises ValueError for a malformed id."""
     if not is_sample_id(sample_id):

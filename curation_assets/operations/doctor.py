@@ -237,9 +237,11 @@ def pools(home: Path) -> Iterator[Finding]:
     from curation_assets.core.settings import load_settings
     from curation_assets.flow.context import PoolContext
     from curation_assets.stores.lease import holder_of
+    from curation_assets.stores.objects import open_home
     from curation_assets.stores.pools.declaration import list_pools
 
     settings = load_settings(home)
+    open_home(settings.home)
     names = list_pools(settings)
     wrong = 0
     for name in names:

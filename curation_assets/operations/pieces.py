@@ -12,6 +12,7 @@ from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.stores.pools.declaration import list_pools
 
 
 class MissingPiecesError(ExpectedError):
@@ -95,7 +96,7 @@ FILE_OPTIONS = {
     "caption_benchmark": ("teachers/benchmark_captions",),
     "word_benchmark": ("distilled/agreement",),
     "related_to": ("standardised/word_weights",),
-    "reference_images": ("signals/image_clusters",),
+    "reference_images": ("signals/image_clusters", "signals/target_images"),
 }
 PLANTED_LABELS = (
     "planted ratings of drawn scenes stand in, which say little of other captions; rate some (curate annotate sample, "
@@ -109,9 +110,10 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
         users, given = tuple(name for name in readers if name in made), getattr(ctx.options, option)
         if users and given is not None:
             path = Path(str(given)).expanduser()
-            state: State = "here" if path.exists() else "missing"
+            is_pool = option == "reference_images" and str(given) in list_pools(ctx.settings)
+            state: State = "here" if path.exists() or is_pool else "missing"
             size = path.stat().st_size if path.is_file() else None
-            advice = "" if path.exists() else "there is no such file; correct the option in the pool's declaration"
+            advice = "" if state == "here" else "there is no such file; correct the option in the pool's declaration"
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
         elif users and option == "labels" and ctx.pool.kind != "world":
             pieces.append(Piece("option labels", "", "missing", None, users, PLANTED_LABELS, is_required=False))

@@ -156,24 +156,14 @@ def _next_folder(ctx: PoolContext) -> Path:
         elif not (folder / BEFORE / _PLAN).is_file():
             remove_path(folder / BEFORE)  # as earlier versions wrote it
             return folder
-    return ctx.store.root / REFITS_FOLDER / f"{len(reports) + 1:04d}"
+    last = int(reports[-1].name) if reports else 0  # earlier ones may have been removed for their age
+    return ctx.store.root / REFITS_FOLDER / f"{last + 1:04d}"
+
+
+def finished_reports(ctx: PoolContext) -> list[Path]:
+    """Folders of the refits that ended, oldest first."""
+    return [folder for folder in _reports(ctx) if (folder / REPORT).is_file()]
 
 
 def _reports(ctx: PoolContext) -> list[Path]:
     return sorted((ctx.store.root / REFITS_FOLDER).glob("[0-9]*"))
-
-
-def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
-    notes = []
-    for policy in policies_of(ctx):
-        if ctx.store.partitions(f"filtered/{policy.name}"):
-            fitted = cut_of(ctx, policy.name).pool_size
-            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
-            now = states["decided_by"].len() - states["decided_by"].null_count()
-            if now != fitted:
-                notes.append(
-                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate run {ctx.pool.name} --refit-cuts` fits it again"
-                )
-    return notes

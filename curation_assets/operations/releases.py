@@ -3,7 +3,6 @@
 See `stores/releases.py` for what a release holds.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Collection, Mapping
@@ -40,8 +39,9 @@ from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
 from curation_assets.selection.rows import STATES, uid_texts
-from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
 from curation_assets.stores.releases import (
     LEDGER_FILE,
@@ -54,7 +54,7 @@ from curation_assets.stores.releases import (
     list_releases,
     read_release,
     release_folder,
-    remove_unfinished,
+    releases_root,
 )
 from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
 from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
@@ -114,7 +114,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "worths": worths_of(ctx, policy.references),
         },
     )
-    remove_unfinished(home, pool)
+    remove_all_stale(releases_root(home, pool))
     with replacing(target) as folder:
         folder.mkdir()
         if taken_down:
@@ -196,12 +196,12 @@ def _complete(folder: Path, release: Release) -> Release:
     policy = yaml.safe_dump(policy_content(ledger.policy), sort_keys=False, allow_unicode=True)
     write_text_atomically(folder / f"{ledger.policy.name}.yaml", policy)
     write_text_atomically(folder / CUTS, _cuts_text(ledger))
-    facts = policy_facts(ledger, folder / LEDGER_FILE, _sha256(folder / LEDGER_FILE))
+    facts = policy_facts(ledger, folder / LEDGER_FILE, sha256_now(folder / LEDGER_FILE))
     release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
     facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(ledger, folder)}
     write_text_atomically(folder / CARD, render_card("release_card.md.jinja", release=release, facts=facts))
     paths = _files(folder)
-    files = {name: {"sha256": _sha256(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
+    files = {name: {"sha256": sha256_now(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
     release = replace(release, files=files)
     release.write()
     for path in paths.values():
@@ -235,12 +235,6 @@ def _files(folder: Path) -> dict[str, Path]:
     return {name: path for path in paths if (name := path.relative_to(folder).as_posix()) != RELEASE_FILE}
 
 
-def _sha256(path: Path) -> str:
-    """Of the bytes as they are now: no cache is trusted."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 # -- checking one -----------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +256,7 @@ def verify_release(folder: Path) -> list[str]:
             problems.append(f"{name} is missing")
         elif path.is_symlink() or not path.is_file():
             problems.append(f"{name} is a link or no file; expected its bytes")
-        elif path.stat().st_size != recorded["bytes"] or _sha256(path) != recorded["sha256"]:
+        elif path.stat().st_size != recorded["bytes"] or sha256_now(path) != recorded["sha256"]:
             problems.append(f"{name} was changed: its bytes are not those that were released")
     if problems or release.withdrawn is not None:
         return problems
@@ -287,7 +281,9 @@ def _differences(release: Release) -> list[str]:
     versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
     facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
     ids = uid_texts(pl.Series(replayed["f0"]), pl.Series(replayed["f1"]))
-    listed = pl.DataFrame([ids, pl.Series("multiplicity", np.ones(len(ids), dtype=np.int64))])
+    listed = (
+        ids.to_frame().group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+    )
     holds = {
         f"{LEDGER_FILE}: replaying it does not give the samples that it kept": np.array_equal(replayed, ledger.packed),
         f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
@@ -352,7 +348,7 @@ def withdraw(
     Of a withdrawn release release.json alone stays. A call that was killed is finished by the next one. Returns the
     withdrawn releases. Raises StoreError as `affected_releases`.
     """
-    remove_unfinished(home, pool)
+    remove_all_stale(releases_root(home, pool))
     wanted = set(sample_ids)
     withdrawn = []
     for release in affected_releases(home, pool, wanted):

@@ -14,13 +14,14 @@ import json
 import sqlite3
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from curation_assets.audit.ledger import LEDGER
+from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -31,15 +32,24 @@ from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
 from curation_assets.stores import webdataset
-from curation_assets.stores.atomic import PRIVATE, remove_path, remove_stale, replacing, write_text_atomically
+from curation_assets.stores.atomic import (
+    PRIVATE,
+    fetch_folder,
+    remove_all_stale,
+    remove_path,
+    replacing,
+    write_text_atomically,
+)
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
 from curation_assets.stores.download import rewrite_tar, take_down_downloads
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
+from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.subsets import read_subset_npy
 
@@ -139,6 +149,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     are known once their URLs are removed.
     """
     home, store, pool = ctx.settings.home, ctx.store, ctx.pool
+    fetch_folder(store.root)  # of a bucket: what is searched and rewritten has to be here
     before = pending_takedown(home, pool.name) or Takedown(pool.name, pl.DataFrame(schema=SAMPLE_SCHEMA))
     samples = pl.concat([before.samples, affected_samples(ctx, Denylist.load(home))])
     samples = samples.unique(["shard", "source_row"], keep="first").sort("shard", "source_row")
@@ -175,7 +186,7 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         else:
             store.remove(name)
     remove_path(store.root / EXPLORE_FOLDER)  # thumbnails; `curate explore` makes it again, without them
-    _remove_leftovers(store.root)
+    remove_all_stale(store.root)
     for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
@@ -193,12 +204,6 @@ def _is_stored(store: ShardStore, name: str) -> bool:
         return store.manifest(name) is not None
     except CorruptTableError:
         return True
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left, of whatever file."""
-    for path in list(folder.rglob("*.tmp-*")):
-        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
 
 
 def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
@@ -404,7 +409,10 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }
-    _remove_leftovers(home / FOLDER)  # of a certificate, whose name has the time
+    if ctx.store.objects is not None:
+        purged = purge_versions(ctx.store.objects, [f"work/{takedown.pool}/"])
+        certificate["bucket"] = {"url": ctx.store.objects.url, **asdict(purged)}
+    remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
     text = json.dumps(certificate, indent=1)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
@@ -415,7 +423,23 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         _write_pending(home, takedown)
     else:
         remove_path(pending_path(home, takedown.pool))
+        forget_pending(ctx)
     return certificate, path
+
+
+def forget_pending(ctx: PoolContext) -> None:
+    """Of a bucket that keeps versions: those of the note of a takedown, which quotes the samples, and of releases that
+    listed them. Raises StoreError where they stay.
+    """
+    if ctx.store.objects is None or pending_path(ctx.settings.home, ctx.pool.name).is_file():
+        return
+    note = ctx.store.objects.key_of(pending_path(ctx.settings.home, ctx.pool.name))
+    purged = purge_versions(ctx.store.objects, [note, f"{RELEASES}/{ctx.pool.name}/"])
+    if purged.not_done:
+        raise StoreError(
+            f"the objects in force are clean, but earlier versions of {note}, which quotes samples taken down, may be "
+            f"left: {'; '.join(purged.not_done)}"
+        )
 
 
 def digests(home: Path, paths: Sequence[Path]) -> dict[str, str]:

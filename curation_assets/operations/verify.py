@@ -39,7 +39,8 @@ from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.pools.declaration import WORLD_TRUTH
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
-from curation_assets.stores.releases import list_releases
+from curation_assets.stores.releases import FOLDER as RELEASES
+from curation_assets.stores.releases import release_folders
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
 from curation_assets.stores.url_tables import SPLIT_FILE
@@ -83,9 +84,15 @@ class Verified:
 
 
 def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: ProgressReporter | None = None) -> Verified:
-    """Read everything that a pool holds and compare it with what was recorded. Changes nothing."""
+    """Read everything that a pool holds and compare it with what was recorded. Changes nothing.
+
+    Of a home in a bucket every object of the pool is fetched anew: a damaged copy is no damage.
+    """
+    if ctx.store.objects is not None:
+        ctx.store.objects.reload_folder(ctx.store.root)
+        ctx.store.objects.reload_folder(ctx.settings.home / RELEASES / ctx.pool.name)
     checks = [*_sources(ctx, tables), *_downloads(ctx), *_tables(ctx, tables), *_folders(ctx, tables), *_exports(ctx)]
-    checks += [partial(_release_damages, release.folder) for release in list_releases(ctx.settings.home, ctx.pool.name)]
+    checks += [partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name)]
     return _run(f"verify {ctx.pool.name}", [*checks, *_weights_of_profile(ctx.profile)], progress or ctx.progress)
 
 
@@ -321,8 +328,8 @@ def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
             continue
 
         def plant_again(path: Path = path) -> None:
-            path.unlink(missing_ok=True)
-            (ctx.store.root / WORLD_TRUTH).unlink(missing_ok=True)
+            remove_path(path)
+            remove_path(ctx.store.root / WORLD_TRUTH)
 
         yield Damage(path, "source", expected, got, "curate verify --repair plants it again", (), plant_again)
 

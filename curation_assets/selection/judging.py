@@ -52,6 +52,12 @@ class Judged:
         """(N,) bool: the subset."""
         return self.verdict == KEPT
 
+    @property
+    def multiplicity(self) -> np.ndarray:
+        """(N,) int64: how often each row is in the subset."""
+        by = self.policy.rank_by
+        return multiplicity(self.is_kept, self.rows.signal(by).values if self.policy.repeats else None)
+
     @cached_property
     def rank(self) -> np.ndarray:
         """(N,) uint32: 1 is best among the samples that reached the cut that decided; 0 without a value."""
@@ -106,8 +112,8 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     """Judge every row of a pool, or of some shards of it: by a frozen cut, or by one fitted on them.
 
     A row that raw did not keep stays as it is, with raw's reason. Others are kept; dropped, `prefilter:<rank_by>` or
-    `below_cut:<rank_by>`; or failed, `no_value:<reason>`. Raises ValueError for a cut of another policy, or of another
-    version of it, and what reading a signal raises.
+    `below_cut:<rank_by>` and, after a further colon, what the table says of the row; or failed, `no_value:<reason>`.
+    Raises ValueError for a cut of another policy, or of another version of it, and what reading a signal raises.
     """
     if cut is None:
         cut = fit_cut(policy, rows)
@@ -124,14 +130,35 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         below = candidates[np.flatnonzero(~(reached.passes | is_missing))]
         failed = candidates[np.flatnonzero(is_missing)]
         verdict[below], verdict[failed] = DROPPED, FAILED
+        signal = rows.signal(reached.rank_by, policy.seed)
+        kind = f"{'below_cut' if number == len(cut.cuts) - 1 else 'prefilter'}:{reached.rank_by}"
         reason[below] = len(words)
-        words.append(f"{'below_cut' if number == len(cut.cuts) - 1 else 'prefilter'}:{reached.rank_by}")
-        why = rows.signal(reached.rank_by, policy.seed).reasons
+        words.append(kind)
+        if signal.drop_reasons is not None:
+            told = signal.drop_reasons.codes[below]
+            reason[below] = np.where(told < 0, reason[below], len(words) + told)
+            words += [f"{kind}:{word}" for word in signal.drop_reasons.words]
+        why = signal.reasons
         codes = why.codes[failed]
         reason[failed] = len(words) + np.where(codes < 0, len(why.words), codes)
         words += [f"no_value:{word}" for word in (*why.words, "no_reason")]
         counts.append((len(candidates), len(candidates) - len(failed), reached.kept))
     return Judged(policy, rows, cut, tuple(counts), step, verdict, _without_repeats(Texts(reason, words)))
+
+
+def multiplicity(is_kept: np.ndarray, values: np.ndarray | None) -> np.ndarray:
+    """(N,) bool → (N,) int64: once where kept; with the values of a policy that repeats, so often, rounded down."""
+    if values is None:
+        return is_kept.astype(np.int64)
+    times = np.zeros(len(is_kept), dtype=np.int64)
+    times[is_kept] = np.maximum(np.floor(values[is_kept]), 1).astype(np.int64)
+    return times
+
+
+def reason_kind(reason: pl.Expr) -> pl.Expr:
+    """'below_cut:fused.x:concept full: logo' → 'below_cut:fused.x'; any other reason as it is."""
+    kind = reason.cast(pl.String).str.extract(r"^((?:below_cut|prefilter):[^:]+)", 1)
+    return pl.coalesce(kind, reason.cast(pl.String))
 
 
 def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
@@ -268,5 +295,6 @@ def in_background(function: Callable[..., Result], *arguments: Any) -> Future[Re
 def _without_repeats(texts: Texts) -> Texts:
     """One code per word: two cuts by one signal name their reasons alike."""
     words = list(dict.fromkeys(texts.words))
-    table = np.array([words.index(word) for word in texts.words], dtype=np.int32)
+    code_of = {word: code for code, word in enumerate(words)}
+    table = np.array([code_of[word] for word in texts.words], dtype=np.int32)
     return Texts(np.where(texts.codes < 0, -1, table[texts.codes]).astype(np.int32), words)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from curation_assets.core.stages import check_reads_forward
-from curation_assets.core.validation import Number, Threshold, Whole, build, checked, content_of, setting
+from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
 
 POLICIES_ROOT = Path(__file__).parent / "policies"
 RANDOM = "random"
@@ -69,12 +69,17 @@ class Policy:
     prefilters: tuple[Prefilter, ...] = setting(default=(), description="Cuts made before, in order.")
     seed: Whole = setting(default=0, description="For rank_by random.")
     semantics: Semantics = setting(default="exact", description="Round half up, or DataComp's n · fraction + 1.")
+    repeats: Switch = setting(
+        default=False, description="A kept sample counts as often as its value says, a multiplicity (kind soft_cap)."
+    )
     description: str = setting(default="", description="For people; changes no verdict.")
 
     def __post_init__(self) -> None:
         given = [amount for amount in (self.fraction, self.threshold, self.count) if amount is not None]
         if len(given) != 1:
             raise ValueError(f"needs fraction, threshold or count, one of them; got {given or 'none'}")
+        if self.repeats and self.rank_by == RANDOM:
+            raise ValueError("repeats needs a rank_by whose values are multiplicities, got random")
         if self.semantics == "compat":
             self._check_compat()
         else:
@@ -110,6 +115,8 @@ class Policy:
     def version(self) -> str:
         """Changes whenever the verdicts may: sha256 of everything but the description."""
         content = {**asdict(self), "description": None, "code_version": CODE_VERSION}
+        if not self.repeats:
+            del content["repeats"]  # policies of before it was there keep their version
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -26,6 +26,8 @@ ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
 ROW_KEY = ("shard", "source_row")
 _State = tuple[Any, ...]  # which files a table consists of, and when they were written
 
+#: Column of a table that says, in words, why a cut by it drops a row (selection/kinds).
+DROP_REASON = "drop_reason"
 RECENT_BYTES = 512 << 20  # of signals that are kept for the next reader
 
 #: Rows whose sample another shard has already; see stages/filtered/tables.py.
@@ -93,11 +95,13 @@ class Signal:
     values: np.ndarray  # (N,) float64, NaN where there is none
     reasons: Texts
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # recipes: the standardised scores they fuse, (N,)
+    drop_reasons: Texts | None = None  # fitted recipes: why a cut drops the row, in words
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(column.nbytes for column in (self.values, self.reasons.codes, *self.scores.values()))
+        more = [] if self.drop_reasons is None else [self.drop_reasons.codes]
+        return sum(column.nbytes for column in (self.values, self.reasons.codes, *self.scores.values(), *more))
 
 
 @dataclass(frozen=True)
@@ -323,7 +327,11 @@ class PoolRows:
         reasons = Texts.of(frame["reason"])
         numbers = [frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in (value, *scores)]
         codes, values, *rest = gather([reasons.codes, *numbers], self.order)
-        return Signal(values, Texts(codes, reasons.words), dict(zip(scores, rest, strict=True)))
+        signal = Signal(values, Texts(codes, reasons.words), dict(zip(scores, rest, strict=True)))
+        if DROP_REASON not in frame.columns:
+            return signal
+        told = Texts.of(frame[DROP_REASON])
+        return replace(signal, drop_reasons=Texts(told.codes[self.order], told.words))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
@@ -334,7 +342,7 @@ class PoolRows:
         else:
             lazy = self.store.scan(asset, self.shards)
         names = lazy.collect_schema().names()
-        read = {*ROW_KEY, "value", "quality", "reason", *extra}
+        read = {*ROW_KEY, "value", "quality", "reason", DROP_REASON, *extra}
         columns = [name for name in names if name in read or name.endswith("_score")]
         coded = {"shard": pl.Enum(self.shard.words), "reason": pl.Categorical()}  # numbers instead of texts
         return lazy.select(pl.col(name).cast(coded[name]) if name in coded else name for name in columns)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.numeric.selection import random_ranking, share_count
-from curation_assets.selection.judging import kept_rows
+from curation_assets.selection.judging import kept_rows, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DROPPED, PoolRows
 
@@ -71,12 +71,14 @@ def policy_set(policy: Policy, rows: PoolRows, size: float | None, seed: int) ->
     """Ids of a policy's subset of trainable rows, sorted, by cuts fitted on them.
 
     At a size, a policy that ranks keeps its best; a rule (a threshold) keeps a random draw of what passes, or all
-    where that is less. The policy `random` draws anew for every seed.
+    where that is less. A policy that repeats lists an id as often as it counts. The policy `random` draws anew for
+    every seed.
     """
     if policy.rank_by == RANDOM:
         policy = replace(policy, seed=seed)
     if size is None or policy.threshold is not None:
-        passing = rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list()
+        values = rows.signal(policy.rank_by).values if policy.repeats else None
+        passing = np.repeat(rows.sample_ids.to_numpy(), multiplicity(kept_rows(policy, rows), values)).tolist()
         return passing if size is None else drawn(passing, _count(rows, size))
     return rows.sample_ids.filter(pl.Series(kept_rows(policy.with_fraction(size), rows))).to_list()
 

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all; of a home in a bucket, their objects with them (objects.py)."""
 
 import contextlib
 import errno
@@ -10,8 +10,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
+from curation_assets.core.settings import working_copy
+
+if TYPE_CHECKING:
+    from curation_assets.stores.objects import ObjectHome
 
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
@@ -55,8 +60,40 @@ def remove_stale(target: Path) -> list[Path]:
     return removed
 
 
+def remove_all_stale(folder: Path) -> None:
+    """Delete what dead writers left of whatever file or folder, anywhere below `folder`."""
+    for path in list(folder.rglob(".*.tmp-*")):
+        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
+
+
+def _objects(path: Path) -> "ObjectHome | None":
+    """The bucket whose working copy a path lies in; None for every other path."""
+    if working_copy(path) is None:
+        return None
+    from curation_assets.stores.objects import object_home  # which writes its files with what is here
+
+    return object_home(path)
+
+
+def fetch(path: Path) -> None:
+    """Of a home in a bucket: see to it that a file of the working copy is there and is the object's."""
+    objects = _objects(path)
+    if objects is not None:
+        objects.fetch(path)
+
+
+def fetch_folder(folder: Path) -> None:
+    """`fetch` of all files in a folder and its folders."""
+    objects = _objects(folder)
+    if objects is not None:
+        objects.fetch_folder(folder)
+
+
 def remove_path(path: Path) -> None:
     """Delete a file, link or folder, if it exists."""
+    objects = _objects(path)
+    if objects is not None:
+        objects.delete(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -87,10 +124,21 @@ def replacing(target: Path) -> Iterator[Path]:
         remove_stale(target)
         try:
             yield temporary
-            os.replace(temporary, target)
+            move_into_place(temporary, target)
         except BaseException:
             remove_path(temporary)
             raise
+
+
+def move_into_place(draft: Path, target: Path) -> None:
+    """The last step of a write: a finished file, link or folder beside `target` becomes it.
+
+    In a home in a bucket its objects are put first: that is the commit. Raises ObjectChangedError, ObjectStoreError.
+    """
+    objects = _objects(target)
+    if objects is not None:
+        objects.commit(draft, target)
+    os.replace(draft, target)
 
 
 def swap_folder(draft: Path, target: Path) -> None:
@@ -105,6 +153,9 @@ def finish_swap(target: Path) -> None:
     waiting = _swapping(target)
     if waiting.is_dir():
         old = temporary_path(target)
+        objects = _objects(target)
+        if objects is not None:
+            objects.commit(waiting, target)
         if target.exists():
             os.replace(target, old)
         os.replace(waiting, target)
@@ -127,14 +178,21 @@ def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -
         temporary.write_text(text, encoding="utf-8")
 
 
-def append_line(path: Path, line: str) -> None:
+def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
     """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
 
-    One short write: whole or, at a kill, cut. Raises DiskError.
+    One short write: whole or, at a kill, cut. `is_own`: no other process writes this file; in a bucket it may lag some
+    seconds behind. Raises DiskError.
     """
     data = line.encode() + b"\n"
+    objects = _objects(path)
+    if objects is not None and not is_own:
+        objects.append(path, data)
+        return
     with naming_refusals(path), path.open("ab", buffering=0) as file:
         written = file.write(data)
         if written != len(data):  # the disk is full: what it took is taken back
             os.truncate(path, path.stat().st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    if objects is not None:
+        objects.note_growth(path)

@@ -38,11 +38,15 @@ def read_table_sql(
 ) -> str:
     """DuckDB expression that reads an asset, shard by shard or whole. New shards show without a new expression.
 
+    Of a home in a bucket the files are fetched, and each is named: one that leaves the cache is an error, and no gap.
     `shards`: only these, of an asset that has shards. `path_sql`: how a path is written.
     """
     if store.table_path(asset).is_file():
         return f"read_parquet({path_sql(store.table_path(asset))}, hive_partitioning = false)"
     folder = store.asset_path(asset)
+    if store.objects is not None:
+        shards = store.partitions(asset) if shards is None else shards
+        store.fetch_tables(asset, shards)
     paths = [path_sql(folder / f"shard={shard}" / DATA_FILE) for shard in (["*"] if shards is None else shards)]
     return f"read_parquet([{', '.join(paths)}], hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.atomic import append_line, naming_refusals
+from curation_assets.stores.atomic import append_line, naming_refusals, remove_path, write_text_atomically
 
 COSTS = "costs"
 
@@ -87,7 +87,7 @@ def _now() -> str:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    append_line(path, json.dumps(line))
+    append_line(path, json.dumps(line), is_own=True)
 
 
 def read_attempts(root: Path) -> pl.DataFrame:
@@ -95,11 +95,42 @@ def read_attempts(root: Path) -> pl.DataFrame:
     started: dict[str, dict[str, Any]] = {}
     for path in sorted((root / COSTS).glob("attempts-*.jsonl")):
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError:
+            line = _record(text)
+            if line is None:
                 continue
             known = started.setdefault(line["id"], {"outcome": "killed"})
             known |= line
     rows = [{name: record.get(name) for name in ATTEMPTS_SCHEMA} for record in started.values() if "asset" in record]
     return pl.DataFrame(rows, schema=ATTEMPTS_SCHEMA, orient="row").sort("started_at", maintain_order=True)
+
+
+def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int:
+    """Remove attempts from logs that were last written before `before` (seconds since 1970); returns how many.
+
+    `in_force`: content hashes of what is stored; the attempts that wrote it stay.
+    """
+    count = 0
+    for path in sorted((root / COSTS).glob("attempts-*.jsonl")):
+        if path.stat().st_mtime >= before:
+            continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        records = [record for line in lines if (record := _record(line)) is not None]
+        kept = {record["id"] for record in records if record.get("content_sha256") in in_force}
+        count += len({record["id"] for record in records} - kept)
+        if not kept:
+            remove_path(path)
+        elif len(kept) < len({record["id"] for record in records}):
+            modified = path.stat().st_mtime_ns
+            rest = [json.dumps(record) for record in records if record["id"] in kept]
+            write_text_atomically(path, "\n".join(rest) + "\n")
+            os.utime(path, ns=(modified, modified))
+    return count
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """A line of a log; None for one that a kill cut short."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return record

@@ -22,7 +22,9 @@ from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
 from curation_assets.stores.atomic import (
+    fetch_folder,
     finish_swap,
+    move_into_place,
     remove_path,
     remove_stale,
     replacing,
@@ -176,6 +178,7 @@ def download_shard(
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
     on_rows = advance or (lambda done: None)
+    fetch_folder(final)
     request_hash = _request_hash(rows, settings, allow_hosts, None if local is None else local.digest)
     if _is_complete(final, name, request_hash):
         on_rows(rows.height)
@@ -193,14 +196,14 @@ def download_shard(
             if requested.height and local is not None:
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
-                fetcher = _image_fetcher(settings, allow_hosts, robots_folder, note)
+                fetcher = image_fetcher(settings, allow_hosts, robots_folder, note)
                 _run_img2dataset(requested, draft, number, settings, fetcher, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
             write_receipt(draft, request_hash)
             remove_path(final)
-            os.replace(draft, final)
+            move_into_place(draft, final)
         except BaseException:
             remove_path(draft)
             raise
@@ -295,7 +298,7 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     is_purged = pl.col("uid").is_in(list(sample_ids))
     purged = set(rows.filter(is_purged)["key"])
     if purged:
-        (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are not those of the tar from here on
+        remove_path(folder / f"{name}_stats.json")  # its counts are not those of the tar from here on
         rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in purged)
         with replacing(table) as temporary:
             rows.filter(~is_purged).write_parquet(temporary)
@@ -331,6 +334,7 @@ def take_down_downloads(
     folder = out_dir / shard_key
     name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
     finish_swap(folder)  # of a retry that was killed
+    fetch_folder(folder)
     if not folder.is_dir():
         return
     hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]
@@ -372,12 +376,13 @@ def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
             downloader.urllib = original
 
 
-def _image_fetcher(
+def image_fetcher(
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...],
     robots_folder: Path | None,
     note: Callable[[str], None] | None,
 ) -> ImageFetcher:
+    """What opens URLs by these settings. `robots_folder` keeps the servers' robots.txt for a day."""
     http = GuardedHttp(allow_hosts, settings.connect_to, user_agent=settings.user_agent)
     robots = RobotsFiles(http, settings.agents, robots_folder, max_seconds=settings.max_seconds)
     limits = DomainLimits(

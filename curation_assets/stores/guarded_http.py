@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from curation_assets.stores.images import ImageRejected
@@ -137,7 +138,7 @@ class Response:
 
 
 class GuardedHttp:
-    """Opens vetted URLs at public addresses. No proxy, no cookies, no redirects, no file, ftp or data URLs.
+    """Asks vetted URLs at public addresses. No proxy, no cookies, no redirects, no file, ftp or data URLs.
 
     `allow_hosts`: 'host' or 'host:port' entries that may be private. `connect_to` maps the host of a URL to the
     'address:port' to connect to instead (curl's --connect-to): a stable name for a server of one's own.
@@ -155,6 +156,24 @@ class GuardedHttp:
     @contextlib.contextmanager
     def get(self, url: str, deadline: Deadline) -> Iterator[Response]:
         """The answer to one request. Raises UrlRefused, OSError (TimeoutError too), http.client.HTTPException."""
+        with self._answer("GET", url, deadline) as response:
+            yield response
+
+    @contextlib.contextmanager
+    def post(self, url: str, content: bytes, content_type: str, deadline: Deadline) -> Iterator[Response]:
+        """The answer to one request that sends `content`. Raises what `get` raises."""
+        with self._answer("POST", url, deadline, content, {"Content-Type": content_type}) as response:
+            yield response
+
+    @contextlib.contextmanager
+    def _answer(
+        self,
+        method: str,
+        url: str,
+        deadline: Deadline,
+        content: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[Response]:
         self.vet(url)
         parts = urllib.parse.urlsplit(ascii_url(url))
         is_tls = parts.scheme == "https"
@@ -165,7 +184,7 @@ class GuardedHttp:
             if is_tls:
                 connection.sock = self._over_tls(connection.sock, host, deadline)
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("GET", path, headers=self._headers)
+            connection.request(method, path, content, {**self._headers, **headers})
             with contextlib.closing(connection.getresponse()) as response:
                 yield Response(url, response, deadline)
 

@@ -53,7 +53,16 @@ class ImageFetcher:
         Raises UrlRefused, NotFetched, ImageRejected, urllib.error.HTTPError, OSError (TimeoutError among them),
         http.client.HTTPException; `reason_of` their texts is the row's reason.
         """
-        row = _Row(self._max_seconds, self._idle_seconds)
+        return self._attempts(url, _Row(self._max_seconds, self._idle_seconds))
+
+    def check(self, url: str) -> None:
+        """Look whether the image may be used: robots.txt and the headers of its answer; the body is not read.
+
+        Raises what `fetch` raises.
+        """
+        self._attempts(url, _Row(self._max_seconds, self._idle_seconds, is_read=False))
+
+    def _attempts(self, url: str, row: "_Row") -> bytes:
         for attempts_left in range(self._retries, -1, -1):
             try:
                 return self._follow(url, row)
@@ -78,7 +87,7 @@ class ImageFetcher:
         self._http.vet(url)
         if self._http.is_own(url):
             with self._http.get(url, row.deadline) as response:
-                return self._body_or_next(response)
+                return self._body_or_next(response, row)
         if self._robots is not None:
             deadline = Deadline(row.robots_seconds, self._idle_seconds)
             with row.deadline.paused():
@@ -95,7 +104,7 @@ class ImageFetcher:
                 response = held.enter_context(self._http.get(url, row.deadline))
                 if response.status not in TOO_MANY:
                     self._limits.served(domain, sent_at)
-                    return self._body_or_next(response)
+                    return self._body_or_next(response, row)
                 refusal = _http_error(response)
                 retry_after = response.headers.get("Retry-After")
             if response.status == 429 or retry_after is not None:
@@ -106,7 +115,7 @@ class ImageFetcher:
         assert refusal is not None, "MAX_REFUSALS is at least 1"
         raise refusal
 
-    def _body_or_next(self, response: Response) -> bytes | str:
+    def _body_or_next(self, response: Response, row: "_Row") -> bytes | str:
         if response.next_url is not None:
             return response.next_url
         if not 200 <= response.status < 300:
@@ -119,13 +128,14 @@ class ImageFetcher:
         )
         if opt_out is not None:
             raise NotFetched("opt_out", f"forbidden by {opt_out}")
-        return response.read(self._max_bytes)
+        return response.read(self._max_bytes) if row.is_read else b""
 
 
 class _Row:
-    """What a row has left of its time."""
+    """What a row has left of its time, and whether its image is read."""
 
-    def __init__(self, max_seconds: float, idle_seconds: float) -> None:
+    def __init__(self, max_seconds: float, idle_seconds: float, *, is_read: bool = True) -> None:
+        self.is_read = is_read
         self.deadline = Deadline(max_seconds, idle_seconds)
         self.robots_seconds = max_seconds
 

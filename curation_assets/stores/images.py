@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from curation_assets.stores.atomic import fetch
+
 MIB = 1024 * 1024
 
 
@@ -324,6 +326,7 @@ def _index(path: Path, modified_ns: int, size: int) -> TarIndex:
 def tar_index(path: Path) -> TarIndex:
     """Index of a tar, cached until the file changes. Raises FileNotFoundError with what to do, OSError where it cannot
     be read."""
+    fetch(path)
     if not path.is_file():
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
     stat = path.stat()

@@ -1,7 +1,8 @@
 """Who may change a pool: one command at a time, which others wait for by name; freed when its process ends.
 
 Both locks are flocks on files of the pool's work folder. The kernel drops them with their process, however that ends,
-so no killed command leaves one behind. Decision 0029 has which work takes which.
+so no killed command leaves one behind. Decision 0029 has which work takes which. In a home in a bucket they keep the
+processes of one machine apart, and leases in the bucket (object_lease.py) the machines.
 """
 
 import contextlib
@@ -15,12 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.stores.atomic import naming_refusals
+from curation_assets.stores.object_lease import LeaseHeldError, object_holder, object_lease
+from curation_assets.stores.objects import object_home
 from curation_assets.stores.processes import ProcessName
 
-LEASE = ".lease"  # of a command: run, refit, takedown, retry
+LEASE = ".lease"  # of a command: run, refit, takedown, retry; shared by runs of shards
 WRITING = ".writing"  # shared by whatever writes tables, alone for what removes or rewrites what others made
 POLL_SECONDS = 0.5
 NAMING_SECONDS = 3.0  # a holder writes its name right after it has the lock
@@ -28,7 +32,7 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 Notice = Callable[[str], None]
 
-_held = threading.local()  # paths of this thread's locks: a command calls others that take the same one
+_held = threading.local()  # this thread's locks, path → whether shared: a command calls others that take the same one
 
 
 class PoolHeldError(ExpectedError):
@@ -36,13 +40,16 @@ class PoolHeldError(ExpectedError):
 
 
 @contextlib.contextmanager
-def pool_lease(work: Path, command: str, *, on_notice: Notice, wait: bool = True) -> Iterator[None]:
+def pool_lease(
+    work: Path, command: str, *, on_notice: Notice, wait: bool = True, shared: bool = False
+) -> Iterator[None]:
     """Hold a pool while inside. `work`: its work folder; `command`: what others read of who holds it.
 
+    `shared`: together with others that hold it so, as commands that make tables of some shards each.
     Waits until it is free, after a sentence to `on_notice`; where not `wait`, raises PoolHeldError with it.
     A thread that holds it already goes straight on.
     """
-    with _locked(work / LEASE, f"pool {work.name!r}", command, shared=False, on_notice=on_notice, wait=wait):
+    with _locked(work / LEASE, f"pool {work.name!r}", command, shared=shared, on_notice=on_notice, wait=wait):
         yield
 
 
@@ -62,6 +69,9 @@ def alone_with_tables(work: Path, command: str, *, on_notice: Notice) -> Iterato
 
 def holder_of(work: Path) -> str | None:
     """Which command holds a pool; None where none does, or it has not written its name."""
+    objects = object_home(work)
+    if objects is not None:
+        return object_holder(objects, work / LEASE)
     try:
         file = os.open(work / LEASE, os.O_RDONLY)
     except FileNotFoundError:
@@ -83,8 +93,9 @@ def brief_lock(path: Path) -> Iterator[None]:
 def _locked(
     path: Path, what: str, command: str, *, shared: bool, on_notice: Notice, wait: bool = True
 ) -> Iterator[None]:
-    mine: set[Path] = _held.__dict__.setdefault("paths", set())
+    mine: dict[Path, bool] = _held.__dict__.setdefault("paths", {})
     if path in mine:
+        assert shared or not mine[path], f"{path} is held together with others; it cannot be taken alone meanwhile"
         yield
         return
     with naming_refusals(path):
@@ -92,16 +103,25 @@ def _locked(
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _take(file, what, shared=shared, on_notice=on_notice, wait=wait)
+        holder = {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"}
         if command:
-            holder = {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"}
             with naming_refusals(path):
                 _write(file, holder)
-        mine.add(path)
+        mine[path] = shared
+        objects = object_home(path)
+        others = (
+            contextlib.nullcontext()
+            if objects is None or not objects.is_object(path.parent / "file")  # what stays on this machine
+            else object_lease(objects, path, what, command, shared=shared, on_notice=on_notice, wait=wait)
+        )
         try:
-            yield
+            with others:
+                yield
+        except LeaseHeldError as error:
+            raise PoolHeldError(str(error)) from None
         finally:
-            mine.discard(path)
-            if command:
+            del mine[path]
+            if command and _read(file) == holder:  # not the name of another that holds it too
                 _write(file, None)
     finally:
         os.close(file)
@@ -139,10 +159,18 @@ def _write(file: int, holder: dict[str, object] | None) -> None:
     os.ftruncate(file, len(text))
 
 
+def _read(file: int) -> Any:
+    """What `_write` wrote; None where nothing is there."""
+    try:
+        return json.loads(os.pread(file, 4096, 0))
+    except ValueError:
+        return None
+
+
 def _holder(file: int) -> str | None:
     """'`curate run photos` (pid 12 on host, since …)'; None where no living process has written its name."""
     try:
-        written = json.loads(os.pread(file, 4096, 0))
+        written = _read(file)
         process = ProcessName(written["host"], written["pid"], written["start"])
     except (ValueError, KeyError, TypeError):
         return None

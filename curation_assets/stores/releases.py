@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import StoreError
-from curation_assets.stores.atomic import remove_stale, write_text_atomically
+from curation_assets.stores.atomic import write_text_atomically
 
 FOLDER = "releases"  # under home
 RELEASE_FILE = "release.json"
@@ -140,13 +140,23 @@ def release_folder(home: Path, pool: str, name: str) -> Path:
             f"a release's name has lower-case letters, digits, '.', '_' and '-', 64 at most, and begins with a letter "
             f"or digit; got {name!r}"
         )
-    return home / FOLDER / pool / name
+    return releases_root(home, pool) / name
+
+
+def releases_root(home: Path, pool: str) -> Path:
+    """Where the releases of a pool lie."""
+    return home / FOLDER / pool
+
+
+def release_folders(home: Path, pool: str | None = None) -> list[Path]:
+    """Folders of all releases (of one pool), damaged ones too."""
+    found = (path.parent for path in (home / FOLDER).glob(f"{pool or '*'}/*/{RELEASE_FILE}"))
+    return sorted(folder for folder in found if not folder.name.startswith("."))
 
 
 def list_releases(home: Path, pool: str | None = None) -> list[Release]:
     """All releases (of one pool), withdrawn ones too, oldest first. Raises StoreError for a damaged one."""
-    folders = [path.parent for path in (home / FOLDER).glob(f"{pool or '*'}/*/{RELEASE_FILE}")]
-    found = [read_release(folder) for folder in folders if not folder.name.startswith(".")]
+    found = [read_release(folder) for folder in release_folders(home, pool)]
     return sorted(found, key=lambda release: (release.created_at, release.pool, release.name))
 
 
@@ -168,9 +178,3 @@ def find_release(home: Path, name: str, pool: str | None = None) -> Release:
             + f" Releases: {', '.join(names) or 'none; make one with `curate release create SUBSET NAME`'}"
         )
     return same[0]
-
-
-def remove_unfinished(home: Path, pool: str) -> None:
-    """Delete what dead processes left of releases that they were writing."""
-    for path in sorted((home / FOLDER / pool).glob(".*.tmp-*")):
-        remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))

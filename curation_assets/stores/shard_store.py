@@ -32,6 +32,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.atomic import (
+    move_into_place,
     naming_refusals,
     remove_path,
     remove_stale,
@@ -44,6 +45,7 @@ from curation_assets.stores.costs import attempt
 from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
+from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
 from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text
 
 DATA_FILE = "data.parquet"
@@ -109,7 +111,14 @@ def folder_manifest(folder: Path) -> Manifest | None:
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
         raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
-    data = path.read_bytes()
+    stat = path.stat()
+    return _manifest_of_version(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _manifest_of_version(path: str, inode: int, modified_ns: int, size: int) -> Manifest:
+    """As `_manifest_in`: a version's manifest is written once."""
+    data = Path(path).read_bytes()
     manifest = Manifest.from_json(data.decode("utf-8"))
     if manifest.seal and not is_sealed(data):
         raise ValueError(f"{path} is damaged: its bytes are not those that were written")
@@ -130,6 +139,8 @@ class ShardStore:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
+        self.objects = object_home(self.root)  # None for a home on a disk
+        self._fetched_anew: set[Path] = set()
 
     # -- paths ----------------------------------------------------------------------------------------------------
 
@@ -144,13 +155,31 @@ class ShardStore:
         return self.root / stage / name
 
     def table_path(self, asset: str, partition: str | None = None) -> Path:
-        """Where the Parquet file of a table lies, whether it exists or not."""
+        """Where the Parquet file of a table lies, whether it exists or not. From a bucket it is fetched."""
+        path = self._table_path(asset, partition)
+        if self.objects is not None:
+            self.objects.fetch(path)
+        return path
+
+    def _table_path(self, asset: str, partition: str | None) -> Path:
         folder = self.asset_path(asset)
         return folder / DATA_FILE if partition is None else folder / f"shard={check_shard_key(partition)}" / DATA_FILE
 
     def folder_path(self, asset: str) -> Path:
-        """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version."""
-        return self.asset_path(asset)
+        """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version.
+
+        From a bucket the version's files are fetched.
+        """
+        path = self.asset_path(asset)
+        if self.objects is not None:
+            self.objects.fetch_folder(path)
+        return path
+
+    def fetch_tables(self, asset: str, partitions: Sequence[str] | None = None) -> None:
+        """Fetch the files of an asset (all its shards, or these) from a bucket, several at a time."""
+        if self.objects is not None:
+            keys = self.partitions(asset) if partitions is None else partitions
+            self.objects.fetch_all([self._table_path(asset, None), *(self._table_path(asset, key) for key in keys)])
 
     def unfinished_path(self, asset: str, partition: str | None = None) -> Path:
         """Folder for what a long computation of a table saves on its way; removed when the table is written."""
@@ -159,6 +188,11 @@ class ShardStore:
 
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""
+        if self.objects is not None:
+            folder = self.asset_path(asset)
+            self.objects.refresh(folder, max_age=MAX_AGE_SECONDS)
+            folders = [path for path in folder.glob("shard=*") if self.objects.has(path / DATA_FILE)]
+            return sorted(path.name.removeprefix("shard=") for path in folders)
         return sorted(p.parent.name.removeprefix("shard=") for p in self.asset_path(asset).glob(f"shard=*/{DATA_FILE}"))
 
     # -- blocking checks --------------------------------------------------------------------------------------------
@@ -186,12 +220,16 @@ class ShardStore:
                 stat = path.stat()
                 manifest = _manifest_in(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
             except (*UNREADABLE, ValueError) as error:
+                if self._is_fetched_anew(path):
+                    return self.manifest(asset, partition)
                 raise self._corrupt(asset, partition, str(error)) from error
             if manifest is None:
                 raise self._corrupt(asset, partition, f"its footer has no {FOOTER_KEY!r}: another program wrote it")
             return manifest
         folder = self.asset_path(asset)
         if partition is None and folder.is_symlink():
+            if self.objects is not None:
+                self.objects.fetch(folder.parent / os.readlink(folder).partition("/")[0] / MANIFEST_FILE)
             try:
                 manifest = folder_manifest(folder)
             except ValueError as error:
@@ -239,10 +277,20 @@ class ShardStore:
             if actual == manifest.seal:
                 break
             if self._is_still(asset, partition, manifest):
+                if self._is_fetched_anew(path):
+                    continue
                 why = f"its bytes are not those that were written: expected sha256 {manifest.seal}, got {actual}"
                 raise self._corrupt(asset, partition, why)
             # else a writer replaced the file between our looks: look again
         return manifest
+
+    def _is_fetched_anew(self, path: Path) -> bool:
+        """Of a bucket: whether a file that is damaged here was fetched once more; else the object is damaged, too."""
+        if self.objects is None or path in self._fetched_anew:
+            return False
+        self._fetched_anew.add(path)
+        self.objects.reload(path)
+        return True
 
     def _is_still(self, asset: str, partition: str | None, manifest: Manifest) -> bool:
         now = self.manifest(asset, partition)
@@ -250,6 +298,7 @@ class ShardStore:
 
     def checked_paths(self, asset: str, partitions: Sequence[str]) -> list[Path]:
         """Files of these shards, whose bytes are what was written. Raises as `scan`."""
+        self.fetch_tables(asset, partitions)
         paths = [self.table_path(asset, key) for key in partitions]
         missing = [key for key, path in zip(partitions, paths, strict=True) if not path.is_file()]
         if missing or not paths:
@@ -265,6 +314,8 @@ class ShardStore:
         Raises MissingTableError where it is not there, CorruptTableError where it is damaged.
         """
         path = self.asset_path(asset).resolve() / name
+        if self.objects is not None:
+            self.objects.fetch(path)
         if self.manifest(asset) is None or not path.is_file():
             raise MissingTableError(f"{asset} has no file {name} under {self.root}; materialise {asset} first")
         try:
@@ -341,14 +392,36 @@ class ShardStore:
             seconds=seconds,
             written_at=utc_now(),
         )
-        with replacing(path) as temporary:
-            # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
-            text = manifest.to_json()
-            frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
-            manifest = replace(manifest, seal=seal_file(temporary))
-            # before the table: killed in between, the table is still the old one, and both are written again
-            write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
+        try:
+            with replacing(path) as temporary:
+                # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
+                text = manifest.to_json()
+                frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
+                manifest = replace(manifest, seal=seal_file(temporary))
+                if self.objects is None:
+                    # before the table: killed in between, the table is still the old one, and both are written again
+                    self._write_copy(path, manifest)
+        except ObjectChangedError:
+            written = self._written_elsewhere(asset, partition, manifest)
+            if written is None:
+                raise
+            return written
+        if self.objects is not None:  # after: of two writers, only the one whose table it is puts it
+            self._write_copy(path, manifest)
         return manifest
+
+    @staticmethod
+    def _write_copy(path: Path, manifest: Manifest) -> None:
+        write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
+
+    def _written_elsewhere(self, asset: str, partition: str | None, manifest: Manifest) -> Manifest | None:
+        """The manifest that another machine was first to put, where it is of what we were about to put."""
+        if self.objects is None:
+            return None
+        self.objects.refresh(self.asset_path(asset).parent)
+        other = self.manifest(asset, partition)
+        made_from = (manifest.code_version, manifest.config_hash, manifest.models, manifest.inputs)
+        return other if other is not None and other.is_made_from(*made_from) else None
 
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
         """Versions of what `reader` is about to read. (asset, None) of a sharded asset means all its shards.
@@ -428,6 +501,8 @@ class ShardStore:
         manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
         if manifest is not None:
             remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
+            if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
+                self._write_copy(path, manifest)
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()
@@ -505,8 +580,15 @@ class ShardStore:
             write_text_atomically(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             with brief_lock(self.root / SWAP_LOCK):  # else another writer removes a version that no link names yet
-                os.replace(draft, version)
-                self._swap_link(link, version)
+                move_into_place(draft, version)
+                try:
+                    self._swap_link(link, version)
+                except ObjectChangedError:
+                    remove_path(version)
+                    written = self._written_elsewhere(asset, None, manifest)
+                    if written is None:
+                        raise
+                    manifest = written
         except BaseException:
             remove_path(draft)
             raise

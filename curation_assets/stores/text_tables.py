@@ -17,7 +17,7 @@ from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
 
 TEXT_KEYS = ("caption", "word", "text")
 TEXT_SUFFIXES = (".csv", ".tsv")
-#: Also in their full-width forms. Apostrophes before: so that what began so already is told from what is escaped.
+#: Also in their full-width forms. Apostrophes before: what began with one already stays apart from what is escaped.
 _FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"} | {"\x7f": "␡"}

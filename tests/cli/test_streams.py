@@ -36,7 +36,7 @@ def test_help_of_a_command_is_the_first_line_of_its_docstring(entry: commands.En
     assert entry.help.split(".")[0] in " ".join(shown.output.split())
 
 
-def test_the_help_lists_every_command_in_its_panel_and_no_old_name() -> None:
+def test_the_help_lists_every_command_in_its_panel_and_no_removed_one() -> None:
     shown = curate("--help").stdout
     tree = commands.command_tree()
     assert len(tree) <= 23
@@ -44,7 +44,7 @@ def test_the_help_lists_every_command_in_its_panel_and_no_old_name() -> None:
         assert panel in shown
     listed = re.findall(r"│ ([a-z-]+) ", shown)
     assert [name for name in listed if not name.startswith("-")] == list(tree)
-    assert not set(commands.OLD_NAMES) & set(listed)
+    assert not set(commands.REMOVED) & set(listed)
 
 
 def test_help_loads_no_command_and_nothing_that_computes() -> None:
@@ -61,34 +61,17 @@ def test_help_loads_no_command_and_nothing_that_computes() -> None:
     assert run.stderr.strip() == "[] ['curation_assets.cli.commands', 'curation_assets.cli.common']"
 
 
-@pytest.mark.parametrize("old", sorted(commands.OLD_NAMES))
-def test_an_old_name_does_the_same_and_names_the_new_one(old: str) -> None:
-    new = commands.OLD_NAMES[old]
-    words = [word for word in old.split() if word != "--help"]
-    shown, expected = curate(*words, "--help"), curate(*(word for word in new.split() if word != "--help"), "--help")
-    assert shown.exit_code == 0, shown.output
-    if len(words) > 1 or old not in ("label",):  # `label --help` shows the group, `label FILE` rates
-        assert shown.stdout == expected.stdout
-    assert len(shown.stderr.splitlines()) == 1
-    if old != "label":
-        assert f"`curate {new}`" in shown.stderr
-
-
-def test_arguments_of_old_names_reach_the_new_command(tmp_path: Path) -> None:
-    assert "no pool 'nothing'" in curate("plan", "nothing", "--home", tmp_path).stderr
-    assert "at least two words, got 1" in curate("explain-icc", "kite").stderr
-    (tmp_path / "captions.txt").write_text("a red kite\n")
-    rated = curate("label", tmp_path / "captions.txt", "--rater", "ann", typed="3\n")
-    assert "1 of 1 captions done by ann" in rated.stdout
-    assert "`curate annotate rate`" in rated.stderr
-
-
 @pytest.mark.parametrize("old", sorted(commands.REMOVED))
 def test_a_removed_command_names_what_to_run(old: str) -> None:
     removed = curate(*old.split())
     assert removed.exit_code == 1
-    assert commands.REMOVED[old] in removed.stderr
-    assert (Path(__file__).parents[2] / commands.REMOVED[old].split(",")[0].split()[1]).is_file()
+    new = commands.REMOVED[old]
+    assert new in removed.stderr
+    program, *words = new.split(",")[0].split()
+    if program == "python":
+        assert (Path(__file__).parents[2] / words[0]).is_file()
+    else:
+        assert curate(*words, "--help").exit_code == 0
 
 
 # -- standard output

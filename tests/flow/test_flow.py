@@ -199,7 +199,7 @@ def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_
     npy = ready.store.folder_path("filtered/subsets") / "icc.npy"
     np.save(npy, np.repeat(np.load(npy), 2))
     for table in (ledger, subsets):
-        assert violations(ready, table, None) == ["ledger of icc keeps 6 rows, its npy 12"]
+        assert violations(ready, table, None) == ["ledger of icc keeps 6 entries, its npy 12"]
     # With fewer samples the ledger may be made before the subsets: those are then still of the tables before.
     for table in tables.values():
         if table.grain == "shard":

@@ -104,4 +104,4 @@ def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path: Path) -> 
             dead.result()
         assert pool.submit(os.getpid).result() > 0, "its place is filled"
     finally:
-        pool.stop()
+        pool.shutdown()

@@ -35,6 +35,7 @@ from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release
 from curation_assets.stages.downstream.training_sets import _subset_file
 from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.releases import (
     LEDGER_FILE,
@@ -215,7 +216,7 @@ def forged(release: Release, name: str, data: bytes) -> list[str]:
     before = path.read_bytes()
     path.chmod(0o644)
     path.write_bytes(data)
-    facts = {"sha256": releases_module._sha256(path), "bytes": len(data)}
+    facts = {"sha256": sha256_now(path), "bytes": len(data)}
     dataclasses.replace(release, files={**release.files, name: facts}).write()
     problems = verify_release(release.folder)
     path.write_bytes(before)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
-from curation_assets.defs.automation import nightly_verify
+from curation_assets.defs.nightly import nightly
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
@@ -131,8 +131,8 @@ def test_an_export_that_changed_is_named(ctx: PoolContext, tmp_path: Path) -> No
 
 
 def test_the_nightly_job_fails_and_names_the_file(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation_assets.defs.automation.verify_weights", lambda progress: verify_none())
-    schedule = nightly_verify(ctx.settings, ["photos"])
+    monkeypatch.setattr("curation_assets.operations.nightly.verify_weights", lambda progress: verify_none())
+    schedule = nightly(ctx.settings, ["photos"])
     assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
     job = schedule.job
     assert isinstance(job, dg.JobDefinition)
@@ -145,7 +145,7 @@ def test_the_nightly_job_fails_and_names_the_file(ctx: PoolContext, monkeypatch:
         result = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not result.success
         (failure,) = [event for event in result.all_events if event.is_step_failure]
-        assert failure.step_key == "verify_photos"
+        assert failure.step_key == "files_photos"
         assert str(path) in str(failure.event_specific_data)
 
 

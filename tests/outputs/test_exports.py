@@ -258,9 +258,9 @@ def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -
     subset = find_subset(ctx, "icc")
     shards = subset.rows["shard"].unique().sort().to_list()
     assert len(shards) == 2
-    gone = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[0])["tar"][0]
+    lost = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[0])["tar"][0]
     changed = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[1])["tar"][0]
-    gone.unlink()
+    lost.unlink()
     with tarfile.open(changed) as tar:
         offset = tar.getmember(subset.rows.filter(pl.col("shard") == shards[1])["member"][0]).offset_data
     with changed.open("r+b") as file:

@@ -13,7 +13,7 @@ import pytest
 from curation_assets.core.progress import LogLines
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
-from curation_assets.stores.download import DownloadSettings, _image_fetcher, download_shard
+from curation_assets.stores.download import DownloadSettings, download_shard, image_fetcher
 from curation_assets.stores.download_reasons import NotFetched, reason_of
 from curation_assets.stores.image_fetch import MAX_REFUSALS, ImageFetcher
 from curation_assets.stores.opt_outs import opt_out_of
@@ -27,7 +27,7 @@ WORDS = DownloadSettings().disallowed_header_directives
 
 def fetcher_for(*servers: RawServer, note: Callable[[str], None] | None = None, **changed: Any) -> ImageFetcher:
     settings = DownloadSettings(**{"timeout_seconds": 60, "domain_requests_per_second": None, **changed})
-    return _image_fetcher(settings, tuple(server.host for server in servers), None, note)
+    return image_fetcher(settings, tuple(server.host for server in servers), None, note)
 
 
 def reason(fetcher: ImageFetcher, url: str) -> str | None:
@@ -94,13 +94,13 @@ def test_opted_out_images_are_not_read_and_not_requested_twice() -> None:
         "/a": forbidden,
         "/b": reply(200, b"x", TDM_Reservation="1"),
         "/moved": reply(302, Location="/b", X_Robots_Tag="noindex"),
-        "/gone": reply(404, X_Robots_Tag="noindex"),  # of the page that says so
+        "/removed": reply(404, X_Robots_Tag="noindex"),  # of the page that says so
     }
     with RawServer(answers) as server:
         fetcher = fetcher_for(server, retries=3)
-        reasons = [reason(fetcher, server.url(path)) for path in ("/a", "/moved", "/gone")]
+        reasons = [reason(fetcher, server.url(path)) for path in ("/a", "/moved", "/removed")]
         assert reasons == ["opt_out", "opt_out", "download_http_404"]
-        assert server.requests == ["/robots.txt", "/a", "/moved", "/b", "/gone"]
+        assert server.requests == ["/robots.txt", "/a", "/moved", "/b", "/removed"]
 
 
 # -- robots.txt -------------------------------------------------------------------------------------------------------
@@ -168,13 +168,13 @@ def test_redirects_are_vetted_and_end() -> None:
 
 
 def test_only_what_may_pass_is_tried_again() -> None:
-    with RawServer({"/gone": reply(410), "/broken": reply(500), "/cut": lambda visit: None}) as server:
+    with RawServer({"/removed": reply(410), "/broken": reply(500), "/cut": lambda visit: None}) as server:
         fetcher = fetcher_for(server, retries=2, obey_robots_txt=False)
-        reasons = [reason(fetcher, server.url(path)) for path in ("/gone", "/broken", "/cut", "/missing")]
+        reasons = [reason(fetcher, server.url(path)) for path in ("/removed", "/broken", "/cut", "/missing")]
         assert reasons == [
             "download_http_410", "download_http_500", "download_connection_lost", "download_http_404",
         ]  # fmt: skip
-        assert server.requests == ["/gone", *["/broken"] * 3, *["/cut"] * 3, "/missing"]
+        assert server.requests == ["/removed", *["/broken"] * 3, *["/cut"] * 3, "/missing"]
 
 
 # -- 429 and 503 ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class Visit:
         self.server, self.connection, self.path, self.head = server, connection, path, head
 
     def send(self, data: bytes) -> None:
-        """Raises OSError once the client is gone."""
+        """Raises OSError once the client has left."""
         self.connection.sendall(data)
 
     def wait(self, seconds: float) -> None:

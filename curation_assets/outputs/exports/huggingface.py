@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
-from curation_assets.outputs.exports.subset import Subset, missing_counts
+from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
 
 MAX_SHARD_BYTES = 450_000_000  # of images: with the other columns below the 500 MB that the hub's viewer likes
 ROW_GROUP_ROWS = 100  # a page of the viewer reads one group
@@ -73,6 +73,7 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
         "source_row": pa.int64(),
         "multiplicity": pa.int64(),
     }
+    types |= {name: pa.string() for name in CHOICE_COLUMNS if name in subset.rows.columns}
     types |= {name: subset.rows[name].to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}
     for name, kind in types.items():

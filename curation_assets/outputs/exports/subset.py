@@ -12,10 +12,11 @@ import polars as pl
 from curation_assets.audit.ledger import Ledger, ledger_path, read_ledger, recorded_columns, signal_column
 from curation_assets.audit.shifts import host_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import worths_of
+from curation_assets.flow.declared import CHOSEN_CAPTION, worths_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -28,6 +29,8 @@ SAMPLE_COLUMNS = (
     "sample_id", "shard", "source_row", "url", "caption", "tar", "member", "width", "height", "original_width",
     "original_height", "image_bytes", "image_sha256", "original_sha256",
 )  # fmt: skip
+#: Columns of `rows` where captions were chosen; `caption` is the chosen one then.
+CHOICE_COLUMNS = ("caption_source", "caption_original")
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
@@ -51,7 +54,7 @@ class Subset:
     @property
     def signals(self) -> list[str]:
         """Columns of `rows` that hold values of signals."""
-        return [name for name in self.rows.columns if name not in (*SAMPLE_COLUMNS, "multiplicity")]
+        return [name for name in self.rows.columns if name not in (*SAMPLE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)]
 
     @property
     def entries(self) -> int:
@@ -87,14 +90,34 @@ def subset_of_release(ctx: PoolContext, release: Release) -> Subset:
     return replace(_of_ledger(ctx, release.name, release.ledger), release=release.name)
 
 
+def with_chosen_captions(subset: Subset) -> Subset:
+    """The subset with the captions of the pool's table of chosen captions (option `caption_choice`).
+
+    A sample without a choice keeps its own. Raises ValueError where the pool has made no choice.
+    """
+    store = subset.ctx.store
+    if not store.partitions(CHOSEN_CAPTION):
+        raise ValueError(
+            f"pool {subset.ctx.pool.name!r} has chosen no captions; set its option caption_choice: true and run it"
+        )
+    chosen = store.scan(CHOSEN_CAPTION).select("shard", "source_row", "chosen_caption", "caption_source").collect()
+    rows = subset.rows.join(chosen, on=["shard", "source_row"], how="left", maintain_order="left")
+    rows = rows.with_columns(
+        pl.coalesce("chosen_caption", "caption").alias("caption"),
+        pl.col("caption_source").fill_null("raw"),
+        pl.col("caption").alias("caption_original"),
+    )
+    return replace(subset, rows=rows.select(*subset.rows.columns, *CHOICE_COLUMNS))
+
+
 def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:
     ledger = read_ledger(path)
-    kept = ledger.frame.filter(pl.Series(ledger.is_kept))
+    kept = ledger.frame.with_columns(pl.Series("multiplicity", ledger.multiplicity)).filter(pl.Series(ledger.is_kept))
     requested = kept.select(
         uid_texts(kept["uid_high"], kept["uid_low"]),
-        pl.lit(1, pl.Int64).alias("multiplicity"),
+        "multiplicity",
         "rank",
-        *recorded_columns(kept.columns),
+        *recorded_columns(ledger.frame.columns),
     )
     return _located(ctx, name, requested, path, file_sha256(path), ledger)
 
@@ -198,6 +221,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "chosen_by": {"kind": "file", "path": subset.source.name, "sha256": subset.source_sha256},
         "shards": _shard_versions(subset),
         "domains": _domains(subset.rows),
+        "caption_sources": _caption_sources(subset.rows),
         "caption_words": _spread(subset.rows["caption"].fill_null("").str.count_matches(r"\S+")),
         "signals": [],
         "image_domain": subset.ctx.pool.image_domain,
@@ -216,7 +240,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
 
 def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:
     """What the ledger at `source`, with its version tables beside it, states of a subset."""
-    counted = ledger.frame.group_by("verdict", "reason").len("rows")
+    counted = ledger.frame.group_by("verdict", reason_kind(pl.col("reason")).alias("reason")).len("rows")
     return {
         "chosen_by": {
             "kind": "policy",
@@ -292,6 +316,13 @@ def _spread(values: pl.Series) -> dict[str, Any]:
         "mean": float(valued.mean()),
         **{key: float(value) for key, value in quantiles.items()},
     }
+
+
+def _caption_sources(rows: pl.DataFrame) -> dict[str, int] | None:
+    """Source of the caption → samples; None where nothing was chosen."""
+    if "caption_source" not in rows.columns:
+        return None
+    return dict(rows.group_by("caption_source").len().sort("caption_source").iter_rows())
 
 
 def _domains(rows: pl.DataFrame) -> list[dict[str, Any]]:

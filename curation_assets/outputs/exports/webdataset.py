@@ -13,7 +13,7 @@ import webdataset as wds
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
-from curation_assets.outputs.exports.subset import Subset, subset_of_ids
+from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
@@ -80,6 +80,7 @@ def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[d
         "uid": row["sample_id"],
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
+        **{name: row[name] for name in CHOICE_COLUMNS if name in row},
         "sha256": row["image_sha256"],
         "original_sha256": row["original_sha256"],
         "pool": export.subset.ctx.pool.name,

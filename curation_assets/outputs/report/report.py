@@ -27,12 +27,14 @@ from curation_assets.flow.declared import (
     teacher_names,
     worths_of,
 )
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.downstream import downstream_section
 from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.selection.judging import reason_kind
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -87,6 +89,7 @@ def write_report(
         duplicates=_duplicates_section(ctx),
         policies=_policy_sections(ctx, samples),
         left_out=left_out(ctx),
+        frozen_notes=frozen_notes(ctx),
         overlaps=_overlap_picture(ctx),
         untrained_reason=untrained_reason,
         downstream=None
@@ -237,7 +240,8 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
         kept = joined.filter(pl.col("verdict") == "kept").sort("value", "sample_id", descending=[True, False])
         dropped = joined.filter(pl.col("verdict") == "dropped")
         ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
-        reasons = dropped["reason"].value_counts().sort("count", descending=True)
+        kinds = dropped.select(reason_kind(pl.col("reason")).alias("reason"))["reason"]
+        reasons = kinds.value_counts().sort("count", descending=True)
         sections.append(
             {
                 "policy": policy,

@@ -101,7 +101,9 @@ def _number(text: str) -> float | None:
 
 def untrained_reason(ctx: PoolContext) -> str | None:
     """Why no model is trained on the pool's subsets, and what to set; None where models are trained."""
-    declaration = ctx.settings.pools_root / f"{ctx.pool.name}.yaml"
+    declaration = (
+        f"pools/{ctx.pool.name}.yaml of the home"  # no path: the sentence is part of tables and of their versions
+    )
     if not ctx.trains_downstream:
         return (
             "No models are trained on this pool's subsets. To train and measure some, set options: {downstream: true, "

@@ -11,10 +11,11 @@ import polars as pl
 from curation_assets.audit.ledger import LEDGER, check_against_verdicts, recorded_signals, write_ledger, write_versions
 from curation_assets.audit.versions import VersionBook
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of, recipes
-from curation_assets.flow.table import Table
+from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
+from curation_assets.flow.frozen import frozen_notes
+from curation_assets.flow.table import Table, TableCheck
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import fit_cut, judge
+from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_texts
 from curation_assets.stores.denylist import Denylist
@@ -60,7 +61,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_overlaps,
         description="One row per pair of policies: kept by each, by both, intersection over union.",
     )
-    signals = {signal for policy in policies for signal in recorded_signals(policy, recipes_of()) if signal != RANDOM}
+    signals = {
+        signal for policy in policies for signal in recorded_signals(policy, recipes_of(ctx)) if signal != RANDOM
+    }
     yield Table(
         name=LEDGER,
         grain="pool",
@@ -78,12 +81,20 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "of all tables upstream. `curate why` reads it; replaying it gives the subset's `.npy`."
         ),
         kinds=("parquet",),
+        checks=(
+            TableCheck(
+                "cuts_fitted_on_these_rows",
+                "Every frozen cut was fitted on the rows and values that the pool has now.",
+                lambda ctx, shard: frozen_notes(ctx),
+            ),
+        ),
     )
 
 
-def recipes_of() -> dict[str, tuple[str, ...]]:
-    """Recipe of the fused stage → references of its SQL."""
-    return {name: model.references for name, model in recipes().items()}
+def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
+    """Recipe of the fused stage → what it reads."""
+    fitted = {recipe.key: recipe.settings.signals for recipe in fitted_recipes(ctx).values()}
+    return {name: model.references for name, model in recipes().items()} | fitted
 
 
 def _cut_table(policy: Policy) -> Table:
@@ -188,10 +199,14 @@ def _subsets(ctx: PoolContext, folder: Path) -> None:
         ids: list[str] = []
         keys_by_tar: dict[str, list[str]] = defaultdict(list)
         for shard in ctx.store.partitions("raw/samples"):
-            verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict"])
+            verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict", "value"])
+            verdicts = verdicts.filter(pl.col("verdict") == "kept").drop("verdict")
             rows = ctx.store.read("raw/samples", shard, columns=columns)
-            kept = rows.join(verdicts.filter(pl.col("verdict") == "kept"), on="source_row", how="semi")
+            kept = rows.join(verdicts, on="source_row", how="inner", maintain_order="left")
             kept = kept.filter(~denylist.denied(kept))
+            if policy.repeats:
+                times = multiplicity(np.ones(kept.height, bool), kept["value"].to_numpy())
+                kept = kept[np.repeat(np.arange(kept.height), times)]
             ids += kept["sample_id"].to_list()
             for tar, member in kept.select("tar", "member").drop_nulls().iter_rows():
                 keys_by_tar[tar].append(key_of(member) or member)
@@ -212,7 +227,7 @@ def _ledger(ctx: PoolContext, folder: Path) -> None:
             policy,
             folder / f"{policy.name}.parquet",
             book,
-            recipes=recipes_of(),
+            recipes=recipes_of(ctx),
             cut=cut_of(ctx, policy.name),
         )
         check_against_verdicts(judged, rows, functools.partial(_verdicts, ctx, policy.name))

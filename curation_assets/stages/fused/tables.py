@@ -1,4 +1,4 @@
-"""fused: recipes in SQL (`dbt_like_sql/fused/`). Adding a recipe is adding a file there.
+"""fused: recipes in SQL (`dbt_like_sql/fused/`), and those with a fit (fitted.py). Adding one is adding a file.
 
 A recipe that declares `-- applied: per shard` reads `fused.scaled`, views over `fused/<signal>_range` (flow/scaled.py):
 smallest and largest value of a signal, frozen, so that a shard that comes late or goes moves no other sample's score.
@@ -10,10 +10,13 @@ import polars as pl
 
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import missing_signals, recipes
+from curation_assets.flow.declared import fitted_recipes, missing_signals, recipes
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
 from curation_assets.flow.table import Table
+from curation_assets.selection.fitted import load_recipes
+from curation_assets.stages.fused.caption_choice import caption_choice_tables
 from curation_assets.stages.fused.duplicates import duplicates
+from curation_assets.stages.fused.fitted import fitted_tables
 from curation_assets.stores.catalog import open_pool
 
 RANGE = "_range"
@@ -34,7 +37,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     for model in recipes().values():
         if not missing_signals(ctx, model.references):
             yield _model_table(model)
+    yield from fitted_tables(ctx)
     yield from duplicates(ctx)
+    yield from caption_choice_tables(ctx)
 
 
 def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
@@ -46,7 +51,7 @@ def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
 
 
 def _check_option(ctx: PoolContext) -> None:
-    names = {model.name for model in recipes().values()}
+    names = {model.name for model in recipes().values()} | set(load_recipes()) | set(fitted_recipes(ctx))
     check_known(f"pool {ctx.pool.name!r}: option recipes", "recipe", ctx.options.recipes, names)
 
 

@@ -65,13 +65,33 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
 
 def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
     """What drifted, one sentence each."""
-    drifted = ctx.store.read("signals/drift").filter(~pl.col("is_within"))
+    return drifted(ctx, ctx.store.read("signals/drift"))
+
+
+def drifted(ctx: PoolContext, drift: pl.DataFrame) -> list[str]:
+    """Statistics of a drift table that are outside their limits, one sentence each."""
     return [
         f"{row['method']}: {row['statistic']} is {row['value']:.4g}, outside [{row['low']:.4g}, {row['high']:.4g}] "
         f"(build {row['build']} against {row['reference_build']}); if that is intended: "
         f"curate drift accept {ctx.pool.name} {row['method']}"
-        for row in drifted.iter_rows(named=True)
+        for row in drift.filter(~pl.col("is_within")).iter_rows(named=True)
     ]
+
+
+def drift_now(ctx: PoolContext) -> pl.DataFrame:
+    """The canary scored anew by the models in force, on this machine and its libraries, against the reference builds.
+
+    What is stored stays as it is. Columns as signals/drift; the build is named '<build>, scored now'.
+    """
+    canary = Canary.read(_path(ctx))
+    earlier = _earlier(ctx, canary)
+    parts = [] if earlier is None else [earlier]
+    for method in _methods(ctx):
+        models: list[Any] = ctx.identities(_roles(method))
+        build = f"{build_of(method, models, ctx.method_config(method.name))}, scored now"
+        engines = ctx.engines(_roles(method))
+        parts.append(score_canary(canary, method, engines, build, models, ctx.batch_size(_roles(method))))
+    return drift_table(pl.concat(parts), read_accepted(ctx.store), fraction=_fraction(ctx))
 
 
 def _fraction(ctx: PoolContext) -> float:

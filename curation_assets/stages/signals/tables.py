@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Compute, ComputeImages, Table
 from curation_assets.methods import Method
@@ -15,6 +16,7 @@ from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_ide
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.stages.signals.canary import canary_tables
+from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
@@ -27,6 +29,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     for name in derived_columns(ctx):
         yield _derived_table(ctx, name)
     yield from image_clusters(ctx)
+    yield from contrast_tables(ctx)
     for method in ctx.methods("signals"):
         source = given_source(ctx, method.name)
         yield _signal_table(ctx, method) if source is None else _given_table(method, source[1])
@@ -35,12 +38,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def derived_columns(ctx: PoolContext) -> list[str]:
-    """Columns made of each image that a method of this pool, or its search for duplicates, reads, sorted; and those
-    that every pool has."""
+    """Columns made of each image that a method of this pool, its search for duplicates, or a fitted recipe reads,
+    sorted; and those that every pool has."""
     given = set(ctx.options.given_signals)
     read = {name for method in ctx.methods("signals") if method.name not in given for name in method.columns}
     compared = ctx.options.duplicates
     read |= set() if compared is None else set(compared.columns)
+    read |= {"image_embedding"} if ctx.options.caption_choice else set()
+    read |= {name for recipe in fitted_recipes(ctx).values() for name in recipe.settings.columns}
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in tables:
         read.add("image_embedding")

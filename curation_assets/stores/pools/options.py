@@ -50,6 +50,18 @@ class DuplicateSettings:
         return [name for name, limit in both if limit is not None]
 
 
+@checked("caption_choice")
+class CaptionChoice:
+    """The option `caption_choice`: which samples keep their own caption, and how generated ones are compared."""
+
+    raw_share: Number = setting(
+        default=0.3, ge=0, le=1, description="Samples, best by clip_score, that keep their own caption."
+    )
+    icc_weight: Number = setting(
+        default=0.3, ge=0, le=1, description="Of ICC beside the cosine, when captions are compared; 0: no student."
+    )
+
+
 @checked("student_fit")
 class StudentFit:
     """The option `student_fit`: training of a student; null takes the default of its kind. Ridge students have none."""
@@ -116,6 +128,12 @@ class PoolOptions:
     quiet_minutes: Number = setting(
         default=5.0, ge=0, unit="minutes", description="Without new tables, before Dagster updates ledger and report."
     )
+    opt_out_checks: Whole = setting(
+        default=1000,
+        ge=0,
+        unit="images",
+        description="Downloaded images whose robots.txt and headers are looked at again, per night; 0: none.",
+    )
     owners: tuple[str, ...] = setting(
         default=(), description="Whom Dagster's UI names: e-mail addresses, or team:NAME."
     )
@@ -133,7 +151,14 @@ class PoolOptions:
         default=None, ge=1, unit="clusters", description="For image_based; null: one per 128 images."
     )
     reference_images: str | None = setting(
-        default=None, description="For image_based: folder of images or tars, a tar, or an .npy of embeddings."
+        default=None,
+        description="For image_based, norm_sim, vas: folder (images, tars), a tar, an .npy of embeddings, or a pool.",
+    )
+    contrast_pairs: Whole | None = setting(
+        default=None,
+        ge=1,
+        unit="pairs",
+        description="For neg_clip_loss: pairs drawn as its reference; null: 4,096, and 32,768 from a million samples.",
     )
     canary: str | None = setting(
         default=None, description="Frozen samples that every build scores, relative to home; see curate drift freeze."
@@ -194,6 +219,9 @@ class PoolOptions:
     # fused, filtered
     recipes: Mapping[str, Mapping[str, Number]] = setting(
         default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
+    )
+    caption_choice: Switched[CaptionChoice] = setting(
+        default=None, description="Choose between each sample's own caption and generated ones, for exports."
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."

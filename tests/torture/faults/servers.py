@@ -213,7 +213,7 @@ def hostile_urls(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         reached = {one for one in touched if one != open_server.host and not is_public_address(one.rsplit(":", 1)[0])}
         assert open_server.host in touched, "the watch on connections sees nothing"
         assert not reached, f"connected to {sorted(reached)}"
-        assert private.connections == 0, f"the private server was asked for {private.requests}"
+        assert private.connections == 0, f"requests reached the private server: {private.requests}"
     for url, row in zip(urls, output.iter_rows(named=True), strict=True):
         if url in hostile:
             assert row["status"] == "failed", f"{url!r}: {row}"

@@ -1,0 +1,73 @@
+"""Dagster's SQLite storage with one transaction for the events of many shards (docs/decisions/0035).
+
+A table of 1,280 shards ends with 1,280 materialisation events. Dagster hands them over in batches where
+DAGSTER_EVENT_BATCH_SIZE is set, and its Postgres storage writes them so. Its SQLite storage takes them one by one and
+opens, synchronises and closes two files for each.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.events.log import EventLogEntry
+from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, _event_logs_directory
+from dagster._serdes import ConfigurableClassData
+
+BATCH_SIZE = 1000  # events of some 5 kB each
+
+
+def write_events_in_batches() -> None:
+    """Have Dagster hand over events together, in this process and in those that it starts; a size that is set stays.
+
+    Batches are those of a table that is done and of a run that begins: no event waits for a later one to happen.
+    """
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", str(BATCH_SIZE))
+
+
+class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
+    """The files and tables of Dagster's own storage; events that come together are written together."""
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        """Store events: those of assets in one transaction per file, others (checks that are planned) one by one."""
+        for run_id, of_run in groupby(events, key=lambda event: event.run_id):
+            of_assets: list[EventLogEntry] = []
+            for event in of_run:
+                if event.dagster_event_type in ASSET_EVENTS:
+                    of_assets.append(event)
+                else:
+                    self.store_event(event)
+            if of_assets:
+                self._store_asset_events(run_id, of_assets)
+
+    def _store_asset_events(self, run_id: str, events: Sequence[EventLogEntry]) -> None:
+        """As `store_event` does with each: into the file of the run, then into the index over all runs."""
+        rows = [self._event_to_row(event) for event in events]
+        insert = SqlEventLogStorageTable.insert()
+        with self.run_connection(run_id) as connection:
+            connection.execute(insert, rows)
+        with self.index_transaction() as connection:
+            in_order = insert.returning(SqlEventLogStorageTable.c.id, sort_by_parameter_order=True)
+            ids = [int(row[0]) for row in connection.execute(in_order, rows)]
+            self._store_asset_event_tags(connection, events, ids)
+            last = {(row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)}
+            for at in sorted(last.values()):  # the row of an asset tells of its last event of a kind
+                self._store_asset_event(connection, events[at], ids[at])
+
+
+class BatchedSqliteStorage(DagsterSqliteStorage):
+    """Dagster's SQLite storage with that event log, for `storage: custom:` of a dagster.yaml."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._event_log_storage = BatchedSqliteEventLogStorage(_event_logs_directory(base_dir))
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> "BatchedSqliteStorage":
+        """Called by Dagster."""
+        return cls.from_local(inst_data=inst_data, **config_value)

@@ -1,0 +1,123 @@
+"""Shards on the nodes of a Ray cluster: what worker processes do on one machine, done by tasks.
+
+One task computes one shard of one table and writes it to the home, which all nodes see under the same path. A table is
+one file that appears whole, so a task that is run again after its node died finds its table, or writes the same one.
+No rows travel through Ray: a task returns the table's manifest, or its exception.
+"""
+
+import functools
+import logging
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.core.settings import Settings
+from curation_assets.core.version import __version__
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+MAX_RETRIES = 3  # of a task whose node or process died
+CONNECT_SECONDS = 10.0
+
+
+class RayUnavailableError(ExpectedError):
+    """The cluster cannot be used as it is."""
+
+
+class TaskLostError(ExpectedError):
+    """The node or process of a task died, and so did those of its retries."""
+
+
+class RayExecutor(Executor):
+    """Calls importable functions on the cluster at `settings.ray`, in the order in which nodes become free.
+
+    A task takes `threads` CPUs and, where the profile may use a GPU and the cluster has one, one GPU.
+    Raises RayUnavailableError where there is no such cluster.
+    """
+
+    def __init__(self, settings: Settings, threads: int) -> None:
+        ray = _connected(settings)
+        resources = ray.cluster_resources()
+        needs_gpu = settings.profile.device != "cpu" and resources.get("GPU", 0) >= 1
+        if resources.get("CPU", 0) < threads:
+            raise RayUnavailableError(
+                f"a task needs {threads} CPUs, the whole Ray cluster at {settings.ray} has "
+                f"{resources.get('CPU', 0):g}; set CURATION_THREADS to fewer or add nodes"
+            )
+        self._home = settings.home
+        self._call = ray.remote(
+            num_cpus=threads, num_gpus=1 if needs_gpu else 0, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD"
+        )(_call)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Start a call; its future holds what the function returned or raised, TaskLostError where its nodes died."""
+        done: Future[Any] = Future()
+        reference: ObjectRef[Any] = self._call.remote(__version__, self._home, function, args, kwargs)
+        reference.future().add_done_callback(functools.partial(_pass_on, done=done))
+        return done
+
+
+def _connected(settings: Settings) -> Any:
+    """The module `ray`, connected once for the life of this process."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when it is imported
+    try:
+        import ray
+    except ImportError:
+        raise RayUnavailableError(
+            "CURATION_RAY is set, and ray is not installed; pip install 'curation_assets[ray]'"
+        ) from None
+    if ray.is_initialized():
+        return ray
+    address = str(settings.ray)
+    if address != "auto":
+        host, port = address.removeprefix("ray://").rsplit(":", 1)
+        try:  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise RayUnavailableError(
+                f"no Ray cluster answers at CURATION_RAY={address} ({error.strerror or error}); start one with "
+                "`ray start --head`, or unset CURATION_RAY to compute on this machine"
+            ) from error
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError) as error:
+        raise RayUnavailableError(f"the Ray cluster at CURATION_RAY={address} cannot be joined: {error}") from error
+    return ray
+
+
+def _call(version: str, home: Path, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """On a node."""
+    if version != __version__:
+        raise RayUnavailableError(
+            f"node {socket.gethostname()} has curation_assets {__version__}, the run {version}; install the same on all"
+        )
+    if not home.is_dir():
+        raise RayUnavailableError(
+            f"node {socket.gethostname()} has no folder {home}; every node needs the home under the same path"
+        )
+    return function(*args, **kwargs)
+
+
+def _pass_on(answered: "Future[Any]", done: "Future[Any]") -> None:
+    from ray.exceptions import RayError, RayTaskError
+
+    error = answered.exception()
+    if error is None:
+        done.set_result(answered.result())
+    elif isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+        done.set_exception(error.cause)  # as the function raised it, without the traceback of the node in its text
+    elif isinstance(error, RayError):
+        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        done.set_exception(
+            TaskLostError(
+                f"a task was lost {MAX_RETRIES + 1} times with its node or process ({what});"
+                " look at the nodes' memory and logs, then run the same command again"
+            )
+        )
+    else:
+        done.set_exception(error)

@@ -1,0 +1,109 @@
+"""What is looked at every night, pool by pool: files, opt-outs, drift of models, freshness. Each says what it found."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from curation_assets.audit.index import Index, refresh_index
+from curation_assets.core.progress import ProgressReporter
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_outs
+from curation_assets.operations.planning import REASONS, facts_of, make_plan, trainings_of
+from curation_assets.operations.verify import Verified, verify_pool, verify_weights
+from curation_assets.stages.signals.canary import drift_now, drifted
+
+Part = Literal["files", "opt-outs", "drift", "freshness", "old"]
+FROZEN = "frozen: fitted on other rows; --refit-cuts fits it again"
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What one part found. `problems`: what a person should act on; `rows`: the same and more, as a table."""
+
+    summary: str
+    problems: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def look_at_files(ctx: PoolContext, progress: ProgressReporter) -> Findings:
+    """Every file against its recorded hash."""
+    return _of_verified(verify_pool(ctx, tables_of(ctx), progress))
+
+
+def look_at_weights(progress: ProgressReporter) -> Findings:
+    """The shipped weights against their pinned hashes."""
+    return _of_verified(verify_weights(progress))
+
+
+def _of_verified(verified: Verified) -> Findings:
+    return Findings(
+        f"{verified.checks} places looked at, {len(verified.damages)} damaged files",
+        [f"{damage}; {damage.advice}" for damage in verified.damages],
+        [damage.to_dict() for damage in verified.damages],
+    )
+
+
+def look_at_opt_outs(ctx: PoolContext, progress: ProgressReporter) -> Findings:
+    """The next downloaded images against robots.txt and the headers that their servers send now."""
+    if not can_be_checked(ctx):
+        return Findings("no images of this pool were downloaded, or its option opt_out_checks is 0")
+    check = check_opt_outs(ctx, progress)
+    unanswered = ", ".join(f"{reason} {count}" for reason, count in check.unanswered.items())
+    return Findings(
+        f"{check.looked_at} images looked at, {len(check.proposed)} may not be used now"
+        + (f", {check.withdrawn} may be used again" if check.withdrawn else "")
+        + (f"; no answer: {unanswered}" if unanswered else ""),
+        [
+            f"{item}; `curate takedown add --proposed {ctx.pool.name}` puts it on the denylist"
+            for item in check.proposed
+        ],
+        [vars(item) for item in check.proposed],
+    )
+
+
+def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
+    """The frozen samples, scored again by the models in force, against the reference builds."""
+    if ctx.options.canary is None:
+        return Findings("this pool has no canary (option `canary`, `curate drift freeze`)")
+    if ctx.store.manifest("signals/canary") is None:
+        return Findings(f"the canary has no scores yet; `curate run {ctx.pool.name}` makes them")
+    drift = drift_now(ctx)
+    outside = drift.filter(~drift["is_within"])
+    return Findings(
+        f"{drift.height} statistics of {drift['method'].n_unique()} methods, {outside.height} outside their limits",
+        drifted(ctx, drift),
+        outside.to_dicts(),
+    )
+
+
+def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
+    """What `curate run --dry-run` calls stale, and frozen fits whose inputs changed. No problem by itself."""
+    tables = tables_of(ctx)
+    refresh_index(ctx.store, tables)
+    facts = facts_of(ctx, tables)
+    shards = sorted({*ctx.shards(), *ctx.store.partitions("raw/samples")})
+    plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
+    rows = [
+        {
+            "table": row["table"],
+            "stale": row["stale"],
+            "of": row["partitions"],
+            "why": ", ".join(f"{reason} {row[reason]}" for reason in REASONS if row[reason]),
+        }
+        for row in plan.costs.to_dicts()
+        if row["stale"]
+    ]
+    summary = f"{len(rows)} tables are stale, {len(plan.outdated_fits)} frozen ones were fitted on other rows"
+    rows += [{"table": name, "stale": 1, "of": 1, "why": FROZEN} for name in plan.outdated_fits]
+    return Findings(summary, [], rows)
+
+
+#: In the order in which they are looked at.
+LOOKS: Mapping[Part, Callable[[PoolContext, ProgressReporter], Findings]] = {
+    "files": look_at_files,
+    "opt-outs": look_at_opt_outs,
+    "drift": look_at_drift,
+    "freshness": look_at_freshness,
+}

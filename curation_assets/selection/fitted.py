@@ -1,0 +1,76 @@
+"""Fitted recipes: a kind and its settings, a small YAML file each (`selection/recipes/`, or a pool's own folder)."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from curation_assets.core.stages import check_reads_forward
+from curation_assets.core.validation import build, check_known, content_of
+from curation_assets.selection.kinds import Kind, all_kinds
+
+RECIPES_ROOT = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True)
+class FittedRecipe:
+    """A table `fused/<name>` whose quality is what its kind makes of a frozen fit, `fused/<name>_fit`."""
+
+    name: str
+    kind: str
+    settings: Kind
+    description: str = ""
+
+    @property
+    def key(self) -> str:
+        """As policies name it."""
+        return f"fused.{self.name}"
+
+    @property
+    def version(self) -> str:
+        """Changes whenever its numbers may, but for the files that it names."""
+        assert is_dataclass(self.settings)
+        content = {field.name: content_of(getattr(self.settings, field.name)) for field in fields(self.settings)}
+        named = {"kind": self.kind, "code": self.settings.version, "settings": content}
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+    def with_settings(self, given: Mapping[str, Any], where: str) -> "FittedRecipe":
+        """The same recipe with other settings. Raises ValueError that begins with `where`."""
+        changed = {**content_of(self.settings), **given}
+        return FittedRecipe(self.name, self.kind, build(type(self.settings), changed, where), self.description)
+
+
+def load_recipes(root: Path = RECIPES_ROOT) -> dict[str, FittedRecipe]:
+    """Every recipe file of a folder by name, sorted."""
+    return {recipe.name: recipe for recipe in map(load_recipe, sorted(Path(root).glob("*.yaml")))}
+
+
+def load_recipe(path: Path) -> FittedRecipe:
+    """A recipe from its YAML file, which is named like it: `name`, `kind`, `description`, and the kind's settings.
+
+    Raises ValueError for unknown kinds and settings, and where a signal is none of an earlier stage.
+    """
+    state = path.stat()
+    return _read_recipe(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_recipe(path: Path, modified_ns: int, size: int) -> FittedRecipe:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not {"name", "kind"} <= set(content):
+        raise ValueError(f"{path}: expected a mapping with name, kind and the settings of the kind, got {content!r}")
+    name, kind, description = content.pop("name"), content.pop("kind"), content.pop("description", "")
+    if name != path.stem:
+        raise ValueError(f"{path}: expected name: {path.stem}, got {name!r}; file and recipe are named alike")
+    check_known(str(path), "kind of recipe", [kind], all_kinds())
+    settings = build(all_kinds()[kind], content, str(path))
+    for reference in settings.signals:
+        if reference.count(".") != 1 or reference.startswith("fused."):
+            raise ValueError(f"{path}: a signal must read stage.table of a stage before fused, got {reference!r}")
+        check_reads_forward(f"fused/{name}", reference.replace(".", "/"))
+    return FittedRecipe(name, kind, settings, str(description))

@@ -1,0 +1,74 @@
+"""Kind `linear_mix`: a weighted sum of standardised signals whose weights are learned from any ratings of samples."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from curation_assets.core.validation import Number, checked, setting
+from curation_assets.numeric.linear_mix import LinearMix, fit_linear_mix, linear_mix
+from curation_assets.selection.kinds import Kind, floats, missing_reason, scored
+from curation_assets.stores.text_tables import read_table
+
+
+@checked("linear_mix")
+class KIND(Kind):
+    """One linear layer over standardised signals (M-FLYT), fitted on ratings (docs/formulas.md §15.7)."""
+
+    mix: tuple[str, ...] = setting(description="stage.table of the signals that are mixed.")
+    ratings: str = setting(description="File with columns sample_id and rating, higher is better.")
+    model: Literal["logistic", "ridge"] = setting(
+        default="logistic", description="P(rated above the median), or the rating itself."
+    )
+    l2: Number = setting(default=1.0, ge=0, description="Penalty on the weights of standardised signals.")
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """What is mixed."""
+        return self.mix
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The ratings."""
+        return (Path(self.ratings).expanduser(),)
+
+    def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
+        """One row per signal: mean and sd over the pool, its weight; intercept and number of ratings."""
+        rows = pl.concat([part.select("sample_id", *self.mix) for part in shards])
+        values = np.stack([floats(rows, name) for name in self.mix], axis=1)  # (N, K)
+        rated = self._ratings(rows["sample_id"])
+        mix = fit_linear_mix(values, rated, self.model, float(self.l2), self.mix)
+        return pl.DataFrame(
+            {
+                "signal": self.mix,
+                "mean": mix.means,
+                "sd": mix.sds,
+                "weight": mix.weights,
+                "intercept": [mix.intercept] * len(self.mix),
+                "rating_count": [mix.rating_count] * len(self.mix),
+            }
+        )
+
+    def _ratings(self, ids: pl.Series) -> np.ndarray:
+        """(N,) mean rating of each sample, NaN without one. Raises ValueError for a file without both columns."""
+        table = read_table(self.files[0])
+        if not {"sample_id", "rating"} <= set(table.columns):
+            raise ValueError(f"{self.ratings}: expected columns sample_id and rating, got {table.columns}")
+        numbers = table.select("sample_id", pl.col("rating").cast(pl.Float64)).drop_nulls()
+        means = numbers.group_by("sample_id").agg(pl.col("rating").mean())
+        joined = ids.to_frame("sample_id").join(means, on="sample_id", how="left", maintain_order="left")
+        return floats(joined, "rating")
+
+    def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
+        """The mix; and which signal speaks most against the row."""
+        values = np.stack([floats(rows, name) for name in self.mix], axis=1)
+        mix = LinearMix(
+            fit["mean"].to_numpy(), fit["sd"].to_numpy(), fit["weight"].to_numpy(),
+            fit["intercept"][0], fit["rating_count"][0],
+        )  # fmt: skip
+        quality, parts = linear_mix(values, mix, self.model)
+        reason = missing_reason(rows, self.mix)
+        lowest = np.nan_to_num(parts, nan=np.inf).argmin(axis=1) if len(parts) else []
+        return scored(quality, reason, [f"most against: {self.mix[number].partition('.')[2]}" for number in lowest])

@@ -1,0 +1,109 @@
+"""fused/<recipe> of fitted recipes (selection/fitted.py): a frozen fit over the pool, then each shard alone."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from curation_assets.core.validation import content_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes, missing_signals
+from curation_assets.flow.sql import recipes
+from curation_assets.flow.table import Table
+from curation_assets.scoring.derived import DERIVED_COLUMNS
+from curation_assets.selection.fitted import FittedRecipe
+from curation_assets.stores.file_hash import file_sha256
+
+FIT = "_fit"
+ROW_KEY = ["shard", "source_row"]
+
+
+def fitted_tables(ctx: PoolContext) -> Iterator[Table]:
+    """Two tables per recipe that the pool runs. Raises ValueError for one whose signals it does not run."""
+    for recipe in fitted_recipes(ctx).values():
+        missing = missing_signals(ctx, recipe.settings.signals)
+        if missing:
+            raise ValueError(
+                f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {', '.join(missing)}, which the pool does not "
+                f"run; add it to the pool's option methods, or leave the recipe out"
+            )
+        if recipe.key in recipes():
+            raise ValueError(f"recipe {recipe.name!r} is a SQL recipe already; give yours another name")
+        yield _fit_table(recipe)
+        yield _score_table(recipe)
+
+
+def _inputs(recipe: FittedRecipe) -> tuple[str, ...]:
+    derived = (f"signals/{name}" for name in recipe.settings.columns if name in DERIVED_COLUMNS)
+    signals = (name.replace(".", "/") for name in recipe.settings.signals)
+    return tuple(dict.fromkeys(("raw/samples", *signals, *derived)))
+
+
+def _fit_table(recipe: FittedRecipe) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        shards = (_kept(ctx, recipe, key) for key in ctx.store.partitions("raw/samples"))
+        return recipe.settings.fit(shards, ctx.engines(recipe.settings.roles))
+
+    return Table(
+        name=f"fused/{recipe.name}{FIT}",
+        grain="pool",
+        inputs=_inputs(recipe),
+        version=recipe.version,
+        compute=compute,
+        roles=recipe.settings.roles,
+        config=lambda ctx, shard: {"files": [file_sha256(path) for path in recipe.settings.files]},
+        is_frozen=True,
+        description=(
+            f"What recipe {recipe.name} (kind {recipe.kind}) fits on the pool. Frozen: rows that come later change "
+            f"nothing until `curate run --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```"
+        ),
+    )
+
+
+def _score_table(recipe: FittedRecipe) -> Table:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None, "a recipe is applied shard by shard"
+        rows = _kept(ctx, recipe, shard)
+        scored = recipe.settings.score(rows, ctx.store.read(f"fused/{recipe.name}{FIT}"))
+        samples = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", "reason"])
+        not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
+        every = samples.select(
+            "sample_id",
+            pl.lit(shard).alias("shard"),
+            "source_row",
+            pl.when(pl.col("status") != "kept").then(not_kept).alias("upstream"),
+        )
+        joined = every.join(
+            pl.concat([rows.select("source_row"), scored], how="horizontal"),
+            on="source_row",
+            how="left",
+            maintain_order="left",
+        )
+        return joined.with_columns(pl.coalesce("upstream", "reason").alias("reason")).drop("upstream")
+
+    return Table(
+        name=f"fused/{recipe.name}",
+        grain="shard",
+        inputs=(*_inputs(recipe), f"fused/{recipe.name}{FIT}"),
+        version=recipe.version,
+        compute=compute,
+        continues="raw/samples",
+        description=(
+            f"One row per row of raw/samples: {recipe.description} quality is null, with a reason, where a signal has "
+            "no value; drop_reason is why a cut would drop the sample, in words."
+        ),
+    )
+
+
+def _kept(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
+    """Rows of a shard that raw kept, with the columns that the kind reads."""
+    kind = recipe.settings
+    own = [name for name in kind.columns if name not in DERIVED_COLUMNS]
+    rows = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", *own])
+    rows = rows.with_columns(pl.lit(None, pl.String).alias(f"{name}:reason") for name in own)
+    read = [(name.replace(".", "/"), "value", name) for name in kind.signals]
+    read += [(f"signals/{name}", name, name) for name in kind.columns if name in DERIVED_COLUMNS]
+    for table, column, name in read:
+        made = ctx.store.read(table, shard, ["source_row", column, "reason"])
+        made = made.rename({column: name, "reason": f"{name}:reason"})
+        rows = rows.join(made, on="source_row", how="left", maintain_order="left")
+    return rows.filter(pl.col("status") == "kept").drop("status")

@@ -1,0 +1,118 @@
+"""signals/contrast_pairs and signals/target_images: what negCLIPLoss, NormSim and VAS hold each sample against."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.methods.neg_clip_loss import draw_of
+from curation_assets.stages.signals.image_sets import (
+    PLANTED_REFERENCES,
+    PLANTED_SEED,
+    image_set_embeddings,
+    image_set_fingerprint,
+)
+
+PAIRS, TARGETS = "signals/contrast_pairs", "signals/target_images"
+MANY_PAIRS, FEW_PAIRS = 32_768, 4_096  # the paper's batch; of a pool below LARGE_POOL samples
+LARGE_POOL = 1_000_000  # samples: below, an eighth of the cost per sample counts for more than of the variance
+CAPTIONS_AT_ONCE = 256
+
+
+def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
+    """Each of the two where a method that the pool runs reads it."""
+    given = ctx.options.given_signals
+    needed = {
+        file.table
+        for method in ctx.methods("signals")
+        for setting, file in method.file_settings.items()
+        if method.name not in given and setting not in ctx.profile.methods.get(method.name, {})
+    }
+    if PAIRS in needed:
+        yield Table(
+            name=PAIRS,
+            grain="pool",
+            inputs=("raw/samples", "signals/image_embedding"),
+            version="1",
+            compute=_pairs,
+            roles=("image_text_encoder",),
+            config=lambda ctx, shard: {"pairs": ctx.options.contrast_pairs},
+            is_frozen=True,
+            description=(
+                "One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the sample_id: its "
+                "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
+                "change nothing until `curate run --refit-cuts --fits`."
+            ),
+        )
+    if TARGETS in needed:
+        yield Table(
+            name=TARGETS,
+            grain="pool",
+            inputs=(),
+            version="1",
+            compute=_targets,
+            roles=("image_text_encoder",),
+            config=lambda ctx, shard: {
+                "reference": image_set_fingerprint(ctx, "norm_sim or vas"),
+                "planted": [PLANTED_REFERENCES, PLANTED_SEED],
+            },
+            description=(
+                "One row per target image (option `reference_images`): its unit vector as float32 bytes, for NormSim "
+                "and VAS."
+            ),
+        )
+
+
+def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept")
+    ids = samples.select("sample_id", "shard", "source_row", "caption").collect()
+    ids = ids.filter(pl.col("caption").str.strip_chars() != "").unique("sample_id").drop("caption")
+    draws = ids.with_columns(pl.Series("draw", [draw_of(one) for one in ids["sample_id"]], dtype=pl.Float64))
+    size = ctx.options.contrast_pairs or (MANY_PAIRS if draws.height >= LARGE_POOL else FEW_PAIRS)
+    # A tenth more than needed, for images without an embedding; all of them where that is not enough.
+    for wanted in (size + size // 10, draws.height):
+        first = draws.sort("draw").head(wanted)
+        made = ctx.store.scan("signals/image_embedding").select("shard", "source_row", "image_embedding")
+        embedded = made.drop_nulls("image_embedding").join(
+            first.lazy().select("shard", "source_row", "draw"), on=["shard", "source_row"], how="inner"
+        )
+        pairs = embedded.collect().sort("draw").head(size)
+        if pairs.height == size:
+            break
+    if pairs.is_empty():
+        raise ValueError(f"pool {ctx.pool.name!r} has no sample with image and caption to contrast others with")
+    texts = samples.select("shard", "source_row", "caption").join(
+        pairs.lazy().select("shard", "source_row"), on=["shard", "source_row"], how="semi"
+    )
+    pairs = pairs.join(texts.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
+    encoder = ctx.engines(["image_text_encoder"])["image_text_encoder"]
+    captions = pairs["caption"].to_list()
+    vectors = np.concatenate(
+        [
+            encoder.embed_texts(captions[start : start + CAPTIONS_AT_ONCE])
+            for start in range(0, len(captions), CAPTIONS_AT_ONCE)
+        ]
+    )
+    images = np.array(pairs["image_embedding"].to_list(), dtype=np.float32)  # (R, D)
+    return pl.DataFrame(
+        [pairs["draw"], float_bytes("image_embedding", images), float_bytes("caption_embedding", vectors)]
+    )
+
+
+def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    encoder = ctx.engines(["image_text_encoder"])["image_text_encoder"]
+    vectors = image_set_embeddings(ctx, "norm_sim or vas", encoder)
+    if vectors.ndim != 2 or not len(vectors):
+        raise ValueError(f"reference_images: expected embeddings (R, D) with R ≥ 1, got {vectors.shape}")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or not (lengths > 0).all():
+        raise ValueError("reference_images: embeddings must be finite and not zero")
+    return pl.DataFrame([float_bytes("image_embedding", vectors / lengths)])
+
+
+def float_bytes(name: str, vectors: np.ndarray) -> pl.Series:
+    """(N, D) → N cells of D little-endian float32: lists would be a Python object per number when read."""
+    rows = np.ascontiguousarray(vectors, dtype="<f4")
+    return pl.Series(name, [row.tobytes() for row in rows], dtype=pl.Binary)

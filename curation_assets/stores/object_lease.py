@@ -1,0 +1,177 @@
+"""Who may change a pool whose home is in a bucket: small objects that their holders renew while they live.
+
+An exclusive lease is one object, made by a conditional put, so one of many wins. Holders of a shared lease have one
+object each, in a folder beside it: who wants it alone takes the exclusive object and waits until that folder is empty.
+A holder puts its object again every RENEW_SECONDS; one that stays the same for GONE_SECONDS, by the clock of whoever
+waits, is of a process that is gone, and is taken over. Clocks of different machines are not compared.
+"""
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.stores.objects import ObjectHome
+from curation_assets.stores.processes import ProcessName
+
+RENEW_SECONDS = 10.0
+GONE_SECONDS = 60.0
+POLL_SECONDS = 1.0
+
+Notice = Callable[[str], None]
+
+
+class LeaseHeldError(ExpectedError):
+    """Another machine holds it, and the caller does not wait."""
+
+
+@contextlib.contextmanager
+def object_lease(
+    objects: ObjectHome, path: Path, what: str, command: str, *, shared: bool, on_notice: Notice, wait: bool
+) -> Iterator[None]:
+    """Hold the lease of a path, alone or shared, while inside. Raises LeaseHeldError, ObjectStoreError."""
+    key = objects.key_of(path)
+    waiting = _Waiting(objects, what, on_notice, wait)
+    mine = _Held(objects, f"{key}.d/{uuid.uuid4().hex}" if shared else key, command, what, on_notice)
+    if shared:
+        mine.take(None)
+        while (holder := waiting.look(key)) is not None:
+            mine.give_back()
+            waiting.pause(holder)
+            mine.take(None)
+    else:
+        while not mine.take(waiting.gone):
+            holder = waiting.look(key)
+            if holder is not None:
+                waiting.pause(holder)
+    try:
+        with mine.renewed():
+            if not shared:
+                for other in objects.raw_keys(f"{key}.d"):
+                    while (holder := waiting.look(other)) is not None:
+                        waiting.pause(holder)
+                    if other in waiting.gone:
+                        objects.raw_delete(other)
+            waiting.end()
+            yield
+    finally:
+        mine.give_back()
+
+
+def object_holder(objects: ObjectHome, path: Path) -> str | None:
+    """Which command of which machine holds a lease (one of those that share it), by its object; None: nobody."""
+    key = objects.key_of(path)
+    for name in (key, *objects.raw_keys(f"{key}.d")):
+        read = objects.raw_get(name)
+        if read is not None:
+            return _shown(read[0])
+    return None
+
+
+class _Held:
+    """The object of a lease that this process holds."""
+
+    def __init__(self, objects: ObjectHome, key: str, command: str, what: str, on_notice: Notice) -> None:
+        self.objects, self.key, self.what, self.on_notice = objects, key, what, on_notice
+        since = f"{datetime.now():%Y-%m-%d %H:%M}"
+        self._content = {**asdict(ProcessName.own()), "command": command, "since": since, "id": uuid.uuid4().hex}
+        self._e_tag: str | None = None
+        self._ended = threading.Event()
+
+    def _data(self) -> bytes:
+        return json.dumps({**self._content, "renewal": uuid.uuid4().hex}).encode()
+
+    def take(self, gone: "dict[str, str] | None") -> bool:
+        """Put the object; in place of one of a holder that is gone (key → e_tag), where it still is that one."""
+        replaced = None if gone is None else gone.get(self.key)
+        self._e_tag = self.objects.raw_put(self.key, self._data(), replaced)
+        return self._e_tag is not None
+
+    @contextlib.contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Renew it in a thread while inside."""
+        thread = threading.Thread(target=self._renew, name=f"lease {self.key}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            try:
+                renewed = self.objects.raw_put(self.key, self._data(), self._e_tag)
+            except ExpectedError:
+                continue  # the bucket does not answer: the next time
+            if renewed is None:
+                self.on_notice(
+                    f"warning: this process did not renew its lease of {self.what} for {GONE_SECONDS:.0f} s and "
+                    "another one took it; of tables that both make, the first counts"
+                )
+                self._e_tag = None
+                return
+            self._e_tag = renewed
+
+    def give_back(self) -> None:
+        """Remove the object, where it still is this process's."""
+        read = self.objects.raw_get(self.key) if self._e_tag is not None else None
+        if read is not None and read[1] == self._e_tag:
+            self.objects.raw_delete(self.key)
+        self._e_tag = None
+
+
+class _Waiting:
+    """What a process that waits knows of the holders: since when their objects have been the same."""
+
+    def __init__(self, objects: ObjectHome, what: str, on_notice: Notice, wait: bool) -> None:
+        self.objects, self.what, self.on_notice, self.wait = objects, what, on_notice, wait
+        self.gone: dict[str, str] = {}  # key → e_tag of holders that are gone
+        self._seen: dict[str, tuple[str, float]] = {}  # key → e_tag, since when (monotonic)
+        self._told = ""
+
+    def look(self, key: str) -> str | None:
+        """Who holds an object, in words; None where nobody does, or who did is gone."""
+        read = self.objects.raw_get(key)
+        if read is None:
+            return None
+        content, e_tag = read
+        if self._seen.get(key, ("", 0.0))[0] != e_tag:
+            self._seen[key] = e_tag, time.monotonic()
+        is_gone = _process(content).has_ended() or time.monotonic() - self._seen[key][1] > GONE_SECONDS
+        if not is_gone:
+            return _shown(content)
+        if self.gone.get(key) != e_tag:
+            self.gone[key] = e_tag
+            self.on_notice(f"takes over {self.what} from {_shown(content)}, which is gone")
+        return None
+
+    def pause(self, holder: str) -> None:
+        """Say once who is waited for, and wait a moment. Raises LeaseHeldError where the caller does not wait."""
+        if not self.wait:
+            raise LeaseHeldError(f"{holder} holds {self.what}; wait for its end, or leave out --no-wait")
+        if holder != self._told:
+            self.on_notice(f"waits for {holder}: it holds {self.what}")
+            self._told = holder
+        time.sleep(POLL_SECONDS)
+
+    def end(self) -> None:
+        """It is free: what others wrote meanwhile is taken in."""
+        if self._told or self.gone:
+            self.objects.refresh()
+            self.on_notice(f"goes on: {self.what} is free")
+
+
+def _process(content: Any) -> ProcessName:
+    return ProcessName(str(content.get("host")), int(content.get("pid", 0)), str(content.get("start")))
+
+
+def _shown(content: Any) -> str:
+    return f"`{content.get('command') or 'a run'}` ({_process(content)}, since {content.get('since')})"

@@ -1,0 +1,59 @@
+"""A policy against a file of ids: counts by hand, ids that the pool lacks, and why listed samples are not kept."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.audit.against import compare_with_file
+from curation_assets.selection.policy import Policy
+from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
+from tests.support.random_pools import store_pool
+
+IDS = [f"{number:032x}" for number in range(8)]
+POLICY = Policy(name="half", rank_by="signals.icc", fraction=0.5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ShardStore:
+    """Values fall with the id; raw drops the last, and the last but one has no value: 0, 1, 2 (of 7: 3.5 → 4) and 3."""
+    samples = pl.DataFrame(
+        {
+            "sample_id": IDS,
+            "shard": ["photos-000000"] * 4 + ["photos-000001"] * 4,
+            "source_row": [0, 1, 2, 3] * 2,
+            "status": ["kept"] * 7 + ["dropped"],
+            "reason": [None] * 7 + ["empty_caption"],
+        }
+    )
+    values = samples.select("sample_id", "shard", "source_row").with_columns(
+        pl.Series("value", [7.0, 6, 5, 4, 3, 2, None, None]), pl.Series("reason", [None] * 6 + ["no_image", "x"])
+    )
+    store = ShardStore(tmp_path / "pool")
+    store_pool(store, samples, {"signals.icc": values})
+    return store
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"theirs{suffix}"
+    listed = [IDS[0], IDS[0], IDS[3], IDS[4], IDS[5], IDS[6], IDS[7], "f" * 32]  # one twice, one of another pool
+    (write_subset_npy if suffix == ".npy" else write_subset_parquet)(path, listed)
+    difference = compare_with_file(store, POLICY, path)
+    assert (difference.overlap.left, difference.overlap.right, difference.overlap.both) == (4, 6, 2)
+    assert difference.overlap.iou == 2 / 8
+    assert (difference.listed, difference.not_in_pool, difference.judged) == (7, 1, 7)
+    assert difference.reasons.rows() == [
+        ("dropped", "below_cut:signals.icc", 2),
+        ("dropped", "empty_caption", 1),
+        ("failed", "no_value:no_image", 1),
+    ]
+    assert difference.to_dict()["only_file"] == 4
+
+
+def test_a_file_of_another_kind_is_refused(store: ShardStore, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"takes a \.npy"):
+        compare_with_file(store, POLICY, tmp_path / "ids.txt")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        compare_with_file(store, POLICY, tmp_path / "ids.npy")

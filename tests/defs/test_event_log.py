@@ -1,0 +1,146 @@
+"""Events written in batches are those that Dagster's own storage writes one by one."""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.events.log import EventLogEntry
+from dagster._core.storage.event_log import SqliteEventLogStorage
+
+from curation_assets.core.settings import resource_path
+from curation_assets.defs.event_log import BatchedSqliteEventLogStorage
+
+KEYS = [f"shard-{number}" for number in range(7)]
+SHARDS = dg.DynamicPartitionsDefinition(name="shards")
+OWN_STORAGE = resource_path("infra/dagster.yaml").read_text()
+
+
+def asset_of(name: str, deps: Sequence[dg.AssetsDefinition] = ()) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=name,
+        deps=list(deps),
+        partitions_def=SHARDS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        check_specs=[dg.AssetCheckSpec("is_well", asset=name)],
+    )
+    def table(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        for key in context.partition_keys:
+            context.add_asset_metadata({"rows": KEYS.index(key)}, partition_key=key)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion("1"), check_results=[dg.AssetCheckResult(check_name="is_well", passed=True)]
+        )
+
+    return table
+
+
+FIRST = asset_of("first")
+SECOND = asset_of("second", [FIRST])
+
+
+@pytest.fixture
+def size(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "4")  # 7 shards: a full batch and the rest
+    return 4
+
+
+def instance_in(home: Path, config: str, monkeypatch: pytest.MonkeyPatch) -> dg.DagsterInstance:
+    home.mkdir()
+    (home / "dagster.yaml").write_text(config)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    return dg.DagsterInstance.from_config(str(home))
+
+
+def run(instance: dg.DagsterInstance) -> str:
+    instance.add_dynamic_partitions("shards", KEYS)
+    job = dg.Definitions(
+        assets=[FIRST, SECOND], jobs=[dg.define_asset_job("both", partitions_def=SHARDS)]
+    ).resolve_job_def("both")
+    tags = {"dagster/asset_partition_range_start": KEYS[0], "dagster/asset_partition_range_end": KEYS[-1]}
+    return job.execute_in_process(instance=instance, tags=tags).run_id
+
+
+def stored(home: Path, run_id: str) -> dict[str, list[tuple[object, ...]]]:
+    """What both files hold, without what every run has anew: run id, times, and where a row lies."""
+    events = "select dagster_event_type, step_key, asset_key, partition from event_logs order by 1, 2, 3, 4"
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for name in (run_id, "index"):
+        with sqlite3.connect(home / "history" / "runs" / f"{name}.db") as connection:
+            found[name.replace(run_id, "run")] = connection.execute(events).fetchall()
+            if name == "index":
+                found["tags"] = connection.execute(
+                    "select l.asset_key, l.partition, t.key, t.value from asset_event_tags t"
+                    " join event_logs l on l.id = t.event_id order by 1, 2, 3"
+                ).fetchall()
+                found["last"] = connection.execute(
+                    "select k.asset_key, k.last_run_id = l.run_id, l.partition = json_extract(k.last_materialization,"
+                    " '$.event_log_entry.dagster_event.event_specific_data.materialization.partition')"
+                    " from asset_keys k join event_logs l on l.id = (select max(id) from event_logs where"
+                    " asset_key = k.asset_key and dagster_event_type = 'ASSET_MATERIALIZATION')"
+                    " and l.id = json_extract(k.last_materialization, '$.storage_id') order by 1"
+                ).fetchall()
+                found["checks"] = connection.execute(
+                    "select asset_key, check_name, execution_status from asset_check_executions order by 1, 2"
+                ).fetchall()
+    return found
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the batches that are written."""
+    sizes: list[int] = []
+    write = BatchedSqliteEventLogStorage._store_asset_events
+
+    def counting(self: BatchedSqliteEventLogStorage, run_id: str, events: Sequence[EventLogEntry]) -> None:
+        sizes.append(len(events))
+        write(self, run_id, events)
+
+    monkeypatch.setattr(BatchedSqliteEventLogStorage, "_store_asset_events", counting)
+    return sizes
+
+
+def test_batches_hold_what_single_events_hold(
+    tmp_path: Path, size: int, batches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with instance_in(tmp_path / "single", "telemetry:\n  enabled: false\n", monkeypatch) as instance:
+        assert type(instance.event_log_storage) is SqliteEventLogStorage
+        expected = stored(tmp_path / "single", run(instance))
+    assert not batches
+
+    with instance_in(tmp_path / "batched", OWN_STORAGE, monkeypatch) as instance:
+        found = stored(tmp_path / "batched", run(instance))
+        assert instance.get_materialized_partitions(FIRST.key) == set(KEYS)
+        rows = {
+            event.asset_materialization.partition: event.asset_materialization.metadata["rows"].value
+            for event in (record.event_log_entry for record in instance.fetch_materializations(SECOND.key, 100).records)
+            if event.asset_materialization is not None
+        }
+        assert rows == {key: number for number, key in enumerate(KEYS)}
+
+    assert max(batches) == size
+    assert found == expected
+    assert [row[1:] for row in found["last"]] == [(1, 1)] * 2  # the row of each asset tells of its last event
+    assert len(found["tags"]) >= 2 * len(KEYS)
+
+
+def test_runs_in_one_batch_go_to_their_own_files(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with instance_in(tmp_path / "home", OWN_STORAGE, monkeypatch) as instance:
+        runs = [run(instance) for _ in range(2)]
+        events = [next(iter(instance.all_logs(one, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION))) for one in runs]
+        before = [len(instance.all_logs(one)) for one in runs]
+        instance.event_log_storage.store_event_batch([*events, events[0]])
+        assert [len(instance.all_logs(one)) for one in runs] == [before[0] + 2, before[1] + 1]
+
+
+def test_an_older_home_keeps_its_history(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    with instance_in(home, "telemetry:\n  enabled: false\n", monkeypatch) as instance:
+        before = run(instance)
+    (home / "dagster.yaml").write_text(OWN_STORAGE)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert type(instance.event_log_storage) is BatchedSqliteEventLogStorage
+        assert instance.get_materialized_partitions(FIRST.key) == set(KEYS)
+        assert [one.run_id for one in instance.get_runs()] == [before]
+        run(instance)
+        assert len(instance.fetch_materializations(FIRST.key, limit=100).records) == 2 * len(KEYS)

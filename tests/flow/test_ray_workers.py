@@ -1,0 +1,83 @@
+"""Shards on the nodes of a Ray cluster: the same tables as on one machine, also when a node dies."""
+
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import run_pool
+from curation_assets.flow.parallel import stop_workers, workers
+from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
+from tests.defs.test_ranges import contents
+from tests.support.lineage_pools import webdataset_pool
+from tests.support.paths import REPOSITORY
+
+CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
+
+
+@pytest.mark.parametrize("address", ["head", "head:", "http://head:6379", "head:6379/x"])
+def test_what_is_no_address_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("CURATION_RAY", address)
+    with pytest.raises(ValueError, match="CURATION_RAY must read host:port"):
+        load_settings(tmp_path)
+
+
+def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setenv("CURATION_RAY", f"127.0.0.1:{port}")
+    settings = load_settings(tmp_path)
+    assert settings.has_workers
+    began = time.monotonic()
+    try:
+        with pytest.raises(RayUnavailableError, match=f"no Ray cluster answers at CURATION_RAY=127.0.0.1:{port}"):
+            workers(settings)
+    finally:
+        stop_workers()
+    assert time.monotonic() - began < 60, "Ray alone tries for minutes"
+
+
+def test_a_task_that_is_lost_with_every_node_says_so() -> None:
+    exceptions = pytest.importorskip("ray.exceptions")
+    answered: Future[object] = Future()
+    answered.set_exception(exceptions.WorkerCrashedError())
+    done: Future[object] = Future()
+    _pass_on(answered, done)
+    with pytest.raises(TaskLostError, match=r"lost 4 times .* run the same command again"):
+        done.result()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
+    """Two real nodes on 127.0.0.1; the second is killed while it computes. The rest goes on, with the same tables."""
+    pytest.importorskip("ray")
+    from tests.support.ray_cluster import ray_cluster
+
+    webdataset_pool(tmp_path / "local", shards=5, per_shard=4)
+    run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
+    webdataset_pool(tmp_path / "spread", shards=5, per_shard=4)
+    log = tmp_path / "run.log"
+    with ray_cluster() as cluster, log.open("w") as output:
+        command = [*CURATE, "run", "photos", "--home", str(tmp_path / "spread"), "--profile", "embedded"]
+        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=output, stderr=output)
+        try:
+            while run.poll() is None and not cluster.tasks_of_second():
+                time.sleep(0.1)
+            assert run.poll() is None, f"no task came to the second node: {log.read_text()[-3000:]}"
+            cluster.kill_second()
+            assert run.wait(timeout=1200) == 0, log.read_text()[-3000:]
+        finally:
+            run.kill()
+    assert contents(tmp_path / "spread") == contents(tmp_path / "local")
+    subsets = "work/photos/filtered/subsets"
+    files = sorted((tmp_path / "local" / subsets).rglob("*.npy"))
+    assert files
+    for file in files:
+        assert (tmp_path / "spread" / file.relative_to(tmp_path / "local")).read_bytes() == file.read_bytes()

@@ -1,0 +1,250 @@
+"""Fitted recipes in a pool: verdicts in words, ledgers that replay, multiplicities; a late shard moves nobody."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.why import explain, sentence
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.flow.conservation import violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes, policies_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.outputs.exports.formats import FORMATS
+from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.selection.fitted import load_recipe, load_recipes
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
+from curation_assets.world.pool import plant_pool
+from tests.support.scene_tars import write_scenes
+from tests.support.tiny_wordnet import write_wordnet
+
+SCENES = plant_pool(150, 77)
+POLICIES = ["concept_balance", "clip_concept_balance", "concept_coverage", "eyes", "density", "clip_soft_cap", "mix"]
+VOTES = """name: eyes
+kind: votes
+voters:
+  - {signal: signals.clip_score, keep_from: 0.5, drop_below: 0.3}
+  - {signal: signals.image_entropy, keep_from: 0.5, drop_below: 0.4}
+  - {signal: signals.image_light, keep_from: 0.2, drop_below: 0.1}
+"""
+MIX = """name: mix
+kind: linear_mix
+mix: [signals.clip_score, signals.image_entropy]
+ratings: {ratings}
+"""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return load_settings(tmp_path_factory.mktemp("home"), "embedded")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    write_scenes(folder / "00000.tar", SCENES[:60])
+    write_scenes(folder / "00001.tar", SCENES[60:110], 60)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pool(settings: Settings, source: Path, tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    """Two shards of scenes; the user's own recipes lie beside the pool's declaration."""
+    wordnet = tmp_path_factory.mktemp("wordnet")
+    write_wordnet(wordnet)
+    options = {
+        "image_domain": "scenes",
+        "recipes": {
+            "concept_balance": {"ngram_min_count": 3, "limit": 2},
+            "density": {"clusters": 4, "fraction": 0.5},
+            "clip_soft_cap": {"budget": 1.5, "draws": 30},
+            "concept_coverage": {"bins": 4, "least": 2},
+        },
+        "methods": ["image_entropy", "image_light"],
+    }
+    own = settings.pools_root / "scenes"
+    (own / "recipes").mkdir(parents=True)
+    (own / "recipes" / "eyes.yaml").write_text(VOTES)
+    ratings = settings.home / "ratings.csv"
+    (own / "recipes" / "mix.yaml").write_text(MIX.format(ratings=ratings))
+    for name in ("eyes", "mix"):
+        (own / f"{name}.yaml").write_text(f"name: {name}\nrank_by: fused.{name}\nfraction: 0.4\n")
+    add_pool(settings, "scenes", source, options=options, roles={"wordnet": f"path:{wordnet}"})
+    ctx = PoolContext.open(settings, "scenes")
+    run_with_upstream(ctx, "signals/clip_score")
+    values = ctx.store.scan("signals/clip_score").select("sample_id", rating="value").collect()
+    values.drop_nulls().write_csv(ratings)  # somebody whose ratings follow the cosine
+    return run(settings)
+
+
+def run(settings: Settings) -> PoolContext:
+    ctx = PoolContext.open(settings, "scenes")
+    run_with_upstream(ctx, *(f"filtered/{name}" for name in POLICIES), "filtered/subsets", "filtered/ledger")
+    return ctx
+
+
+def kept(ctx: PoolContext, policy: str) -> pl.DataFrame:
+    frame = ctx.store.scan(f"filtered/{policy}").collect()
+    return frame.filter(pl.col("verdict") == "kept")
+
+
+def test_every_row_ends_somewhere_and_ledgers_replay(pool: PoolContext) -> None:
+    tables = tables_of(pool)
+    for name in POLICIES:
+        for shard in pool.shards():
+            assert violations(pool, tables[f"filtered/{name}"], shard) == []
+        path = ledger_path(pool.store, name)
+        npy = np.load(pool.store.folder_path("filtered/subsets") / f"{name}.npy")
+        np.testing.assert_array_equal(replay(path, pool.store), npy)
+        np.testing.assert_array_equal(read_ledger(path).packed, npy)
+        assert len(npy) > 0
+
+
+def test_a_full_concept_is_named(pool: PoolContext, settings: Settings) -> None:
+    frame = pool.store.scan("filtered/concept_balance").collect()
+    full = frame.filter(pl.col("reason").str.contains("concept full: "))
+    assert full.height >= 2
+    reason = full["reason"][0]
+    entry, count = reason.split("concept full: ")[1].split(", kept 2 of ")
+    captions = pool.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["caption"]
+    padded = captions.str.to_lowercase().str.replace_all(r"([,.;:?!])", " $1 ")
+    held = (" " + padded + " ").str.contains(f" {entry} ", literal=True).sum()
+    assert int(count) == held
+    assert held > 2
+    told = explain(settings, full["sample_id"][0])[0]["policies"]
+    words = next(sentence(verdict) for verdict in told if verdict["policy"] == "concept_balance")
+    assert words.startswith("dropped: fused.concept_balance")
+    assert words.endswith(f"; concept full: {entry}, kept 2 of {count}")
+
+
+def test_a_kept_caption_holds_an_entry_that_is_not_full_or_won_the_coin(pool: PoolContext) -> None:
+    table = pool.store.scan("fused/concept_balance").collect()
+    known = table.drop_nulls("quality")
+    assert (known.filter(pl.col("keep_probability") == 1.0)["quality"] >= 0).all()
+    assert (known.filter(pl.col("entry_count") == 0)["quality"] < 0).all()
+
+
+def test_coverage_takes_the_greedy_choice_in_order(pool: PoolContext) -> None:
+    table = pool.store.scan("fused/concept_coverage").collect().drop_nulls("quality")
+    assert (table["quality"] > 0).all()
+    chosen = kept(pool, "concept_coverage")
+    raw = pool.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    assert chosen.height == round(raw.height * 0.25)
+    dropped = pool.store.scan("filtered/concept_coverage").filter(pl.col("verdict") == "dropped").collect()
+    assert dropped["reason"].str.contains("concept.* \\(margin\\)").all()
+
+
+def test_votes_are_recorded_and_the_model_ranks_them(pool: PoolContext) -> None:
+    table = pool.store.scan("fused/eyes").collect().drop_nulls("quality")
+    columns = ["clip_score_vote", "image_entropy_vote", "image_light_vote"]
+    assert set(columns) <= set(table.columns)
+    assert table["quality"].is_between(0, 1).all()
+    one = table.group_by(columns).agg(pl.col("quality").n_unique())
+    assert (one["quality"] == 1).all(), "same votes, same P(good)"
+    fit = pool.store.read("fused/eyes_fit")
+    assert fit["voter"].to_list() == ["signals.clip_score", "signals.image_entropy", "signals.image_light"]
+    why = pool.store.scan("filtered/eyes").filter(pl.col("verdict") == "dropped").collect()["reason"]
+    assert why.str.contains("votes to drop: .*clip_score").any()
+
+
+def test_a_mix_learns_whose_ratings_follow_a_signal(pool: PoolContext) -> None:
+    fit = pool.store.read("fused/mix_fit")
+    weights = dict(fit.select("signal", "weight").iter_rows())
+    assert weights["signals.clip_score"] > 3 * abs(weights["signals.image_entropy"])
+    both = (
+        pool.store.scan("fused/mix")
+        .collect()
+        .join(pool.store.scan("signals/clip_score").collect(), on=["shard", "source_row"])
+    )
+    assert both.drop_nulls("quality").select(pl.corr("quality", "value", method="spearman")).item() > 0.95
+
+
+def test_quotas_of_clusters_are_met(pool: PoolContext) -> None:
+    fit = pool.store.read("fused/density_fit")
+    assert fit["quota"].sum() == round(fit["count"].sum() * 0.5)
+    by_cluster = pool.store.scan("fused/density").filter(pl.col("quality") >= 0).collect().group_by("cluster").len()
+    assert dict(by_cluster.iter_rows()) == dict(fit.select("cluster", "quota").iter_rows())
+    assert kept(pool, "density").height == fit["quota"].sum()
+
+
+def test_multiplicities_reach_npy_parquet_and_tars(pool: PoolContext, tmp_path: Path) -> None:
+    fit = pool.store.read("fused/clip_soft_cap_fit")
+    ids = read_subset_npy(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.npy")
+    assert len(ids) == fit["budget"][0]
+    assert len(set(ids)) < len(ids)
+    assert read_subset_parquet(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.parquet") == ids
+    subset = find_subset(pool, "clip_soft_cap")
+    assert subset.sample_ids == ids
+    FORMATS["webdataset"].write(subset, tmp_path / "tars")
+    facts = json.loads((tmp_path / "tars" / "manifest.json").read_text())
+    assert facts["counts"]["entries"] == len(ids)
+    often = max(set(ids), key=ids.count)
+    rows = pl.concat([pl.read_parquet(path) for path in sorted((tmp_path / "tars").glob("*.parquet"))])
+    assert rows.filter(pl.col("uid") == often).height == ids.count(often) > 1
+
+
+def test_a_late_shard_moves_nobody(pool: PoolContext, settings: Settings, source: Path) -> None:
+    names = sorted(fitted_recipes(pool))
+    before = {name: pool.store.scan(f"fused/{name}").collect() for name in names}
+    verdicts = {name: pool.store.scan(f"filtered/{name}").collect() for name in POLICIES}
+    late = source / "00002.tar"
+    write_scenes(late, SCENES[110:], 110)
+    try:
+        ctx = run(settings)
+        for name in names:
+            now = ctx.store.scan(f"fused/{name}").collect()
+            assert now.height == 150
+            assert now.filter(pl.col("shard") != "scenes-000002").equals(before[name]), name
+            assert now.filter(pl.col("shard") == "scenes-000002")["quality"].count() > 0
+        for name in POLICIES:
+            now = ctx.store.scan(f"filtered/{name}").filter(pl.col("shard") != "scenes-000002").collect()
+            assert now.equals(verdicts[name]), name
+            replay(ledger_path(ctx.store, name), ctx.store)
+    finally:
+        late.unlink()
+
+
+def test_a_recipe_that_reads_what_the_pool_does_not_run_is_refused(settings: Settings, source: Path) -> None:
+    add_pool(settings, "other", source, options={"recipes": {"concept_coverage": {}, "nonsense": {}}})
+    ctx = PoolContext.open(settings, "other")
+    with pytest.raises(ValueError, match="has no recipe 'nonsense'"):
+        tables_of(ctx)
+    add_pool(settings, "third", source, options={"recipes": {"density": {"cluster": 3}}})
+    with pytest.raises(ValueError, match="did you mean 'clusters'"):
+        tables_of(PoolContext.open(settings, "third"))
+    own = settings.pools_root / "fourth" / "recipes"
+    own.mkdir(parents=True)
+    (own / "eyes.yaml").write_text(VOTES.replace("signals.image_light", "signals.vas"))
+    add_pool(settings, "fourth", source)
+    with pytest.raises(ValueError, match="recipe 'eyes' reads image_entropy, vas, which the pool does not run"):
+        tables_of(PoolContext.open(settings, "fourth"))
+
+
+def test_shipped_recipes_wait_until_the_pool_names_them(settings: Settings, source: Path) -> None:
+    assert {"ecodatum", "concept_balance", "concept_coverage", "density", "clip_soft_cap"} <= set(load_recipes())
+    add_pool(settings, "plain", source)
+    ctx = PoolContext.open(settings, "plain")
+    assert fitted_recipes(ctx) == {}
+    assert not {policy.name for policy in policies_of(ctx)} & set(POLICIES)
+    add_pool(settings, "named", source, options={"policies": ["ecodatum"]})
+    assert set(fitted_recipes(PoolContext.open(settings, "named"))) == {"ecodatum"}
+
+
+def test_a_recipe_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for text, said in (
+        ("name: mine\n", "expected a mapping with name, kind"),
+        ("name: yours\nkind: votes\n", "file and recipe are named alike"),
+        ("name: mine\nkind: vote\n", "did you mean 'votes'"),
+        ("name: mine\nkind: votes\nvoters: [{signal: signals.icc, keep_from: 1, drop_below: 2}]\n", "keep_from"),
+        ("name: mine\nkind: soft_cap\nscore_by: fused.other\nbudget: 1\n", "of a stage before fused"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            load_recipe(path)

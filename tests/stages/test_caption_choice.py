@@ -1,0 +1,106 @@
+"""Chosen captions of a pool: each source, its reason, a late shard, and what exports write."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.flow.conservation import violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import CHOSEN_CAPTION
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.outputs.exports.formats import FORMATS
+from curation_assets.outputs.exports.subset import subset_of_ids, with_chosen_captions
+from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.world.pool import plant_pool
+from tests.support.scene_tars import write_scenes
+
+SCENES = plant_pool(50, 41)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    write_scenes(folder / "00000.tar", SCENES[:30])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return load_settings(tmp_path_factory.mktemp("home"), "embedded")
+
+
+@pytest.fixture(scope="module")
+def pool(settings: Settings, source: Path) -> PoolContext:
+    options = {"caption_choice": {"raw_share": 0.4}, "caption_count": 2, "image_domain": "scenes"}
+    add_pool(settings, "scenes", source, options=options)
+    ctx = PoolContext.open(settings, "scenes")
+    run_with_upstream(ctx, CHOSEN_CAPTION)
+    return ctx
+
+
+def table(ctx: PoolContext) -> pl.DataFrame:
+    rows = ctx.store.scan("raw/samples").select("shard", "source_row", "caption", "status").collect()
+    scores = ctx.store.scan("signals/clip_score").select("shard", "source_row", "value").collect()
+    written = ctx.store.scan("signals/generated_captions").select("shard", "source_row", "generated_captions").collect()
+    chosen = ctx.store.scan(CHOSEN_CAPTION).collect()
+    for other in (rows, scores, written):
+        chosen = chosen.join(other, on=["shard", "source_row"])
+    return chosen
+
+
+def test_the_best_share_keeps_its_own_caption_and_others_the_best_they_have(pool: PoolContext) -> None:
+    assert violations(pool, tables_of(pool)[CHOSEN_CAPTION], "scenes-000000") == []
+    rows = table(pool).drop_nulls("chosen_caption")
+    threshold = pool.store.read(f"{CHOSEN_CAPTION}_cut")["threshold"][0]
+    assert set(rows.filter(pl.col("value") >= threshold)["caption_source"]) == {"raw"}
+    assert rows["caption_source"].str.starts_with("generated").any()
+    for row in rows.iter_rows(named=True):
+        source = row["caption_source"]
+        own = row["caption"] if source == "raw" else row["generated_captions"][int(source.removeprefix("generated "))]
+        assert row["chosen_caption"] == own
+    missing = table(pool).filter(pl.col("chosen_caption").is_null())
+    assert missing["reason"].null_count() == 0
+
+
+def test_exports_hold_the_choice_and_the_original(pool: PoolContext, tmp_path: Path) -> None:
+    rows = table(pool).drop_nulls("chosen_caption")
+    subset = with_chosen_captions(subset_of_ids(pool, rows["sample_id"].unique().to_list(), "all"))
+    FORMATS["webdataset"].write(subset, tmp_path / "tars")
+    known = {row["sample_id"]: row for row in rows.iter_rows(named=True)}
+    with tarfile.open(tmp_path / "tars" / "00000000.tar") as tar:
+        for member in tar.getmembers():
+            if member.name.endswith(".json"):
+                meta = json.load(tar.extractfile(member))  # type: ignore[arg-type]
+                row = known[meta["uid"]]
+                assert meta["caption"] == row["chosen_caption"]
+                assert (meta["caption_original"], meta["caption_source"]) == (row["caption"], row["caption_source"])
+                text = tar.extractfile(member.name.replace(".json", ".txt"))
+                assert text is not None
+                assert text.read().decode() == row["chosen_caption"]
+    FORMATS["hf"].write(subset, tmp_path / "hf")
+    written = pl.concat([pl.read_parquet(path) for path in (tmp_path / "hf" / "data").glob("*.parquet")])
+    assert {"caption", "caption_source", "caption_original"} <= set(written.columns)
+    assert "caption_source" not in subset.signals
+
+
+def test_a_late_shard_moves_nobody(pool: PoolContext, settings: Settings, source: Path) -> None:
+    before = pool.store.read(CHOSEN_CAPTION, "scenes-000000")
+    write_scenes(source / "00001.tar", SCENES[30:], 30)
+    ctx = PoolContext.open(settings, "scenes")
+    run_with_upstream(ctx, CHOSEN_CAPTION)
+    assert ctx.store.read(CHOSEN_CAPTION, "scenes-000000").equals(before)
+    assert ctx.store.read(CHOSEN_CAPTION, "scenes-000001").height == 20
+
+
+def test_a_pool_without_a_choice_says_what_to_do(settings: Settings, source: Path) -> None:
+    add_pool(settings, "plain", source)
+    ctx = PoolContext.open(settings, "plain")
+    run_with_upstream(ctx, "raw/samples")
+    ids = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["sample_id"].to_list()
+    with pytest.raises(ValueError, match="set its option caption_choice: true"):
+        with_chosen_captions(subset_of_ids(ctx, ids[:3], "few"))
