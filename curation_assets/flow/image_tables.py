@@ -45,7 +45,7 @@ def materialise_with_images(
             and other.name != table.name
             and other.compute_images is not None
             and other.inputs == table.inputs  # so that they are there, and checked
-            and not is_up_to_date(ctx, other, shard, tables=tables)
+            and _is_stale(ctx, other, shard, tables)
         ]
         frames.update(compute_together(ctx, [table, *others], shard, cpu))
         note_lent_cpu(-sum(cpu[other.name] for other in others))
@@ -59,6 +59,13 @@ def materialise_with_images(
     finally:
         for name, frame in frames.items():
             _write_other(ctx, tables[name], shard, frame, cpu[name], tables)
+
+
+def _is_stale(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> bool:
+    try:
+        return not is_up_to_date(ctx, table, shard, tables=tables)
+    except Exception:  # such as a model that is not on this disk: its own turn says so
+        return False
 
 
 def _write_other(
@@ -89,7 +96,7 @@ def compute_together(
     The table that has passed the fewest rows computes its next batch, so no more images are held than the largest
     batch has. Batches are those of a table that is computed alone.
     """
-    images = DecodedImages(ctx.store.read("raw/samples", shard), ctx.image_loader(), decode_threads(ctx))
+    images = DecodedImages(ctx.store.read("raw/samples", shard), ctx.image_loader(), decode_threads(ctx, together))
     computing: dict[str, Steps[pl.DataFrame]] = {}
     passed: dict[str, int] = {}  # rows
     frames: dict[str, pl.DataFrame | Exception] = {}
@@ -117,10 +124,10 @@ def compute_together(
     return frames
 
 
-def decode_threads(ctx: PoolContext) -> int:
+def decode_threads(ctx: PoolContext, together: Sequence[Table]) -> int:
     """Threads that decode while a GPU computes; none on a CPU, where they would take the model's own time."""
     from curation_assets.engines import resolve_device
 
-    if resolve_device(ctx.profile.device) == "cpu":
+    if not any(table.roles for table in together) or resolve_device(ctx.profile.device) == "cpu":
         return 0
     return max(1, min(ctx.settings.threads // ctx.settings.workers, MAX_DECODE_THREADS))

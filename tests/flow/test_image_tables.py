@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import load_settings
 from curation_assets.flow import context
 from curation_assets.flow.context import PoolContext
@@ -114,9 +115,13 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
         yield 256
         raise BrokenEngineError("as it were")
 
+    def no_model(ctx: PoolContext, shard: str | None) -> None:
+        raise ModelUnavailableError("not on this disk")
+
     ctx = open_pool(tmp_path, source, TOGETHER)
     tables = tables_of(ctx)
     tables["signals/image_blur"] = replace(tables["signals/image_blur"], compute_images=fails)
+    tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], config=no_model)
     for name in with_upstream(tables, ["signals/clip_score"]):
         outcome = dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD]
         assert isinstance(outcome, Materialised), outcome
@@ -129,6 +134,7 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
 #: Computes signals/clip_score of the pool in sys.argv[1] and kills itself, as the kernel would, after so many rows.
 KILLED = """
 import os, signal, sys
+from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
