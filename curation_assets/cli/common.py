@@ -227,9 +227,11 @@ def _end_children() -> None:
     """End the worker processes at once: they ignore Ctrl+C, and what they have in hand may take minutes."""
     import psutil
 
+    parallel = sys.modules.get("curation_assets.flow.parallel")
+    if parallel is not None:
+        parallel.replace_no_worker()
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
-    parallel = sys.modules.get("curation_assets.flow.parallel")
     if parallel is not None:  # what goes on in this process starts workers anew
         parallel.stop_workers()

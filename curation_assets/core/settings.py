@@ -42,6 +42,7 @@ MAX_DEFAULT_WORKERS = 4
 POOL_NAME = re.compile(r"^[a-z0-9_]+$")
 RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
 Device = Literal["auto", "cpu", "cuda"]
+NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that a process here may use
 KEEP_DAYS = 90
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
@@ -243,6 +244,9 @@ class Settings:
     profile: Profile
     threads: int  # of the whole machine that we may use
     workers: int = 1  # processes that score shards side by side, threads / workers threads each
+    devices: tuple[
+        str, ...
+    ] = ()  # CUDA_VISIBLE_DEVICES of the workers, in turn; empty: they see what this process sees
     openlineage_url: str | None = None  # where `curate run` sends OpenLineage events; None sends none
     on_failure: str | None = None  # command or URL that hears of failed runs, as operations/failure_hook.py reads it
     on_failure_hosts: tuple[str, ...] = ()  # hosts of such a URL that may be private
@@ -273,9 +277,14 @@ class Settings:
         if profile_name is None or self.is_profile_chosen:
             return self
         profile = load_profile(profile_name)
-        is_default = self.workers == _default_workers(self.profile, self.threads)
-        workers = _default_workers(profile, self.threads) if is_default else self.workers
-        return replace(self, profile=profile, workers=workers)
+        devices = _default_devices(profile) if self.devices == _default_devices(self.profile) else self.devices
+        is_default = self.workers == _default_workers(self.profile, self.threads, self.devices)
+        workers = _default_workers(profile, self.threads, devices) if is_default else self.workers
+        return replace(self, profile=profile, workers=workers, devices=devices)
+
+    def device_of_worker(self, number: int) -> str | None:
+        """CUDA_VISIBLE_DEVICES of a worker, counted from 0; None leaves it as it is."""
+        return self.devices[number % len(self.devices)] if self.devices else None
 
     @property
     def pools_root(self) -> Path:
@@ -299,22 +308,26 @@ class Settings:
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS,
-    CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and CURATION_KEEP_DAYS;
-    OPENLINEAGE_URL as OpenLineage's own clients read it.
+    CURATION_DEVICES, CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and
+    CURATION_KEEP_DAYS; OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
-    otherwise: processes would fight over a GPU.
+    per GPU otherwise: processes would fight over it. CURATION_DEVICES=0,2 names the GPUs, as CUDA_VISIBLE_DEVICES does.
+    Raises ValueError for an empty name among them.
     """
     name = profile or os.environ.get("CURATION_PROFILE")
     chosen = load_profile(name or DEFAULT_PROFILE)
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
+    named = os.environ.get("CURATION_DEVICES")
+    devices = _device_names(named, "CURATION_DEVICES") if named else _default_devices(chosen)
     dagster_home = os.environ.get("CURATION_DAGSTER_HOME")
     return Settings(
         home=home_of(home),
         profile=chosen,
         threads=threads,
-        workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads))),
+        workers=int(os.environ.get("CURATION_WORKERS", _default_workers(chosen, threads, devices))),
+        devices=devices,
         openlineage_url=os.environ.get("OPENLINEAGE_URL") or None,
         on_failure=os.environ.get("CURATION_ON_FAILURE") or None,
         on_failure_hosts=tuple(os.environ.get("CURATION_ON_FAILURE_HOSTS", "").replace(",", " ").split()),
@@ -325,5 +338,26 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     )
 
 
-def _default_workers(profile: Profile, threads: int) -> int:
+def _default_workers(profile: Profile, threads: int, devices: tuple[str, ...]) -> int:
+    if devices:
+        return len(devices)
     return max(1, min(threads // profile.threads_per_worker, MAX_DEFAULT_WORKERS)) if profile.device == "cpu" else 1
+
+
+def _default_devices(profile: Profile) -> tuple[str, ...]:
+    """The GPUs of this machine, for a profile that uses them, where there are several."""
+    if profile.device == "cpu":
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        gpus = _device_names(visible, "CUDA_VISIBLE_DEVICES") if visible.strip() not in ("", "-1") else ()
+    else:  # what the driver lists; torch takes seconds to load
+        gpus = tuple(str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*")))
+    return gpus if len(gpus) > 1 else ()
+
+
+def _device_names(text: str, variable: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError(f"{variable} must name devices, such as 0,1, got {text!r}")
+    return names

@@ -32,6 +32,7 @@ class Observer:
     progress: ProgressReporter | None = None
     table_done: Callable[[TableReport], None] = lambda report: None
     problem: Callable[[str, Exception | None], None] = lambda sentence, error: None  # what makes the run fail
+    planned: frozenset[str] = frozenset()  # tables of a run whose steps follow each other in one process
 
 
 def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
@@ -114,7 +115,7 @@ def _asset_of(
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
-        ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress)
+        ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=observer.planned)
         keys = None if partitions is None else sorted(context.partition_keys)
 
         def report(result: ShardResult, frame: pl.DataFrame | None) -> None:

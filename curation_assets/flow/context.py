@@ -29,10 +29,17 @@ class PoolContext:
     store: ShardStore
     run_id: str = ""
     progress: ProgressReporter = field(default_factory=Silent)
+    planned: frozenset[str] = frozenset()  # tables that this process makes one after another, so together if it is less
 
     @classmethod
     def open(
-        cls, settings: Settings, pool_name: str, *, run_id: str = "", progress: ProgressReporter | None = None
+        cls,
+        settings: Settings,
+        pool_name: str,
+        *,
+        run_id: str = "",
+        progress: ProgressReporter | None = None,
+        planned: Iterable[str] = (),
     ) -> "PoolContext":
         """Context of a declared pool. Raises what `load_pool` raises for an unknown name.
 
@@ -41,7 +48,8 @@ class PoolContext:
         open_home(settings.home, max_age=MAX_AGE_SECONDS)
         pool = load_pool(settings, pool_name)
         settings = settings.for_pool(pool.profile)
-        return cls(settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent())
+        store = ShardStore(settings.work(pool_name))
+        return cls(settings, pool, store, run_id, progress or Silent(), frozenset(planned))
 
     @functools.cached_property
     def profile(self) -> Profile:

@@ -5,15 +5,18 @@ each other at every layer), and collapses when something else runs on the machin
 """
 
 import atexit
+import functools
 import logging
 import multiprocessing
 import multiprocessing.util
 import os
+import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -28,6 +31,7 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
 from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
@@ -41,7 +45,7 @@ logger = logging.getLogger(__name__)
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 
 _executor: Executor | None = None
-_executor_of: tuple[str | None, int] = (None, 0)  # cluster and number of processes
+_executor_of: Any = None  # the settings that decide it
 
 
 def materialise_shards(
@@ -49,33 +53,40 @@ def materialise_shards(
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that run models go to `settings.workers` processes when at least two shards have work to do, or to the nodes
-    of a Ray cluster; everything else happens here.
+    Tables that run models go to `settings.workers` processes when at least two shards have work to do (with devices of
+    their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     runs_models = bool(table.roles) or "torch" in table.kinds
-    side_by_side = runs_models and (bool(stale) if ctx.settings.ray else len(stale) > 1 and ctx.settings.workers > 1)
+    # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
+    has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
+    side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
     for shard in shards:
         if not side_by_side or shard not in stale:
-            yield shard, outcome_of(lambda shard=shard: materialise_table(ctx, table, shard, tables=tables))  # type: ignore[misc]
+            yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
     if side_by_side:
         jobs: dict[Future[Outcome], str] = {
-            workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, shard, ctx.run_id): shard
-            for shard in stale
+            workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
         }
         what = "models" if table.grain == "training" else "shards"
         with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
-                try:
-                    outcome = job.result()
-                    _look_again(ctx, table)
-                    yield jobs[job], outcome
-                except TaskLostError as error:  # a shard may be what kills its node: the others go on
-                    yield jobs[job], error
+                yield jobs[job], _outcome_of_call(ctx, table, job)
+
+
+def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Outcome:
+    try:
+        outcome = job.result()
+    except (WorkerEndedError, TaskLostError) as error:  # a shard may be what kills its worker: the others go on
+        return error
+    if ctx.settings.ray is not None and ctx.store.objects is not None:
+        # a node has a working copy of its own of a home in a bucket: see what it put there
+        ctx.store.objects.refresh(ctx.store.asset_path(table.name))
+    return outcome
 
 
 def _in_threads(
@@ -138,16 +149,8 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
     loaded, this process need not load them at all."""
     if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    job = workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id)
-    outcome = job.result()
-    _look_again(ctx, table)
-    return outcome
-
-
-def _look_again(ctx: PoolContext, table: Table) -> None:
-    """A node of a cluster has a working copy of its own of a home in a bucket: see what it put there."""
-    if ctx.settings.ray is not None and ctx.store.objects is not None:
-        ctx.store.objects.refresh(ctx.store.asset_path(table.name))
+    job = workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None)
+    return _outcome_of_call(ctx, table, job)
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
@@ -191,24 +194,83 @@ class _WorkerContext(type(_CONTEXT)):  # type: ignore[misc]
     Process = _Worker
 
 
+class WorkerEndedError(RuntimeError):
+    """A worker process was killed in the middle of its work, twice."""
+
+
+class Workers(Executor):
+    """Processes that each own a device, and take a call at a time.
+
+    One that is killed (the kernel does so when memory runs out) is replaced, and its call made once more: what saves
+    its rows goes on from them. Calls of other workers are not touched.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._idle: queue.SimpleQueue[tuple[int, ProcessPoolExecutor]] = queue.SimpleQueue()
+        for number in range(settings.workers):
+            self._idle.put((number, self._started(number)))
+        self._calls = ThreadPoolExecutor(settings.workers, thread_name_prefix="worker")  # each waits for a process
+        self.is_stopped = False  # a process that ends is not replaced
+
+    def submit(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """The result of an importable function, of the first worker that is idle.
+
+        The future raises what the function raises, WorkerEndedError where it ended its worker twice.
+        """
+        return self._calls.submit(self._call, functools.partial(function, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes once they have done what they have in hand, or what waits too."""
+        self.is_stopped = True
+        self._calls.shutdown(wait=wait, cancel_futures=cancel_futures)
+        while not self._idle.empty():
+            self._idle.get()[1].shutdown(wait=wait)
+
+    def _started(self, number: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            1,
+            mp_context=_WorkerContext(),
+            initializer=_start_worker,
+            initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number)),
+        )
+
+    def _call(self, function: Callable[[], Result]) -> Result:
+        number, process = self._idle.get()
+        try:
+            try:
+                return process.submit(function).result()
+            except BrokenProcessPool:
+                if self.is_stopped:
+                    raise
+                logger.warning("a worker was killed; its work goes to a new one")
+                process = self._started(number)
+            try:
+                return process.submit(function).result()
+            except BrokenProcessPool as error:
+                process = self._started(number)
+                raise WorkerEndedError(
+                    "a worker process was killed twice in the middle of this, as a rule because memory ran out; "
+                    "run again with fewer workers (CURATION_WORKERS=1) or smaller batches (batch_size of the profile)"
+                ) from error
+        finally:
+            self._idle.put((number, process))
+
+
 def workers(settings: Settings) -> Executor:
     """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster."""
     global _executor, _executor_of
-    if _executor is not None and _executor_of == (settings.ray, settings.workers):
+    executor_of = (settings.ray, settings.workers, settings.threads, settings.devices)
+    if _executor is not None and _executor_of == executor_of:
         return _executor
     stop_workers()
     if settings.ray is not None:
         _executor = RayExecutor(settings, _threads_of_worker(settings))
     else:
         warm_up(settings)
-        _executor = ProcessPoolExecutor(
-            settings.workers,
-            mp_context=_WorkerContext(),
-            initializer=_start_worker,
-            initargs=(_threads_of_worker(settings),),
-        )
+        _executor = Workers(settings)
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
-    _executor_of = (settings.ray, settings.workers)
+    _executor_of = executor_of
     return _executor
 
 
@@ -224,9 +286,16 @@ def stop_workers() -> None:
         _executor = None
 
 
+def replace_no_worker() -> None:
+    """From now on a worker that is killed stays so: this process is about to end them all."""
+    if isinstance(_executor, Workers):
+        _executor.is_stopped = True
+
+
 def _end_workers_of_child() -> None:
     """A run of the UI is a child process: no atexit function runs there, and it would wait for its workers for ever."""
     if multiprocessing.parent_process() is not None:
+        replace_no_worker()
         for worker in multiprocessing.active_children():
             worker.kill()
 
@@ -250,7 +319,11 @@ def _thread_environment(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, device: str | None) -> None:
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            device  # read when CUDA is first used: the fork server has only imported it
+        )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     with _thread_environment(threads):
@@ -267,10 +340,17 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _in_worker(settings: Settings, pool_name: str, table_name: str, shard: str | None, run_id: str) -> Outcome:
-    ctx = PoolContext.open(settings, pool_name, run_id=run_id)
+def _named(ctx: PoolContext) -> tuple[Settings, str, str, frozenset[str]]:
+    """What a worker opens a context from: names, no data."""
+    return ctx.settings, ctx.pool.name, ctx.run_id, ctx.planned
+
+
+def _in_worker(
+    settings: Settings, pool_name: str, run_id: str, planned: frozenset[str], table_name: str, shard: str | None
+) -> Outcome:
+    ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned)
     tables = tables_of(ctx)
-    return outcome_of(lambda: materialise_table(ctx, tables[table_name], shard, tables=tables))
+    return outcome_of(lambda: materialise_with_images(ctx, tables[table_name], shard, tables=tables))
 
 
 def outcome_of(work: Callable[[], Materialised]) -> Outcome:

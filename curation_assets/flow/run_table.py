@@ -6,7 +6,7 @@ name. Shards that fail a blocking check are marked in the store, so that nothing
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -135,7 +135,9 @@ def run_with_upstream(ctx: PoolContext, *names: str) -> None:
     Raises what a shard raised, ValueError where a blocking check fails.
     """
     tables = tables_of(ctx)
-    for table in with_upstream(tables, names).values():
+    wanted = with_upstream(tables, names)
+    ctx = replace(ctx, planned=frozenset(wanted))
+    for table in wanted.values():
         result = run_table(ctx, table, keys_of(table, ctx.shards()), tables=tables)
         for sentence, error in result.problems:
             raise error or ValueError(sentence)

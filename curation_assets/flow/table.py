@@ -9,6 +9,7 @@ import polars as pl
 
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.flow.context import PoolContext
+from curation_assets.scoring.batches import LoadImage, Steps
 
 Grain = Literal["shard", "pool", "training"]
 #: What a run makes: per-shard tables alone ('shards'), or whole-pool tables and trainings alone ('pool').
@@ -32,6 +33,8 @@ class TableReport:
 Compute = Callable[[PoolContext, str | None], pl.DataFrame]
 ComputeFolder = Callable[[PoolContext, Path], None]
 ComputeShards = Callable[[PoolContext, Sequence[str]], dict[str, pl.DataFrame]]
+#: (context, shard, loader of its images) → the table's rows, batch by batch in the order of raw/samples.
+ComputeImages = Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Table:
     compute: Compute | None = None
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
     compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less
+    compute_images: ComputeImages | None = None  # the same as `compute`, of images that other tables read beside it
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     is_frozen: bool = (

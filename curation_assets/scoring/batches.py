@@ -1,9 +1,9 @@
 """A function of columns run over samples batch by batch: one row out per row in, a reason for every gap."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,9 @@ LOGGER = logging.getLogger(__name__)
 
 LoadImage = Callable[[dict[str, Any]], Image.Image]
 Progress = Callable[[int], None]
+Result = TypeVar("Result")
+#: A computation batch by batch: after each it yields how many rows it has passed, and at last returns its result.
+Steps = Generator[int, None, Result]
 
 DEFAULT_BATCH = 64  # samples
 
@@ -59,6 +62,16 @@ class _Run:
     is_batch_error_logged: bool = False
 
 
+def result_of(steps: Steps[Result]) -> Result:
+    """What a computation returns once all its batches are done. Raises what it raises."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
 def evaluate(
     samples: pl.DataFrame,
     columns: Sequence[str],
@@ -71,7 +84,13 @@ def evaluate(
     blank_caption: str | None = None,
     saved: SavedRows | None = None,
     detail_types: Mapping[str, pl.DataType] | None = None,
-) -> Values:
+) -> Steps[Values]:
+    """Values of every sample, batch by batch: `call` gets the columns of the rows of a batch that can be computed.
+
+    Batches are the same windows of `batch_size` rows whatever else is computed meanwhile, and after a kill: a row that
+    `saved` holds is taken from there, and `saved` takes whole batches. `detail_types`: of the details that it keeps.
+    Raises as `score_samples` does.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     needed = {"sample_id", *columns} - {"image"}
@@ -95,7 +114,8 @@ def evaluate(
                 unsaved = []
             if progress is not None:
                 progress(stop - start)
-    except KeyboardInterrupt:  # somebody stops the run by hand: whole batches are worth keeping
+            yield stop
+    except (KeyboardInterrupt, GeneratorExit):  # somebody stops the run by hand: whole batches are worth keeping
         if saved is not None and unsaved:
             saved.add(_rows_to_save(run, unsaved, detail_types or {}))
         raise
@@ -113,8 +133,18 @@ def _rows_to_save(run: _Run, rows: list[int], detail_types: Mapping[str, pl.Data
     ]
     for name, dtype in detail_types.items():
         detail = run.details.get(name)
-        columns.append(pl.Series(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype=dtype))
+        columns.append(series_of(f"detail_{name}", [detail[i] if detail else None for i in rows], dtype))
     return pl.DataFrame(columns)
+
+
+def series_of(name: str, entries: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """A column of entries, None among them. Vectors as NumPy arrays become lists without a Python number per value."""
+    vectors = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    if not vectors:
+        return pl.Series(name, entries, dtype=dtype)
+    indices = iter(range(len(vectors)))
+    rows = pl.Series([None if entry is None else next(indices) for entry in entries], dtype=pl.UInt32)
+    return pl.Series(name, np.stack(vectors)).arr.to_list().cast(dtype).gather(rows)
 
 
 def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
@@ -129,7 +159,9 @@ def _restore(run: _Run, rows: pl.DataFrame | None) -> None:
     for name in rows.columns:
         if name.startswith("detail_"):
             column = run.details.setdefault(name.removeprefix("detail_"), [None] * len(run.reason))
-            for i, value in zip(positions, rows[name].to_list(), strict=True):
+            is_vector = rows.schema[name] == pl.List(pl.Float32)
+            entries = [each if each is None else each.to_numpy() for each in rows[name]] if is_vector else rows[name]
+            for i, value in zip(positions, entries, strict=True):
                 column[i] = value
 
 

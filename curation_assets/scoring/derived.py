@@ -9,8 +9,19 @@ import polars as pl
 
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import seed_of
-from curation_assets.scoring.batches import DEFAULT_BATCH, ContractError, LoadImage, Progress, evaluate, row_identity
+from curation_assets.scoring.batches import (
+    DEFAULT_BATCH,
+    ContractError,
+    LoadImage,
+    Progress,
+    Steps,
+    evaluate,
+    result_of,
+    row_identity,
+    series_of,
+)
 from curation_assets.stores.pools.options import DEFAULT_CAPTION_COUNT
+from curation_assets.stores.saved_rows import SavedRows
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,24 @@ def derive_column(
     as count=8 of generated_captions. Raises TypeError for a setting that the column does not have, ValueError for one
     below 1, BrokenEngineError when the engine fails on everything.
     """
+    steps = derive_in_steps(
+        name, samples, engine, settings, load_image=load_image, batch_size=batch_size, progress=progress
+    )
+    return result_of(steps)
+
+
+def derive_in_steps(
+    name: str,
+    samples: pl.DataFrame,
+    engine: Any,
+    settings: Mapping[str, int],
+    *,
+    load_image: LoadImage | None,
+    batch_size: int,
+    progress: Progress | None = None,
+    saved: SavedRows | None = None,
+) -> Steps[pl.DataFrame]:
+    """What `derive_column` returns, batch by batch; `saved` as in `score_samples`."""
     column = DERIVED_COLUMNS[name]
     unknown = sorted(set(settings) - set(column.settings))
     if unknown:
@@ -62,7 +91,8 @@ def derive_column(
     def derive_batch(columns: dict[str, list[Any]]) -> Values:
         return Values.of(np.zeros(len(columns["image"])), **column.derive(columns, engine, **settings))
 
-    values = evaluate(
+    types = {name: column.dtype, **column.further}
+    values = yield from evaluate(
         samples,
         ("image", "sample_id"),
         derive_batch,
@@ -70,15 +100,23 @@ def derive_column(
         batch_size=batch_size,
         progress=progress,
         label=f"role {column.role!r}" if column.role else name,
+        saved=saved,
+        detail_types=types,
     )
     missing = [None] * samples.height
     return row_identity(samples).with_columns(
-        *(
-            pl.Series(part, values.details.get(part, missing), dtype=dtype)
-            for part, dtype in {name: column.dtype, **column.further}.items()
-        ),
+        *(series_of(part, values.details.get(part, missing), dtype) for part, dtype in types.items()),
         pl.Series("reason", values.reason, dtype=pl.String),
     )
+
+
+def vectors_of(column: pl.Series) -> np.ndarray:
+    """(N, D) float32 of a column of lists, without a Python number per value. Raises ValueError for unequal lengths."""
+    lists = column.cast(pl.List(pl.Float32))
+    widths = lists.list.len().unique().to_list()
+    if len(widths) > 1:
+        raise ValueError(f"{column.name} has vectors of {sorted(widths)} numbers; materialise its table again")
+    return lists.explode().to_numpy().reshape(len(column), -1)
 
 
 def _generated_captions(columns: dict[str, list[Any]], captioner: Any, *, count: int) -> dict[str, list[Any]]:
@@ -113,7 +151,7 @@ def _text_boxes(columns: dict[str, list[Any]], spotter: Any) -> dict[str, list[A
 
 
 def _image_embedding(columns: dict[str, list[Any]], encoder: Any) -> dict[str, list[Any]]:
-    return {"image_embedding": encoder.embed_images(columns["image"]).tolist()}
+    return {"image_embedding": list(encoder.embed_images(columns["image"]))}
 
 
 def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:

@@ -14,7 +14,9 @@ from curation_assets.scoring.batches import (
     LoadImage,
     OutOfBoundsError,
     Progress,
+    Steps,
     evaluate,
+    result_of,
     row_identity,
 )
 from curation_assets.scoring.derived import with_derived
@@ -47,12 +49,29 @@ def score_samples(
     Raises ValueError for missing columns or roles, BrokenEngineError when an engine fails on everything, and
     OutOfBoundsError for a value beyond the method's bounds.
     """
+    steps = score_in_steps(
+        method, samples, roles, load_image=load_image, batch_size=batch_size, progress=progress, saved=saved
+    )
+    return result_of(steps)
+
+
+def score_in_steps(
+    method: Method,
+    samples: pl.DataFrame,
+    roles: Mapping[str, Any],
+    *,
+    load_image: LoadImage | None,
+    batch_size: int,
+    progress: Progress | None = None,
+    saved: SavedRows | None = None,
+) -> Steps[pl.DataFrame]:
+    """What `score_samples` returns, batch by batch."""
     samples = with_derived(method, samples, roles, load_image, batch_size)
     missing = [role for role in method.roles if role not in roles]
     if missing:
         raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
     given = {role: roles[role] for role in method.roles}
-    values = evaluate(
+    values = yield from evaluate(
         samples,
         method.columns,
         lambda columns: _checked(method, method.function(**columns, **given)),

@@ -1,14 +1,19 @@
-"""Worker processes end with the process that they work for, however it ends."""
+"""Worker processes own a device each, are replaced when they are killed, and end with the process they work for."""
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.parallel import WorkerEndedError, Workers, stop_workers, workers
 from tests.support.paths import REPOSITORY
 
 #: Prints the pid of a worker that is then busy for as long as nobody ends it.
@@ -58,3 +63,45 @@ def test_a_run_that_is_a_child_process_ends_with_its_work(tmp_path: Path) -> Non
         run.kill()
     assert not is_waiting
     assert run.exitcode == 0
+
+
+def _device_and_pid() -> tuple[str | None, int]:
+    time.sleep(0.5)  # so that both workers take a call
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), os.getpid()
+
+
+def test_each_worker_owns_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURATION_DEVICES", "0,1")
+    monkeypatch.delenv("CURATION_WORKERS", raising=False)
+    settings = load_settings(tmp_path, "embedded")
+    assert settings.workers == 2
+    jobs = [workers(settings).submit(_device_and_pid) for _ in range(6)]
+    seen = {job.result() for job in jobs}
+    stop_workers()
+    assert {device for device, _ in seen} == {"0", "1"}
+    assert len({pid for _, pid in seen}) == 2, "and keeps it"
+
+
+def _die_once(marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path: Path) -> None:
+    pool = Workers(replace(load_settings(tmp_path, "embedded"), workers=2))
+    try:
+        slow = pool.submit(_device_and_pid)
+        assert pool.submit(_die_once, str(tmp_path / "died")).result() == "done"
+        dead = pool.submit(_die)
+        assert slow.result()[1] > 0, "the other worker is not touched"
+        with pytest.raises(WorkerEndedError, match="killed twice"):
+            dead.result()
+        assert pool.submit(os.getpid).result() > 0, "its place is filled"
+    finally:
+        pool.shutdown()

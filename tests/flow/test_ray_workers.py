@@ -94,9 +94,11 @@ def test_nodes_with_caches_of_their_own_share_a_home_in_a_bucket(
     from tests.support.ray_cluster import ray_cluster
 
     monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "homes"))
-    webdataset_pool(tmp_path / "local", shards=2, per_shard=4)
-    run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
-    tars = tmp_path / "local" / "tars"
+    webdataset_pool(tmp_path / "source", shards=2, per_shard=4)
+    tars = tmp_path / "source" / "tars"  # outside both homes: rows name the same files
+    local = load_settings(tmp_path / "local", "embedded")
+    add_pool(local, "photos", tars, options=OPTIONS)
+    run_pool(local, "photos")
     with running_bucket(monkeypatch), ray_cluster() as cluster:  # its nodes know the bucket from the environment
         home = f"s3://{BUCKET}/pools"
         add_pool(load_settings(home, "embedded"), "photos", tars, options=OPTIONS)

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from curation_assets.core import settings as settings_module
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download import DownloadSettings
@@ -292,3 +293,25 @@ def test_workers_follow_the_profile_of_the_pool_unless_they_are_set(
     assert load_settings(tmp_path).for_pool("photos").workers == 1
     monkeypatch.setenv("CURATION_WORKERS", "3")
     assert load_settings(tmp_path).for_pool("photos").workers == 3
+
+
+def test_workers_own_the_gpus_of_a_profile_that_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CURATION_PROFILE", "CURATION_WORKERS", "CURATION_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    gpus = tmp_path / "gpus"
+    monkeypatch.setattr(settings_module, "NVIDIA_GPUS", gpus)
+    assert load_settings(tmp_path).for_pool("hub").devices == ()
+    (gpus / "0000:01:00.0").mkdir(parents=True)
+    assert load_settings(tmp_path).for_pool("hub").devices == (), "one GPU: everything in this process"
+    (gpus / "0000:02:00.0").mkdir()
+    settings = load_settings(tmp_path).for_pool("hub")
+    assert (settings.devices, settings.workers) == (("0", "1"), 2)
+    assert [settings.device_of_worker(number) for number in range(3)] == ["0", "1", "0"]
+    assert load_settings(tmp_path).for_pool("photos").devices == (), "its models run on the CPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")
+    assert load_settings(tmp_path).for_pool("hub").workers == 3
+    monkeypatch.setenv("CURATION_DEVICES", "2")
+    assert load_settings(tmp_path).for_pool("hub").devices == ("2",)
+    monkeypatch.setenv("CURATION_DEVICES", "0,,1")
+    with pytest.raises(ValueError, match="CURATION_DEVICES must name devices"):
+        load_settings(tmp_path)

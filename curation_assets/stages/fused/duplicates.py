@@ -16,6 +16,7 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
+from curation_assets.scoring.derived import vectors_of
 from curation_assets.selection.rows import Texts
 from curation_assets.stores.pools.options import DuplicateSettings
 
@@ -136,7 +137,7 @@ def _with_preference(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.Data
         return rows.with_columns(pl.Series("prefer", draws, dtype=pl.Float64))
     if settings.keep == "best" or rows.is_empty():
         return rows
-    vectors = _embeddings(rows)
+    vectors = vectors_of(rows["image_embedding"])
     centroids = fit_centroids(vectors, len(vectors) // ROWS_PER_CENTRE + 1)
     near = np.einsum("nd,nd->n", vectors, centroids[nearest_centroid(vectors, centroids)], dtype=np.float64)
     return rows.with_columns(pl.Series("prefer", -near if settings.keep == "hard" else near))
@@ -163,7 +164,7 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings, rank: np.ndarray) -
         pairs.append(close)
         distances.append(bits / 256.0 + PDQ)
     if settings.cosine is not None and items.height:
-        embeddings = _embeddings(items)
+        embeddings = vectors_of(items["image_embedding"])
         clusters = None
         if len(embeddings) > CLUSTERED_FROM:
             clusters = nearest_centroid(embeddings, fit_centroids(embeddings, len(embeddings) // CLUSTERED_FROM + 1))
@@ -212,15 +213,6 @@ def _hashes(rows: pl.DataFrame) -> np.ndarray:
     return rows["perceptual_hash"].str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
 
-def _embeddings(rows: pl.DataFrame) -> np.ndarray:
-    """(N, D) float32 of a column of lists, without a Python number per value. Raises ValueError for unequal lengths."""
-    column = rows["image_embedding"].cast(pl.List(pl.Float32))
-    widths = column.list.len().unique().to_list()
-    if len(widths) > 1:
-        raise ValueError(f"signals/image_embedding has vectors of {sorted(widths)} numbers; materialise it again")
-    return column.explode().to_numpy().reshape(rows.height, -1)
-
-
 def _kinds(
     of: pl.DataFrame, leader: np.ndarray, apart: np.ndarray, settings: DuplicateSettings
 ) -> tuple[list[str | None], list[float | None]]:
@@ -231,7 +223,11 @@ def _kinds(
     sides = of[dropped], of[leader[dropped]]
     sha = [side["image_sha256"].to_list() for side in sides]
     bits = np.bitwise_count(_hashes(sides[0]) ^ _hashes(sides[1])) if settings.perceptual_bits is not None else None
-    vectors = [_embeddings(side) for side in sides] if settings.cosine is not None and len(dropped) else None
+    vectors = (
+        [vectors_of(side["image_embedding"]) for side in sides]
+        if settings.cosine is not None and len(dropped)
+        else None
+    )
     for at, row in enumerate(dropped.tolist()):
         if sha[0][at] == sha[1][at]:
             kinds[row], distances[row] = "exact", 0.0

@@ -1,6 +1,6 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,16 +9,19 @@ import polars as pl
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
-from curation_assets.flow.table import Table
+from curation_assets.flow.saved import saved_rows
+from curation_assets.flow.table import Compute, ComputeImages, Table
 from curation_assets.methods import Method
-from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
-from curation_assets.scoring.samples import score_samples
+from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_identity
+from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
+from curation_assets.scoring.samples import score_in_steps
 from curation_assets.stages.signals.canary import canary_tables
 from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
 from curation_assets.stages.signals.image_clusters import image_clusters
+from curation_assets.stores.content_hash import frame_sha256
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -61,20 +64,29 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
         return {"given_sha256": fingerprint(ctx, name)} if is_given else dict(settings(ctx))
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = ctx.store.read("raw/samples", shard)
+    def compute_given(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         path = given_file(ctx, name)
-        if path is not None:
-            return read_given(path, name, samples)
+        assert path is not None, name
+        return read_given(path, name, ctx.store.read("raw/samples", shard))
+
+    def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
+        samples = ctx.store.read("raw/samples", shard)
+        made_from = {
+            "samples": _content(ctx, f"signals/{name}", shard, ["raw/samples"], samples),
+            "column": ["1", settings(ctx)],
+        }
         with ctx.progress.task(f"{name} {shard}", samples.height) as advance:
-            return derive_column(
-                name,
-                samples,
-                ctx.engines(roles)[column.role] if column.role else None,
-                load_image=ctx.image_loader(),
-                batch_size=ctx.batch_size(roles),
-                progress=advance,
-                **settings(ctx),
+            return (
+                yield from derive_in_steps(
+                    name,
+                    samples,
+                    ctx.engines(roles)[column.role] if column.role else None,
+                    settings(ctx),
+                    load_image=load_image,
+                    batch_size=ctx.batch_size(roles),
+                    progress=advance,
+                    saved=saved_rows(ctx, f"signals/{name}", shard, roles, made_from),
+                )
             )
 
     return Table(
@@ -82,7 +94,8 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
         grain="shard",
         inputs=("raw/samples",),
         version="1",
-        compute=compute,
+        compute=compute_given if is_given else _alone(compute_images),
+        compute_images=None if is_given else compute_images,
         roles=roles,
         config=config if is_given or column.settings else None,
         continues="raw/samples",
@@ -127,7 +140,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
     if "student" in method.roles and ctx.profile.address("student").startswith("pool:"):
         inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
         samples = ctx.store.read("raw/samples", shard).with_columns(
             # where the size before any scaling is unknown (tars of one's own), that of the stored image counts
             pl.coalesce("original_width", "width").alias("original_width"),
@@ -138,17 +151,22 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
             samples = samples.with_columns(
                 written[column], written["reason"].alias(f"{column}_reason")
             )  # row for row: both carry on raw/samples
-        statistics = {
-            file.parameter: file.parse(ctx.store.read(table).to_dict(as_series=False)) for table, file in fitted.items()
+        statistics = {file.parameter: file.parse(_columns(ctx.store.read(table))) for table, file in fitted.items()}
+        made_from = {
+            "samples": _content(ctx, f"signals/{method.name}", shard, inputs, samples),
+            "method": [method.name, method.version, ctx.method_config(method.name)],
         }
         with ctx.progress.task(f"{method.name} {shard}", samples.height) as advance:
-            return score_samples(
-                replace(method, function=partial(method.function, **statistics)) if statistics else method,
-                samples,
-                ctx.engines(method.roles),
-                load_image=ctx.image_loader(),
-                batch_size=ctx.batch_size(method.roles),
-                progress=advance,
+            return (
+                yield from score_in_steps(
+                    replace(method, function=partial(method.function, **statistics)) if statistics else method,
+                    samples,
+                    ctx.engines(method.roles),
+                    load_image=load_image,
+                    batch_size=ctx.batch_size(method.roles),
+                    progress=advance,
+                    saved=saved_rows(ctx, f"signals/{method.name}", shard, method.roles, made_from),
+                )
             )
 
     return Table(
@@ -156,7 +174,8 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         grain="shard",
         inputs=tuple(inputs),
         version=method.version,
-        compute=compute,
+        compute=_alone(compute_images),
+        compute_images=compute_images if "image" in method.columns else None,
         roles=method.roles,
         continues="raw/samples",
         description=(
@@ -170,6 +189,27 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
             "value": [_origin(column) for column in method.columns],
         },
     )
+
+
+def _alone(compute_images: ComputeImages) -> Compute:
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None, "signals are computed shard by shard"
+        return result_of(compute_images(ctx, shard, ctx.image_loader()))
+
+    return compute
+
+
+def _columns(table: pl.DataFrame) -> dict[str, Any]:
+    """Lists by column name; vectors, such as centroids, as one array (N, D)."""
+    is_vector = {name: dtype == pl.List(pl.Float32) for name, dtype in table.schema.items()}
+    return {name: vectors_of(table[name]) if is_vector[name] else table[name].to_list() for name in table.columns}
+
+
+def _content(ctx: PoolContext, table: str, shard: str, inputs: Sequence[str], samples: pl.DataFrame) -> list[Any]:
+    """Which rows (a retry computes some of a shard), and the content of the tables that they are computed from."""
+    keys = [(name, shard if ctx.store.manifest(name, shard) is not None else None) for name in inputs]
+    versions = [[version.asset, version.content_sha256] for version in ctx.store.input_versions(table, keys)]
+    return [frame_sha256(row_identity(samples)), *versions]
 
 
 def _origin(column: str) -> tuple[str, str]:

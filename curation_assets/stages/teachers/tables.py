@@ -10,14 +10,14 @@ from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import SBA_BRIDGE
 from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.sba_bridge import bridge_table
-from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.text_tables import read_table
 
 DEFAULT_LABELS_SEED = 244
@@ -99,8 +99,7 @@ def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...
 def _teacher_table(ctx: PoolContext, method: Method) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         samples = ctx.store.read("teachers/distillation_sample", shard)
-        unfinished = ctx.store.unfinished_path(f"teachers/{method.name}", shard)
-        return _score(ctx, method, samples, f"{method.name} {shard}", unfinished)
+        return _score(ctx, method, samples, f"{method.name} {shard}", f"teachers/{method.name}", shard)
 
     return Table(
         name=f"teachers/{method.name}",
@@ -119,19 +118,21 @@ def _teacher_table(ctx: PoolContext, method: Method) -> Table:
 
 
 def _score(
-    ctx: PoolContext, method: Method, samples: pl.DataFrame, label: str, unfinished: Path | None = None
+    ctx: PoolContext,
+    method: Method,
+    samples: pl.DataFrame,
+    label: str,
+    table: str | None = None,
+    shard: str | None = None,
 ) -> pl.DataFrame:
-    """Values of a teacher. At seconds per caption a shard takes hours: what is done is saved under `unfinished`."""
+    """Values of a teacher. At seconds per caption a shard takes hours: what is done is saved for `table`, if any."""
     saved = None
-    if unfinished is not None:
+    if table is not None:
         made_from = {
             "samples": frame_sha256(samples),
             "method": [method.name, method.version, ctx.method_config(method.name)],
-            "models": [vars(identity) for identity in ctx.identities(method.roles)],
-            "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in method.roles},
         }
-        every = ctx.options.save_every_seconds
-        saved = SavedRows(unfinished / config_sha256(made_from)[:32], every)
+        saved = saved_rows(ctx, table, shard, method.roles, made_from)
     with ctx.progress.task(label, samples.height) as advance:
         return score_samples(
             method,
@@ -175,7 +176,6 @@ def score_labelled(
 ) -> pl.DataFrame:
     """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
     ctx = PoolContext.open(settings, pool_name)
-    unfinished = None if for_table is None else ctx.store.unfinished_path(for_table)
     samples = labels.with_columns(
         pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
         pl.lit("kept").alias("status"),
@@ -183,7 +183,7 @@ def score_labelled(
     )
     table = labels
     for method in ctx.methods("teachers"):
-        scored = _score(ctx, method, samples, f"{method.name} on rated captions", unfinished)
+        scored = _score(ctx, method, samples, f"{method.name} on rated captions", for_table)
         table = table.with_columns(
             scored["value"].alias(method.name),
             scored["best_reconstruction"].alias(f"{method.name}_best"),

@@ -199,7 +199,10 @@ class PoolOptions:
         default=None, description="File of rated captions to measure agreement on; nothing is fitted on it."
     )
     save_every_seconds: Number = setting(
-        default=DEFAULT_SECONDS, ge=0, unit="seconds", description="How often finished captions of a teacher are saved."
+        default=DEFAULT_SECONDS,
+        ge=0,
+        unit="seconds",
+        description="How often the finished rows of a model's table are saved.",
     )
     # standardised
     standardise_by: Grouping = setting(default="length", description="Statistics per caption length, or of all.")
