@@ -90,7 +90,7 @@ def test_a_run_of_the_ui_is_a_job_of_ray(tmp_path: Path, monkeypatch: pytest.Mon
                 time.sleep(2)
         run = instance.get_run_by_id(run_id)
         assert run is not None
-        said = [entry.user_message for entry in instance.all_logs(run_id)]
+        said = [entry.message for entry in instance.all_logs(run_id)]
         assert run.status == dg.DagsterRunStatus.SUCCESS, said
         assert run.tags[RUN_POOL] == "cpu"
         assert "Ray run job created" in said
