@@ -195,25 +195,25 @@ def home_of(home: Path | str | None = None) -> Path:
     ValueError for a URL without a bucket.
     """
     given = str(home or os.environ.get("CURATION_HOME", "data"))
-    if given.startswith("file:"):
-        return Path(url2pathname(urlsplit(given).path)).absolute()
-    match = _BUCKET_URL.fullmatch(given)
+    match = _URL.fullmatch(given)
     if match is None:
         return Path(given).absolute()
-    if not match["bucket"]:
-        raise ValueError(f"a home in a bucket must read {match['scheme']}://BUCKET/PREFIX, got {given!r}")
-    url = "/".join([f"{match['scheme']}:/", *filter(None, (match["bucket"] + match["prefix"]).split("/"))])
+    if match["scheme"] == "file":
+        return Path(url2pathname(urlsplit(given).path)).absolute()
+    if match["scheme"] != "s3" or not match["bucket"]:
+        raise ValueError(f"a home is a folder, file:///FOLDER or s3://BUCKET/PREFIX, got {given!r}")
+    url = "/".join(["s3:/", *filter(None, (match["bucket"] + match["prefix"]).split("/"))])
     return homes_root() / quote(url, safe="").replace("%", _ESCAPE)
 
 
 _ESCAPE = ","  # in names of working copies: SQLite's addresses read '%', Parquet readers '='; `quote` leaves no comma
 #: Path('s3://b/p') is 's3:/b/p': one slash stands for two.
-_BUCKET_URL = re.compile(r"(?P<scheme>s3|gs|az):/{1,2}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9]+):/{1,3}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
 
 
 def is_bucket_url(text: Path | str) -> bool:
     """Whether a text is the URL of a folder of a bucket."""
-    return _BUCKET_URL.fullmatch(str(text)) is not None
+    return re.match("s3:/", str(text)) is not None
 
 
 def working_copy(path: Path) -> tuple[str, Path] | None:

@@ -28,12 +28,6 @@ def purge_versions(objects: ObjectHome, prefixes: Sequence[str]) -> Purged:
     """
     purged = Purged()
     url = urlsplit(objects.url)
-    if url.scheme != "s3":
-        purged.not_done.append(
-            f"earlier versions of objects under {objects.url} were not looked for: this program knows S3's only; "
-            f"remove the noncurrent versions under {', '.join(prefixes)} with your provider's tools"
-        )
-        return purged
     try:
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError

@@ -98,8 +98,9 @@ def open_home(home: Path, *, max_age: float = 0.0) -> None:
     objects = object_home(home)
     if objects is not None:
         objects.refresh(max_age=max_age)
-        objects.put_left_logs()
-        objects.evict(working_copies_bytes())
+        if max_age == 0:
+            objects.put_left_logs()
+            objects.evict(working_copies_bytes())
 
 
 def object_home(path: Path) -> "ObjectHome | None":
@@ -140,7 +141,7 @@ class ObjectHome:
             "client_options": {"timeout": "15m", "connect_timeout": "10s", "allow_http": endpoint.startswith("http:")},
             "retry_config": {"max_retries": 20, "retry_timeout": timedelta(seconds=bucket_retry_seconds())},
         }
-        if self.url.startswith("s3:") and endpoint:
+        if endpoint:
             options["endpoint"] = endpoint
         with self._naming_refusals(""):
             return store_of(self.url, **options)
@@ -281,7 +282,7 @@ class ObjectHome:
         key = self.key_of(folder)
         self.fetch_all([self.root / name for name in list(self._entries) if name.startswith(f"{key}/")])
         if folder.is_symlink():
-            self.fetch_folder(folder.parent / os.readlink(folder))
+            self.fetch_folder(folder.parent / Path(os.readlink(folder)).parts[0])  # its manifest, too
 
     def _fetch(self, key: str) -> None:
         path = self.root / key
