@@ -45,7 +45,7 @@ def by_dg(home: Path, first: str, last: str) -> None:
         **os.environ, "CURATION_HOME": str(home), "CURATION_PROFILE": "embedded", "PYTHONPATH": str(REPOSITORY),
         "DAGSTER_HOME": str(home / "dagster"),
     }  # fmt: skip
-    command = [Path(sys.executable).parent / "dg", "launch", "--assets", selection, "--partition", first]
+    command = [str(Path(sys.executable).parent / "dg"), "launch", "--assets", selection, "--partition", first]
     ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
