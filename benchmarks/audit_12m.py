@@ -112,6 +112,11 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return round(time.perf_counter() - start, 3), result
 
 
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def chain(home: Path) -> dict[str, Any]:
     """Fuse, cut, ledger, npy of policy sieve_clip, by the flow's tables."""
     from curation_assets.audit.ledger import LEDGER, read_ledger, write_ledger, write_versions
@@ -163,13 +168,17 @@ def chain(home: Path) -> dict[str, Any]:
         np.save(home / "sieve_clip.npy", packed, allow_pickle=False)
         return len(packed)
 
-    for name, work in (("fuse", fuse), ("cut", cut), ("ledger", ledger)):
-        seconds[name], _ = timed(work)
-    seconds["npy"], kept = timed(npy)
+    cpu: dict[str, float] = {}
+    kept = 0
+    for name, work in (("fuse", fuse), ("cut", cut), ("ledger", ledger), ("npy", npy)):
+        before = _cpu_seconds()
+        seconds[name], kept = timed(work)
+        cpu[name] = round(_cpu_seconds() - before, 2)
     size = (folder / "sieve_clip.parquet").stat().st_size
     count = pl.scan_parquet(folder / "sieve_clip.parquet").select(pl.len()).collect().item()
     return {
         **{f"{name}_seconds": value for name, value in seconds.items()},
+        **{f"{name}_cpu_seconds": value for name, value in cpu.items()},
         "total_seconds": round(sum(seconds.values()), 2),
         "kept": kept,
         "rows": count,

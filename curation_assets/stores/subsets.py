@@ -53,7 +53,8 @@ def write_key_list(path: Path, keys_by_tar: Mapping[str, Sequence[str]]) -> int:
 
     A tab, line break or backslash of a name is written \\t, \\n, \\r or \\\\: `read_key_list` turns it back.
     """
-    lines = [f"{_one_cell(tar)}\t{_one_cell(key)}" for tar in sorted(keys_by_tar) for key in sorted(keys_by_tar[tar])]
+    cells = {tar: _one_cell(tar) for tar in sorted(keys_by_tar)}
+    lines = [f"{cell}\t{_one_cell(key)}" for tar, cell in cells.items() for key in sorted(keys_by_tar[tar])]
     write_text_atomically(path, "".join(line + "\n" for line in lines))
     return len(lines)
 
@@ -73,6 +74,8 @@ _MARKS = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def _one_cell(name: str) -> str:
+    if name.isprintable() and "\\" not in name:  # nearly all: a tenth of the time
+        return name
     return "".join(_MARKS.get(character, character) for character in name)
 
 
