@@ -56,6 +56,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return contents(home)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_phases_alternate_to_the_end_and_give_the_same_bytes(tmp_path: Path, whole: dict[str, str]) -> None:
     webdataset_pool(tmp_path, shards=5, per_shard=4)
     first = curate(tmp_path, "--phase", "pool")
@@ -85,6 +87,8 @@ def test_a_cut_is_never_fitted_on_a_part_of_the_pool(tmp_path: Path) -> None:
     assert store.partitions("signals/icc") == ["photos-000000", "photos-000001"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_commands_of_two_ranges_run_at_once_from_an_empty_home(tmp_path: Path, whole: dict[str, str]) -> None:
     """They overlap in one shard; neither waits for the other."""
     settings = webdataset_pool(tmp_path, shards=5, per_shard=4)

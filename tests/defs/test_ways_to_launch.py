@@ -22,7 +22,7 @@ from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 from tests.support.webserver import curate_ui
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 TABLES = ("raw/registered_shards", "raw/downloads", "raw/samples", "signals/icc")
 SHARDS = tuple(f"photos-{number:06d}" for number in range(4))
 #: One shard, a range, and all, of which three of four are there: (first, last).
@@ -45,7 +45,7 @@ def by_dg(home: Path, first: str, last: str) -> None:
         **os.environ, "CURATION_HOME": str(home), "CURATION_PROFILE": "embedded", "PYTHONPATH": str(REPOSITORY),
         "DAGSTER_HOME": str(home / "dagster"),
     }  # fmt: skip
-    command = [Path(sys.executable).parent / "dg", "launch", "--assets", selection, "--partition", first]
+    command = [str(Path(sys.executable).parent / "dg"), "launch", "--assets", selection, "--partition", first]
     ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -126,13 +126,29 @@ def shards_after(steps: Sequence[dict[tuple[str, str], str]]) -> list[int]:
     return [len({shard for _, shard in contents}) for contents in steps]
 
 
-def test_all_ways_make_the_same_bytes_and_skip_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, str], str]]:
+    """What `curate run` leaves after each step."""
+    steps = walked(pool_in(tmp_path_factory.mktemp("command")), by_command)
+    assert shards_after(steps) == [1, 2, 4]
+    return steps
+
+
+def pool_in(home: Path) -> Path:
+    webdataset_pool(home, shards=len(SHARDS), per_shard=4)
+    return home
+
+
+def test_dg_launch_makes_the_same_bytes_and_skips_the_same(
+    tmp_path: Path, by_hand: list[dict[tuple[str, str], str]]
+) -> None:
+    assert walked(pool_in(tmp_path), by_dg, [STEPS[0], STEPS[0]]) == [by_hand[0], by_hand[0]]
+
+
+def test_the_ui_makes_the_same_bytes_and_skips_the_same(
+    tmp_path: Path, by_hand: list[dict[tuple[str, str], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CURATION_PROFILE", "embedded")
-    homes = {name: tmp_path / name for name in ("command", "dg", "ui")}
-    for home in homes.values():
-        webdataset_pool(home, shards=len(SHARDS), per_shard=4)
-    by_hand = walked(homes["command"], by_command)
-    assert shards_after(by_hand) == [1, 2, 4]
-    assert walked(homes["dg"], by_dg, [STEPS[0], STEPS[0]]) == [by_hand[0], by_hand[0]]
-    with curate_ui(homes["ui"]) as url:
-        assert walked(homes["ui"], by_request(url)) == by_hand
+    pool_in(tmp_path)
+    with curate_ui(tmp_path) as url:
+        assert walked(tmp_path, by_request(url)) == by_hand

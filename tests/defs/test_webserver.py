@@ -112,6 +112,7 @@ def _wait_for_pools(address: str, pools: set[str]) -> None:
     pytest.fail(f"after five minutes: the UI shows the pools {sorted(shown)}, not {sorted(pools)}")
 
 
+@pytest.mark.timeout(1800)
 def test_pools_that_come_and_go_are_shown_by_themselves(address: str, home: Path) -> None:
     """A declaration that cannot be read leaves the others as they are."""
     _wait_for_pools(address, {"photos"})
