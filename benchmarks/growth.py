@@ -2,10 +2,10 @@
 
     python benchmarks/growth.py [--rows 1280000,3840000] [--work FOLDER]
 
-Shards hold 10,000 rows at every size. The largest size is that of audit_12m.csv, measured by itself: 12.8 million. The exponent b of seconds = a × rows^b is the slope of a least-squares line
-through the logarithms; memory is a line, peak = base + rows × slope. Seconds are CPU time (user and system) except for
-`why`, whose figures are wall-clock. Writes benchmarks/results/growth.csv, with a row per size and measure, and those of
-the fits with rows empty.
+Shards hold 10,000 rows at every size. The largest size is that of audit_12m.csv, measured by itself: 12.8 million.
+The exponent b of seconds = a × rows^b is the slope of a least-squares line through the logarithms; memory is a line,
+peak = base + rows × slope. Seconds are CPU time (user and system) except for `why`, whose figures are wall-clock.
+Writes benchmarks/results/growth.csv, with a row per size and measure, and those of the fits with rows empty.
 """
 
 import argparse
