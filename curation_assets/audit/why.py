@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _ledger_folders(store: ShardStore) -> Iterator[Path]:
     yield current
     for folder in sorted(link.parent.glob(f".{link.name}.version-*/files")):
         if folder.resolve() != current:
-            fetch_folder(folder)
+            fetch_folder(folder.parent)  # with its manifest
             yield folder.resolve()
 
 
@@ -124,24 +125,31 @@ def _ledgers(folder: Path) -> list[Path]:
 
 
 def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
-    """Rows of one sample in a ledger: row groups are chosen by their statistics, so that one is read."""
-    high, low = to_u64_pair(sample_id)
-    matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
-    rows: list[dict[str, Any]] = pl.scan_parquet(path, hive_partitioning=False).filter(matches).collect().to_dicts()
+    """Rows of one sample in a ledger."""
+    rows: list[dict[str, Any]] = _rows_of(path, sample_id).collect().to_dicts()
     return rows
 
 
+def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
+    """Row groups are chosen by their statistics, so that one is read."""
+    high, low = to_u64_pair(sample_id)
+    matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
+    return pl.scan_parquet(path, hive_partitioning=False).filter(matches)
+
+
 def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
-    for path in _ledgers(folder):
-        check_in_version(folder, path.name)
-        rows = ledger_rows(path, sample_id)
-        if rows:
+    paths = [check_in_version(folder, path.name) for path in _ledgers(folder)]
+    made_by = cache(partial(_made_by, folder))  # the policies of one version share it
+    for path, rows in zip(paths, pl.collect_all([_rows_of(path, sample_id) for path in paths]), strict=True):
+        if rows.height:
             policy, cut, _, counts = ledger_facts(path)
-            for row in rows:
-                yield _verdict(folder, row, policy, cut, counts)
+            for row in rows.iter_rows(named=True):
+                yield _verdict(folder, row, policy, cut, counts, made_by(int(row["version_id"]), row["shard"]))
 
 
-def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any) -> dict[str, Any]:
+def _verdict(
+    folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any, made_by: list[dict[str, Any]]
+) -> dict[str, Any]:
     by = row["decided_by"]
     reached = next(
         (count for cut_step, count in zip(cut.cuts, counts, strict=True) if cut_step.rank_by == by), (None, None, None)
@@ -163,7 +171,7 @@ def _verdict(folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: A
         "shard": row["shard"],
         "source_row": row["source_row"],
         "run_id": made.run_id if (made := folder_manifest(folder)) else "",
-        "made_by": _made_by(folder, int(row["version_id"]), row["shard"]),
+        "made_by": made_by,
     }
 
 

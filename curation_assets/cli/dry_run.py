@@ -84,6 +84,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         "gpu_seconds": plan.costs["gpu_seconds"].sum(),
         "without_timing": plan.costs.filter(plan.costs["cpu_seconds"].is_null())["table"].to_list(),
         "flips": verdict_flips(ctx, plan, policies).to_dicts(),
+        "outdated_fits": list(plan.outdated_fits),
         "models_not_fetched": not_fetched(facts),
         "pieces": [asdict(piece) for piece in pieces_of(ctx, tables)],
         "cautions": cautions_of(ctx),
@@ -153,6 +154,11 @@ def _show(plan: dict[str, Any]) -> None:
         show(
             f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings"
             + (f"; no timing yet of {', '.join(plan['without_timing'])}" if plan["without_timing"] else "")
+        )
+    if plan["outdated_fits"]:
+        show(
+            f"Frozen, fitted on other rows than will be there: {', '.join(plan['outdated_fits'])}. They stay; "
+            f"`curate run {plan['pool']} --refit-cuts` fits cuts again, with --fits the others, too"
         )
     _show_pieces(plan["pieces"])
     for sentence in plan["cautions"]:

@@ -90,7 +90,7 @@ def add(
     for column in known_scores(pool):
         notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
     _show_profile(pool)
-    notice(f"Next: curate run {pool.name}")
+    notice(f"Next: curate run {pool.name} (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
 
 
 def _limited(sentences: list[str], count: int = 10) -> list[str]:

@@ -41,8 +41,8 @@ def create(
     """
     from curation_assets.defs.releases import record_releases  # Dagster takes seconds to import
     from curation_assets.flow.context import PoolContext
+    from curation_assets.flow.frozen import frozen_notes
     from curation_assets.flow.graph import tables_of
-    from curation_assets.operations.refit import frozen_notes
     from curation_assets.operations.releases import create_release
 
     settings = settings_from(home, profile)

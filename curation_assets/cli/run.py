@@ -28,14 +28,14 @@ from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import Settings, home_name
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
-from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.stages.downstream.evaluation_set import untrained_reason
@@ -207,7 +207,9 @@ def _run_and_show(
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
     settings = ctx.settings  # with the pool's own profile
-    show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
+    show(
+        Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {home_name(settings.home)}")
+    )
     if tables:
         _check_tables(ctx, tables, shards)
     _check_pieces(ctx, declared, tables)

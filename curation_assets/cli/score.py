@@ -25,11 +25,17 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
 from curation_assets.flow.worth import worth_of
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, get_method
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.derived import DERIVED_COLUMNS
-from curation_assets.scoring.files import read_captions, score_file, unfinished_folder
+from curation_assets.scoring.files import (
+    read_captions,
+    rows_in_parts,
+    score_file,
+    score_in_parts,
+    unfinished_folder,
+)
 from curation_assets.scoring.prepared import prepare_method, profile_for_method, profile_without_pool, roles_needed
 
 FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
@@ -65,30 +71,49 @@ def score(
     """Score every caption, or image–caption pair, of a file.
 
     Row order is kept, failures carry a reason. Finished rows are saved once a minute: a stopped run goes on where it
-    was. In .csv and .tsv a text that a spreadsheet would take for a formula gets an apostrophe before it.
+    was. A large Parquet file is scored part by part, in bounded memory. In .csv and .tsv a text that a spreadsheet
+    would take for a formula gets an apostrophe before it.
     """
     # raises for an unknown name, before a large file is read
     addresses = profile_for_files(profile_for_method(settings_from(None, profile), method), role or [])
-    given = read_captions(source)
-    prepared = prepare_method(method, addresses, given.columns, settings_given(set_ or []))
+    rows = rows_in_parts(get_method(method), source, out)
+    if rows is None:
+        given = read_captions(source)
+        rows, names = given.height, given.columns
+    else:
+        names = pl.scan_parquet(source).collect_schema().names()
+    prepared = prepare_method(method, addresses, names, settings_given(set_ or []))
     chosen = prepared.method
     caution = chosen.caution(addresses.roles, prepared.settings)
     if caution is not None:
         warn(f"{method}: {caution}")
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
-    with reporter_for().task(method, given.height) as advance:
-        scored = score_file(
-            chosen,
-            source,
-            out,
-            prepared.roles,
-            batch_size=prepared.batch_size,
-            progress=advance,
-            made_by=prepared.made_by,
-            details=details,
-            raw=raw,
-        )
+    with reporter_for().task(method, rows) as advance:
+        if rows_in_parts(chosen, source, out) is None:
+            scored = score_file(
+                chosen,
+                source,
+                out,
+                prepared.roles,
+                batch_size=prepared.batch_size,
+                progress=advance,
+                made_by=prepared.made_by,
+                details=details,
+                raw=raw,
+            )
+        else:
+            score_in_parts(
+                chosen,
+                source,
+                out,
+                prepared.roles,
+                batch_size=prepared.batch_size,
+                progress=advance,
+                made_by=prepared.made_by,
+                details=details,
+            )
+            scored = pl.read_parquet(out, columns=["caption", method, f"{method}_reason"])
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
     show(f"{counted}; written to {out}")

@@ -1,5 +1,6 @@
 """Settings: the only file that reads the environment. Frozen, checked when built."""
 
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -166,7 +167,14 @@ def cache_root() -> Path:
 
 def homes_root() -> Path:
     """Folder of the working copies of homes in buckets: CURATION_HOMES, else `homes` of the cache; absolute."""
-    return Path(os.environ.get("CURATION_HOMES") or cache_root() / "homes").expanduser().resolve()
+    return _homes_root(
+        *(os.environ.get(name) for name in ("CURATION_HOMES", "CURATION_CACHE", "XDG_CACHE_HOME", "HOME"))
+    )
+
+
+@functools.cache  # asked with every file that is written or read
+def _homes_root(own: str | None, *cache: str | None) -> Path:
+    return Path(own or cache_root() / "homes").expanduser().resolve()
 
 
 def working_copies_bytes() -> int:
@@ -202,10 +210,15 @@ _ESCAPE = ","  # in names of working copies: SQLite's addresses read '%', Parque
 _BUCKET_URL = re.compile(r"(?P<scheme>s3|gs|az):/{1,2}(?P<bucket>[^/]*)(?P<prefix>(/.*)?)")
 
 
+def is_bucket_url(text: Path | str) -> bool:
+    """Whether a text is the URL of a folder of a bucket."""
+    return _BUCKET_URL.fullmatch(str(text)) is not None
+
+
 def working_copy(path: Path) -> tuple[str, Path] | None:
     """(URL, folder) of the home in a bucket in whose working copy a path lies; None for every other path."""
     root = homes_root()
-    if not path.is_relative_to(root) or path == root:
+    if not str(path).startswith(f"{root}{os.sep}"):
         return None
     name = path.relative_to(root).parts[0]
     return unquote(name.replace(_ESCAPE, "%")), root / name

@@ -1,5 +1,6 @@
 """Running a pool without the UI: the same assets, the same instance, in this process."""
 
+import filecmp
 import itertools
 import os
 import shlex
@@ -11,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from curation_assets.audit.index import refresh_index
-from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
@@ -33,6 +34,10 @@ from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_PROBLEMS = 10  # of a failed run, one per shard
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+class InstanceError(ExpectedError):
+    """Dagster's instance cannot be opened as its dagster.yaml says."""
 
 
 class RunFailedError(ValueError):
@@ -59,9 +64,27 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(home)
     write_events_in_batches()
     with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice
-        instance = dg.DagsterInstance.get()
-        _ = instance.run_storage, instance.event_log_storage, instance.schedule_storage  # made when they are read
+        try:
+            instance = dg.DagsterInstance.get()
+            _ = instance.run_storage, instance.event_log_storage, instance.schedule_storage  # made when they are read
+        except Exception as error:
+            if filecmp.cmp(config, resource_path("infra/dagster.yaml"), shallow=False):
+                raise
+            raise InstanceError(_why_not_opened(config, error)) from error
         return instance
+
+
+def _why_not_opened(config: Path, error: Exception) -> str:
+    """Of an instance that a person set up: what in its file, environment, packages or server is at fault."""
+    if isinstance(error, dg.DagsterInvalidConfigError):
+        reasons = [" ".join(found.message.splitlines()[:2]) for found in error.errors]  # without their stack traces
+    else:
+        causes = [error, *([error.__cause__] if error.__cause__ else [])]
+        reasons = [line for line in str(causes[-1]).splitlines() if line and "sqlalche.me" not in line]
+    return (
+        f"Dagster's instance of {config} cannot be opened: {'; '.join(dict.fromkeys(reasons))}. Look at the "
+        "environment variables that the file names, at the server, and at the extra of its launcher (docs/launchers.md)"
+    )
 
 
 def run_pool(

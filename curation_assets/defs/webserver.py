@@ -32,7 +32,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
+from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.context import PoolContext
@@ -153,11 +153,11 @@ def _following_declarations(settings: Settings, context: WorkspaceProcessContext
             try:
                 for name in list_pools(settings):
                     PoolContext.open(settings, name)
-            except EXPECTED_ERRORS as error:
-                logger.warning("pools are not loaded anew: %s", error)
+                for name in context.create_request_context().code_location_names:
+                    context.reload_code_location(name)
+            except Exception as error:  # whatever somebody is writing there: the next version of it may be right
+                logger.warning("pools are not loaded anew: %s: %s", type(error).__name__, error)
                 continue
-            for name in context.create_request_context().code_location_names:
-                context.reload_code_location(name)
             logger.warning("pools loaded anew: %s", ", ".join(list_pools(settings)) or "none")
 
     thread = threading.Thread(target=follow, name="declarations of pools", daemon=True)

@@ -43,6 +43,17 @@ def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
         yield batch
 
 
+def batches_of_equal_length(lengths: Sequence[int], size: int, tokens: int) -> Iterator[list[int]]:
+    """Positions of texts in batches of one length in tokens, long ones first: at most `size` texts and `tokens` tokens
+    (one text may have more). Nothing is padded, so nothing is masked and a text meets no other's length.
+    """
+    positions: dict[int, list[int]] = {}
+    for position, length in enumerate(lengths):
+        positions.setdefault(length, []).append(position)
+    for length in sorted(positions, reverse=True):
+        yield from map(list, chunks(positions[length], min(size, max(1, tokens // max(1, length)))))
+
+
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Distinct strings in order of appearance, and for each input the position of its string there."""
     positions: dict[str, int] = {}
@@ -62,6 +73,37 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return encoded[back[torch.tensor(inverse)]]
+
+
+#: Tokens in one unpadded batch. On a CPU what fits its cache.
+TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together
+
+
+def run_unpadded(
+    texts: Sequence[str],
+    tokenize: Callable[[Sequence[str]], list[list[int]]],
+    encode: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    batch_size: int,
+    device: str,
+) -> torch.Tensor:
+    """`encode` over distinct texts, in batches of one length in tokens; rows come back in input order.
+
+    `encode`: ids (B, T) on `device`, all of real tokens → (B, ...) tensor. An empty input is refused by the caller.
+    """
+    distinct, inverse = unique_texts(texts)
+    encoded, order, start = [], [], 0
+    for part in chunks(distinct, TEXTS_AT_ONCE):
+        tokens = tokenize(part)
+        lengths = [len(ids) for ids in tokens]
+        for batch in batches_of_equal_length(lengths, batch_size, TOKENS_AT_ONCE[torch.device(device).type]):
+            encoded.append(encode(torch.tensor([tokens[position] for position in batch], device=device)))
+            order += [start + position for position in batch]
+        start += len(part)
+    back = torch.empty(len(order), dtype=torch.long)
+    back[torch.tensor(order)] = torch.arange(len(order))
+    return torch.cat(encoded)[back[torch.tensor(inverse)]]
 
 
 #: The setting `precision` of a role; "auto" is what `autocast` and `weights_dtype` take on a device by themselves.

@@ -18,11 +18,21 @@ class BertEncoder:
     """The blocks of a BERT encoder (Devlin et al. 2019) and its tokenizer. Inference only."""
 
     def __init__(
-        self, weights: Mapping[str, torch.Tensor], tokenizer: Tokenizer, *, depth: int, heads: int, epsilon: float
+        self,
+        weights: Mapping[str, torch.Tensor],
+        tokenizer: Tokenizer,
+        *,
+        padding: int,
+        depth: int,
+        heads: int,
+        epsilon: float,
     ) -> None:
-        """`weights`: by the names of a checkpoint. `depth`: blocks that run. `epsilon`: of the layer norms."""
+        """`weights`: by the names of a checkpoint. `tokenizer`: without padding; `padding`: the id to pad with.
+        `depth`: blocks that run. `epsilon`: of the layer norms.
+        """
         self.weights = dict(weights)
         self.tokenizer = tokenizer
+        self.padding = padding
         self.depth = depth
         self.heads = heads
         self.epsilon = epsilon
@@ -34,20 +44,33 @@ class BertEncoder:
 
     def tokenize(self, texts: Sequence[str], max_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids (B, T) and which of them are real (B, T), padded to the longest text, cut at `max_tokens`."""
-        self.tokenizer.enable_truncation(max_tokens)
-        encodings = self.tokenizer.encode_batch(list(texts))
-        device = self.weights["embeddings.word_embeddings.weight"].device
-        ids = torch.tensor([encoding.ids for encoding in encodings], device=device)
-        return ids, torch.tensor([encoding.attention_mask for encoding in encodings], device=device).bool()
+        rows = self.token_ids(texts, max_tokens)
+        longest = max(len(row) for row in rows)
+        ids = torch.tensor([row + [self.padding] * (longest - len(row)) for row in rows], device=self.device)
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        return ids, torch.arange(longest, device=self.device) < lengths[:, None]
 
-    def hidden_states(self, ids: torch.Tensor, is_real: torch.Tensor) -> list[torch.Tensor]:
-        """(B, T), (B, T) → depth + 1 tensors (B, T, D): the embeddings, then the output of every block."""
+    def token_ids(self, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+        """Ids of each text's tokens, special ones included, cut at `max_tokens`; on all cores."""
+        self.tokenizer.enable_truncation(max_tokens)
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.weights["embeddings.word_embeddings.weight"].device
+
+    def hidden_states(self, ids: torch.Tensor, is_real: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """(B, T), (B, T) → depth + 1 tensors (B, T, D): the embeddings, then the output of every block.
+
+        `is_real`: None where all tokens are.
+        """
         word, segment, position = (
             self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")
         )
         embedded = F.embedding(ids, word) + segment[0] + position[: ids.shape[1]]
         states = [self._norm(embedded, "embeddings")]
-        mask = None if bool(is_real.all()) else is_real[:, None, None, :]  # (B, 1, 1, T)
+        mask = None if is_real is None or bool(is_real.all()) else is_real[:, None, None, :]  # (B, 1, 1, T)
         for number in range(self.depth):
             states.append(self._block(states[-1], mask, f"encoder.layer.{number}"))
         return states
@@ -91,11 +114,11 @@ def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncode
     with safe_open(folder / "model.safetensors", "pt", device=device) as file:
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefixes)}  # noqa: SIM118
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    padding = int(config["pad_token_id"])
-    tokenizer.enable_padding(pad_id=padding, pad_token=tokenizer.id_to_token(padding))
+    tokenizer.no_padding()
     return BertEncoder(
         {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
         tokenizer,
+        padding=int(config["pad_token_id"]),
         depth=depth,
         heads=int(config["num_attention_heads"]),
         epsilon=float(config["layer_norm_eps"]),

@@ -7,12 +7,11 @@ import torch
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
-from curation_assets.engines.batches import autocast, run_by_length
+from curation_assets.engines.batches import autocast, run_unpadded
 from curation_assets.engines.bert import BertEncoder, load_bert
 
 MAX_TOKENS = 128  # as the students (docs/formulas.md §1.8)
 POOLINGS = ("mean", "max")
-CPU_BATCH = 32  # texts; one thread, real captions: 151 a second, against 93 with 256 (which leave the cache)
 
 
 class LayerEncoder:
@@ -42,18 +41,25 @@ class LayerEncoder:
 
     @torch.inference_mode()
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
-        """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens."""
+        """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens.
+
+        A repeated sentence is computed once; a batch holds sentences of one length (docs/decisions/0044).
+        """
         if not len(sentences):
             return np.zeros((0, self.width), dtype=np.float32)
-        return run_by_length(list(sentences), self.batch_size, self._encode).numpy()
+        return run_unpadded(
+            sentences, self._token_ids, self._encode, batch_size=self.batch_size, device=self.device
+        ).numpy()
 
-    def _encode(self, batch: list[str]) -> torch.Tensor:
-        ids, is_real = self.model.tokenize(batch, MAX_TOKENS)
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.model.token_ids(texts, MAX_TOKENS)
+
+    def _encode(self, ids: torch.Tensor) -> torch.Tensor:
+        """(B, T) → (B, L · P · D)."""
         with autocast(self.device):
-            states = self.model.hidden_states(ids, is_real)
-        pooled = [
-            pool(states[layer].float(), is_real[:, :, None], how) for layer in self.layers for how in self.pooling
-        ]
+            states = self.model.hidden_states(ids)
+        is_real = torch.ones_like(ids, dtype=torch.bool)[:, :, None]
+        pooled = [pool(states[layer].float(), is_real, how) for layer in self.layers for how in self.pooling]
         return torch.cat([torch.nn.functional.normalize(vectors, dim=-1) for vectors in pooled], dim=1).cpu()
 
 
@@ -82,5 +88,4 @@ def load_layers(
     if not pooling or not set(pooling) <= set(POOLINGS):
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
     model.depth = max(layers)
-    at_once = min(batch_size, CPU_BATCH) if device == "cpu" else batch_size
-    return LayerEncoder(identity, model, layers, pooling, at_once, device)
+    return LayerEncoder(identity, model, layers, pooling, batch_size, device)

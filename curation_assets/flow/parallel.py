@@ -71,7 +71,9 @@ def materialise_shards(
             for job in as_completed(jobs):
                 advance(1)
                 try:
-                    yield jobs[job], job.result()
+                    outcome = job.result()
+                    _look_again(ctx, table)
+                    yield jobs[job], outcome
                 except TaskLostError as error:  # a shard may be what kills its node: the others go on
                     yield jobs[job], error
 
@@ -136,16 +138,28 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
     loaded, this process need not load them at all."""
     if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    return workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id).result()
+    job = workers(ctx.settings).submit(_in_worker, ctx.settings, ctx.pool.name, table.name, None, ctx.run_id)
+    outcome = job.result()
+    _look_again(ctx, table)
+    return outcome
+
+
+def _look_again(ctx: PoolContext, table: Table) -> None:
+    """A node of a cluster has a working copy of its own of a home in a bucket: see what it put there."""
+    if ctx.settings.ray is not None and ctx.store.objects is not None:
+        ctx.store.objects.refresh(ctx.store.asset_path(table.name))
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     """Begin loading the libraries of `roles` in the background, before the first shard needs them.
 
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
-    fork servers each worker loads its own.
+    fork servers each worker loads its own. A Ray cluster is joined now: raises RayUnavailableError where it cannot be.
     """
-    if settings.workers > 1 and settings.ray is None and _START_METHOD == "forkserver":
+    if settings.ray is not None:
+        workers(settings)
+        return
+    if settings.workers > 1 and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),

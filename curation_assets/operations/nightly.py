@@ -10,11 +10,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_outs
 from curation_assets.operations.planning import REASONS, facts_of, make_plan, trainings_of
-from curation_assets.operations.refit import frozen_notes
 from curation_assets.operations.verify import Verified, verify_pool, verify_weights
 from curation_assets.stages.signals.canary import drift_now, drifted
 
 Part = Literal["files", "opt-outs", "drift", "freshness", "old"]
+FROZEN = "frozen: fitted on other rows; --refit-cuts fits it again"
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -79,7 +79,7 @@ def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
 
 
 def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
-    """What `curate run --dry-run` calls stale, and frozen cuts of another number of samples. No problem by itself."""
+    """What `curate run --dry-run` calls stale, and frozen fits whose inputs changed. No problem by itself."""
     tables = tables_of(ctx)
     refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables)
@@ -95,11 +95,9 @@ def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
         for row in plan.costs.to_dicts()
         if row["stale"]
     ]
-    cuts = frozen_notes(ctx)
-    rows += [{"table": "frozen cut", "stale": 1, "of": 1, "why": note} for note in cuts]
-    return Findings(
-        f"{len(rows) - len(cuts)} tables are stale, {len(cuts)} cuts were fitted on other samples", [], rows
-    )
+    summary = f"{len(rows)} tables are stale, {len(plan.outdated_fits)} frozen ones were fitted on other rows"
+    rows += [{"table": name, "stale": 1, "of": 1, "why": FROZEN} for name in plan.outdated_fits]
+    return Findings(summary, [], rows)
 
 
 #: In the order in which they are looked at.

@@ -66,6 +66,7 @@ class Plan:
     rows: dict[str, np.ndarray]  # table → (S,) or (1,): rows of each partition, as stored or to be expected
     costs: pl.DataFrame  # per table: partitions, stale, rows, cpu_seconds, gpu_seconds, and one count per reason
     training_keys: Mapping[str, Sequence[str]]  # of tables whose partitions are no shards
+    outdated_fits: Sequence[str] = ()  # frozen tables that stay as they are although what they read is another
 
     def partitions(self, table: str, limit: int | None = None) -> list[tuple[str | None, str]]:
         """(key, reason) of a table's stale partitions."""
@@ -150,7 +151,7 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
     stale_of: dict[str, np.ndarray] = {}
     remade_of: dict[str, np.ndarray] = {}  # because code, models or settings of it, or of what it rests on, changed
     rows_of: dict[str, np.ndarray] = {}
-    costs = []
+    costs, outdated = [], []
     for table in facts:
         n = table.count(size)
         stored = index.tables.get(table.name)
@@ -172,12 +173,16 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
                 code[stored.differs("models", table.models)] = MODEL
             code[stored.differs("code_version", table.code_version)] = CODE
             code[~stored.is_stored] = MISSING
+            is_other = upstream.any() or _changed_inputs(table, stored, index, grain).any()
+            if table.is_frozen and is_other and (code < 0).all():
+                outdated.append(table.name)
         reasons[table.name] = code
         stale_of[table.name] = code >= 0
         remade_of[table.name] = remade | np.isin(code, BY_A_PERSON)
         rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
         costs.append(_cost(table, stored, code, rows_of[table.name]))
-    return Plan(index.shards, reasons, rows_of, pl.DataFrame(costs, infer_schema_length=None), trainings_of(facts))
+    table_of_costs = pl.DataFrame(costs, infer_schema_length=None)
+    return Plan(index.shards, reasons, rows_of, table_of_costs, trainings_of(facts), outdated)
 
 
 def trainings_of(facts: Iterable[TableFacts]) -> dict[str, tuple[str, ...]]:

@@ -167,19 +167,3 @@ def finished_reports(ctx: PoolContext) -> list[Path]:
 
 def _reports(ctx: PoolContext) -> list[Path]:
     return sorted((ctx.store.root / REFITS_FOLDER).glob("[0-9]*"))
-
-
-def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on another number of samples than the pool has now."""
-    notes = []
-    for policy in policies_of(ctx):
-        if ctx.store.partitions(f"filtered/{policy.name}"):
-            fitted = cut_of(ctx, policy.name).pool_size
-            states = ctx.store.scan(f"filtered/{policy.name}").select("decided_by").collect()
-            now = states["decided_by"].len() - states["decided_by"].null_count()
-            if now != fitted:
-                notes.append(
-                    f"{policy.name}: cut frozen on {fitted:,} samples, the pool has {now:,}; "
-                    f"`curate run {ctx.pool.name} --refit-cuts` fits it again"
-                )
-    return notes

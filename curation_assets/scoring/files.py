@@ -1,7 +1,7 @@
 """Scoring a file: captions, pairs or a tar in, one row per sample out, resumable."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
@@ -55,12 +56,7 @@ def score_file(
     if out.suffix not in OUT_SUFFIXES:
         raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
     table = read_captions(input_path)
-    new = {"value": method.name, "reason": f"{method.name}_reason"}
-    if details:
-        new |= {name: f"{method.name}_{name}" for name in detail_schema(method)}
-    taken = [name for name in new.values() if name in table.columns]
-    if taken:
-        raise ValueError(f"{input_path} already has the columns {taken}; rename them, or score another file")
+    new = _new_columns(method, table.columns, input_path, details=details)
     load_image = partial(load_row_image, input_path)
     samples = samples_to_score(method, table, input_path, load_image)
     saved = None
@@ -83,6 +79,76 @@ def score_file(
     if saved is not None:
         remove_path(unfinished_folder(out))
     return result
+
+
+#: Rows of a Parquet file that are scored at once: 40 MB of usual captions with their urls.
+PART_ROWS = 65_536
+
+
+def rows_in_parts(method: Method, source: Path, out: Path) -> int | None:
+    """Rows of a file that `score_in_parts` takes: more than PART_ROWS, Parquet in and out, and no image is read.
+    None for any other.
+    """
+    read = {"image", *DERIVED_COLUMNS, *NUMBER_COLUMNS} & set(method.columns)
+    if read or Path(source).suffix != ".parquet" or Path(out).suffix != ".parquet" or not Path(source).is_file():
+        return None
+    rows = int(pl.scan_parquet(source).select(pl.len()).collect().item())
+    return rows if rows > PART_ROWS else None
+
+
+def score_in_parts(
+    method: Method,
+    source: Path,
+    out: Path,
+    roles: Mapping[str, Any],
+    *,
+    made_by: Mapping[str, Any],
+    batch_size: int = DEFAULT_BATCH,
+    progress: Progress | None = None,
+    details: bool = False,
+) -> None:
+    """What `score_file` writes, with PART_ROWS rows in memory at once, however large the file (`rows_in_parts`).
+
+    Finished parts wait in `unfinished_folder(out)`, and a stopped call's next one goes on from there; `out` appears
+    when all are done. Raises as `score_file`.
+    """
+    scan = pl.scan_parquet(source)
+    names = scan.collect_schema().names()
+    if "caption" not in names:
+        raise ValueError(f"{source}: expected a column 'caption', got {names}; rename yours")
+    new = _new_columns(method, names, source, details=details)
+    made_from = [file_sha256(source), method.name, method.version, details, PART_ROWS, dict(made_by)]
+    folder = unfinished_folder(out) / config_sha256({"made_from": made_from})[:32]
+    rows = int(scan.select(pl.len()).collect().item())
+    parts = []
+    for start in range(0, rows, PART_ROWS):
+        part = folder / f"scored-{start:012d}.parquet"
+        parts.append(part)
+        if part.is_file():
+            if progress is not None:
+                progress(min(PART_ROWS, rows - start))
+            continue
+        table = scan.slice(start, PART_ROWS).collect()
+        saved = SavedRows(folder / f"rows-{start:012d}")
+        samples = samples_to_score(method, table, source)
+        scored = score_samples(method, samples, roles, batch_size=batch_size, progress=progress, saved=saved)
+        with replacing(part) as temporary:
+            table.with_columns(scored[name].alias(column) for name, column in new.items()).write_parquet(temporary)
+        remove_path(saved.folder)
+    with replacing(out) as temporary:
+        pl.scan_parquet(parts, glob=False, hive_partitioning=False).sink_parquet(temporary)
+    remove_path(unfinished_folder(out))
+
+
+def _new_columns(method: Method, names: Sequence[str], source: Path, *, details: bool) -> dict[str, str]:
+    """Column of a scored table → its name in the file. Raises ValueError where the file has such a column."""
+    new = {"value": method.name, "reason": f"{method.name}_reason"}
+    if details:
+        new |= {name: f"{method.name}_{name}" for name in detail_schema(method)}
+    taken = [name for name in new.values() if name in names]
+    if taken:
+        raise ValueError(f"{source} already has the columns {taken}; rename them, or score another file")
+    return new
 
 
 def samples_to_score(

@@ -82,9 +82,9 @@ def is_local(relative: PurePosixPath) -> bool:
 
 
 def is_fetched_when_used(key: str) -> bool:
-    """Whether an object is large or one of very many: tables, versions of folder assets, downloads."""
+    """Whether an object is large or one of very many: tables, versions of folder assets, downloads, tars."""
     parts = PurePosixPath(key).parts
-    if len(parts) > 2 and parts[0] == "work" and parts[2] in _FETCHED_WHEN_USED:
+    if parts[-1].endswith(".tar") or (len(parts) > 2 and parts[0] == "work" and parts[2] in _FETCHED_WHEN_USED):
         return True
     return parts[0] == "work" and (parts[-1] in _OF_TABLES or any(_VERSION.match(part) for part in parts))
 
@@ -120,9 +120,7 @@ class ObjectHome:
         self.url, self.root = url, root
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
-        self._own: dict[str, float] = {}  # key → when this process changed it: listings begun before do not count
-        self._listed: dict[str, float] = {}  # prefix → when its listing began, monotonic
-        self._folders: set[Path] = set()
+        self._listed: dict[str, tuple[float, float]] = {}  # prefix → when its listing began: monotonic, since 1970
         self._logs: dict[Path, float] = {}  # log → when it was put last; 0 where it waits
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._copies = _Copies(root.with_name(root.name + COPIES_SUFFIX))
@@ -151,15 +149,36 @@ class ObjectHome:
 
     def key_of(self, path: Path) -> str:
         """Key of a path, relative to the URL."""
-        return path.relative_to(self.root).as_posix()
+        return os.path.normpath(path.relative_to(self.root))  # tables name tars of the home as ../../sources/x.tar
 
     def is_object(self, path: Path) -> bool:
         """Whether what lies at a path is an object, or would be one."""
-        return not is_local(PurePosixPath(path.relative_to(self.root)))
+        return not is_local(PurePosixPath(self.key_of(path)))
 
     def has(self, path: Path) -> bool:
-        """Whether there is an object of a file, by the latest listing."""
-        return self.key_of(path) in self._entries
+        """Whether there is an object of a file, by the latest listing and what this machine wrote since."""
+        return self._known(self.key_of(path)) is not None
+
+    def _known(self, key: str) -> Entry | None:
+        """What is known of an object: the latest listing, or what a process of this working copy did since."""
+        entry, copy = self._entries.get(key), self._copies.get(key)
+        if copy is None or (entry is not None and entry.e_tag == copy.e_tag):
+            return entry
+        listed = max((since for prefix, (_, since) in self._listed.items() if _is_under(key, prefix)), default=0.0)
+        if copy.noted_at < listed:
+            return entry
+        return Entry(copy.e_tag, copy.state[1], copy.noted_at) if copy.e_tag else None
+
+    def files_in(self, folder: Path) -> list[Path]:
+        """Files right in a folder, fetched or not, sorted; other machines' of the last MAX_AGE_SECONDS may be missing.
+
+        Raises ObjectStoreError.
+        """
+        self.refresh(folder, max_age=MAX_AGE_SECONDS)
+        key = self.key_of(folder)
+        names = {name.rpartition("/")[2] for name in self._entries if name.rpartition("/")[0] == key}
+        here = {path.name for path in folder.glob("*") if path.is_file()}  # put by this machine since
+        return sorted(folder / name for name in names | here if self.has(folder / name))
 
     def size_of(self, path: Path) -> int:
         """Bytes of all objects of a file or folder, by the latest listing."""
@@ -198,21 +217,16 @@ class ObjectHome:
         prefix = "" if folder is None or folder == self.root else self.key_of(folder)
         with self._lock:
             now = time.monotonic()
-            covering = [began for name, began in self._listed.items() if _is_under(prefix, name)]
+            covering = [began for name, (began, _) in self._listed.items() if _is_under(prefix, name)]
             if covering and now - max(covering) < max_age:
                 return
             began = time.time()
             listed = self._list(prefix)
-            self._listed[prefix] = now
-            known = {key for key in self._entries if _is_under(key, prefix)}
-            for key in known - listed.keys():
-                if self._own.get(key, 0.0) < began:
-                    del self._entries[key]
-            for key, entry in listed.items():
-                if self._own.get(key, 0.0) < began:
-                    self._entries[key] = entry
+            self._listed[prefix] = now, began
+            others = {key: entry for key, entry in self._entries.items() if not _is_under(key, prefix)}
+            self._entries = others | listed
             for key, copy in self._copies.under(prefix).items():
-                if copy.noted_at >= began:
+                if copy.noted_at >= began:  # newer than the listing, which may lack it
                     continue
                 if key not in self._entries:
                     self._remove_copy(key)
@@ -223,7 +237,7 @@ class ObjectHome:
             stale = [
                 key
                 for key, entry in listed.items()
-                if not is_fetched_when_used(key) and self._entries.get(key) == entry and not self._is_copied(key, entry)
+                if not is_fetched_when_used(key) and self._known(key) == entry and not self._is_copied(key, entry)
             ]
         with ThreadPoolExecutor(THREADS) as threads:
             list(threads.map(self._fetch, stale))
@@ -243,25 +257,22 @@ class ObjectHome:
 
     def _make_folders(self, keys: Iterable[str]) -> None:
         """Folders of objects are there before their files: readers find shards and versions by the folders' names."""
-        for key in keys:
-            folder = (self.root / key).parent
-            if folder not in self._folders:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._folders.add(folder)
+        for folder in {(self.root / key).parent for key in keys}:
+            folder.mkdir(parents=True, exist_ok=True)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def fetch(self, path: Path) -> None:
         """See to it that a file of the working copy is the object, where there is one. Raises ObjectStoreError."""
         key = self.key_of(path)
-        entry = self._entries.get(key)
+        entry = self._known(key)
         if entry is not None and not self._is_copied(key, entry):
             self._fetch(key)
 
     def fetch_all(self, paths: Iterable[Path]) -> None:
         """`fetch` of many files, several at a time."""
         keys = [self.key_of(path) for path in paths]
-        stale = [key for key in keys if (entry := self._entries.get(key)) and not self._is_copied(key, entry)]
+        stale = [key for key in keys if (entry := self._known(key)) and not self._is_copied(key, entry)]
         with ThreadPoolExecutor(THREADS) as threads:
             list(threads.map(self._fetch, stale))
 
@@ -343,7 +354,6 @@ class ObjectHome:
                 folder.rmdir()
             except OSError:
                 return
-            self._folders.discard(folder)
             folder = folder.parent
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -386,7 +396,7 @@ class ObjectHome:
 
     def _put(self, draft: Path, target: Path) -> None:
         key = self.key_of(target)
-        known = self._entries.get(key)
+        known = self._known(key)
         is_own = target in self._logs or (target.name == _TABLE_MANIFEST and key.startswith("work/"))
         mode: Any = "overwrite" if is_own else "create" if known is None else {"e_tag": known.e_tag}
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -408,9 +418,7 @@ class ObjectHome:
                 e_tag = same  # this put, tried again after its answer was lost; or another process wrote the same
         with self._lock:
             self._entries[key] = Entry(str(e_tag), size, time.time())
-            self._own[key] = time.time()
             self._copies.note(key, str(e_tag), draft)
-            self._folders.add(target.parent)
 
     def _check_unchanged(self, key: str, known: Entry | None) -> None:
         try:
@@ -447,7 +455,7 @@ class ObjectHome:
 
     def is_torn(self, table: Path) -> bool:
         """Whether the copy of a table's manifest is older than the table, or was never put."""
-        entry, copy = (self._entries.get(self.key_of(table.with_name(name))) for name in _OF_TABLES)
+        entry, copy = (self._known(self.key_of(table.with_name(name))) for name in _OF_TABLES)
         return entry is not None and (copy is None or copy.modified < entry.modified)
 
     def delete(self, target: Path) -> None:
@@ -467,7 +475,8 @@ class ObjectHome:
         with self._lock:
             if target.is_dir() and not target.is_symlink():  # others may have put files into it
                 self.refresh(target)
-            return {name for name in self._entries if name in (key, f"{key}{LINK}") or name.startswith(f"{key}/")}
+            inside = {name for name in self._entries if name.startswith(f"{key}/")}
+            return inside | {name for name in (key, f"{key}{LINK}") if self._known(name) is not None}
 
     def _delete(self, keys: Iterable[str]) -> None:
         names = sorted(keys)
@@ -478,8 +487,7 @@ class ObjectHome:
         with self._lock:
             for key in names:
                 self._entries.pop(key, None)
-                self._own[key] = time.time()
-                self._copies.forget(key)
+                self._copies.note_removal(key)
                 if key.endswith(LINK):
                     _copy_of_link(self.root / key).unlink(missing_ok=True)
 
@@ -629,6 +637,12 @@ class _Copies:
         with self._lock:
             rows = self._connection.execute("select key, e_tag, inode, size, modified_ns, noted_at from copies")
             return {row[0]: Copy(row[1], (row[2], row[3], row[4]), row[5]) for row in rows if _is_under(row[0], prefix)}
+
+    def note_removal(self, key: str) -> None:
+        """This machine removed the object: its e_tag is empty."""
+        with self._lock:
+            row = (key, "", 0, 0, 0, time.time())
+            self._connection.execute("insert or replace into copies values (?, ?, ?, ?, ?, ?)", row)
 
     def forget(self, key: str) -> None:
         """The file is gone."""

@@ -111,7 +111,14 @@ def folder_manifest(folder: Path) -> Manifest | None:
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
         raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
-    data = path.read_bytes()
+    stat = path.stat()
+    return _manifest_of_version(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _manifest_of_version(path: str, inode: int, modified_ns: int, size: int) -> Manifest:
+    """As `_manifest_in`: a version's manifest is written once."""
+    data = Path(path).read_bytes()
     manifest = Manifest.from_json(data.decode("utf-8"))
     if manifest.seal and not is_sealed(data):
         raise ValueError(f"{path} is damaged: its bytes are not those that were written")

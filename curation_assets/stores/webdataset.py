@@ -16,6 +16,7 @@ from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
+from curation_assets.stores.objects import object_home
 from curation_assets.stores.samples import mark_duplicates
 
 #: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
@@ -43,7 +44,12 @@ _NUMBER = re.compile(r"(\d{1,})$")
 
 
 def find_tars(source: Path) -> list[Path]:
-    """The tars of a folder (or the one given), sorted by name: files, whatever they hold."""
+    """The tars of a folder (or the one given), sorted by name: files, whatever they hold. Of a folder of a home in a
+    bucket, also those that are not fetched.
+    """
+    objects = object_home(source)
+    if objects is not None and source.suffix != ".tar":
+        return [path for path in objects.files_in(source) if _is_tar_name(path.name)]
     if not source.is_dir():
         return [source] if source.is_file() and source.suffix == ".tar" else []
     with os.scandir(source) as entries:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,12 +83,26 @@ def _shows(page: Page, text: str) -> None:
     page.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
 
 
+def _reads_well(page: Page) -> None:
+    text = page.evaluate("document.body.innerText")
+    assert [wrong for wrong in ("rows rows", "[-inf, inf]", "-inf") if wrong in text] == []
+
+
+def _asked(url: str, query: str) -> Any:
+    request = urllib.request.Request(
+        f"{url}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=240) as answer:
+        return json.load(answer)["data"]
+
+
 def test_every_group_opens(url: str, page: Page, settings: Settings) -> None:
     tables = tables_of(PoolContext.open(settings, "photos"))
     for stage in dict.fromkeys(table.stage for table in tables.values()):
         page.open(f"{url}/locations/curation/asset-groups/{stage}", DESKTOP)
         names = [table.name.split("/")[1] for table in tables.values() if table.stage == stage]
         page.wait_for(f"{json.dumps(names)}.some(name => document.body.innerText.includes(name))")
+        _reads_well(page)
 
 
 def test_a_shard_shows_its_plot_in_place(url: str, page: Page) -> None:
@@ -96,7 +111,9 @@ def test_a_shard_shows_its_plot_in_place(url: str, page: Page) -> None:
     drawn = page.wait_for("document.querySelector('img[alt=histogram]')?.naturalWidth")
     assert drawn == 240
     _shows(page, "embedded:icc_student")  # the table of models
-    _shows(page, f"work/photos/signals/icc/shard={GOOD}/data.parquet")
+    _shows(page, f"work/photos/signals/icc/shard={GOOD}/data.parquet")  # relative to the home
+    assert page.evaluate("document.body.innerText").count("/home/work/") == 0
+    _reads_well(page)
 
 
 def test_a_table_shows_its_columns_owner_and_paper(url: str, page: Page) -> None:
@@ -104,6 +121,23 @@ def test_a_table_shows_its_columns_owner_and_paper(url: str, page: Page) -> None
     for text in ("vision", "Why there is no value", "photos.signals_icc"):
         _shows(page, text)
     assert page.evaluate("!!document.querySelector('a[href=\"https://arxiv.org/abs/2403.01306\"]')")
+
+
+def test_tables_have_column_lineage_and_signals_their_paper(url: str) -> None:
+    query = """{ assetNodes { assetKey { path } description metadataEntries {
+      __typename ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { columnName } } } } } }"""
+    nodes = {"/".join(node["assetKey"]["path"][1:]): node for node in _asked(url, query)["assetNodes"]}
+    lineage = [entry["lineage"] for entry in nodes["filtered/icc"]["metadataEntries"] if "lineage" in entry]
+    assert {"verdict", "threshold", "value"} <= {column["columnName"] for column in lineage[0]}
+    for name in ("signals/icc", "signals/clip_score", "signals/sieve"):
+        assert "](https://" in nodes[name]["description"], name
+    assert not any("-inf" in (node["description"] or "") for node in nodes.values())
+
+
+def test_what_happens_by_itself_is_listed(url: str, page: Page) -> None:
+    page.open(f"{url}/automation", DESKTOP)
+    for name in ("nightly", "photos_new_shards", "photos_follows_new_shards", "scheduled_backfill", "dead_runs"):
+        _shows(page, name)
 
 
 def test_a_failed_check_names_its_shards(url: str, page: Page) -> None:

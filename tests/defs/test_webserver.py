@@ -4,14 +4,17 @@ import http.client
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import websockets.sync.client
 from websockets.exceptions import InvalidStatus
 
+from curation_assets.core.settings import load_settings
 from curation_assets.defs.webserver import guarded
-from tests.support.lineage_pools import webdataset_pool
+from curation_assets.stores.pools.declaration import add_pool
+from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.webserver import curate_ui
 
 QUERY = {"query": "{ daemonHealth: instance { daemonHealth { id allDaemonStatuses { daemonType healthy } } } }"}
@@ -19,10 +22,16 @@ LOCATIONS = {"query": "{ workspaceOrError { ... on Workspace { locationEntries {
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a real UI, with its daemon, over a declared pool."""
-    home = tmp_path_factory.mktemp("home")
-    webdataset_pool(home, shards=1, per_shard=2)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a declared pool."""
+    folder = tmp_path_factory.mktemp("home")
+    webdataset_pool(folder, shards=1, per_shard=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    """host:port of a real UI, with its daemon."""
     with curate_ui(home, "--allow-host", "curate.example") as url:
         yield urlsplit(url).netloc
 
@@ -84,6 +93,37 @@ def test_ui_and_daemon_work_behind_it(address: str) -> None:
             return
         time.sleep(2)
     pytest.fail(f"after four minutes: {loaded}, healthy daemons {sorted(healthy)}")
+
+
+def _pools(address: str) -> set[str]:
+    """Pools whose assets the UI shows."""
+    query = {"query": "{ assetNodes { assetKey { path } } }"}
+    nodes = json.loads(_request(address, "POST", "/graphql", query)[1])["data"]["assetNodes"]
+    return {node["assetKey"]["path"][0] for node in nodes}
+
+
+def _wait_for_pools(address: str, pools: set[str]) -> None:
+    shown = _pools(address)
+    for _ in range(300):
+        if shown == pools:
+            return
+        time.sleep(1)
+        shown = _pools(address)
+    pytest.fail(f"after five minutes: the UI shows the pools {sorted(shown)}, not {sorted(pools)}")
+
+
+def test_pools_that_come_and_go_are_shown_by_themselves(address: str, home: Path) -> None:
+    """A declaration that cannot be read leaves the others as they are."""
+    _wait_for_pools(address, {"photos"})
+    settings = load_settings(home, "embedded")
+    add_pool(settings, "more", home / "tars", options=OPTIONS)
+    _wait_for_pools(address, {"photos", "more"})
+    (settings.pools_root / "torn.yaml").write_text("name: [")
+    time.sleep(10)
+    assert _pools(address) == {"photos", "more"}
+    (settings.pools_root / "torn.yaml").unlink()
+    (settings.pools_root / "more.yaml").unlink()
+    _wait_for_pools(address, {"photos"})
 
 
 @pytest.mark.parametrize("name", ["evil.example:80", "http://x", "*", "", "a b"])

@@ -11,7 +11,8 @@ import pytest
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
-from curation_assets.defs.failures import failure_sensor, problems_of
+from curation_assets.defs.dead_runs import KILLED
+from curation_assets.defs.failures import COMMAND, failure_sensor, problems_of
 from curation_assets.defs.launch import RunFailedError, prepare_instance, run_pool
 from curation_assets.operations import failure_hook
 from curation_assets.operations.failure_hook import FailureHook
@@ -107,6 +108,35 @@ def test_a_run_of_the_ui_tells_a_server_through_the_sensor(tmp_path: Path, monke
         assert (message["pool"], message["problems"]) == ("photos", [problem])
         assert message["runs"] == [result.run_id]
         assert server.heads[0].startswith("POST /hook ")
+
+
+def test_commands_tell_by_themselves_unless_they_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = tmp_path / "heard"
+    monkeypatch.setenv("CURATION_ON_FAILURE", writer(heard))
+    sensor = failure_sensor(load_settings(tmp_path, "embedded"))
+    assert sensor is not None
+
+    @dg.op
+    def breaks() -> None:
+        raise ValueError("disk on fire")
+
+    @dg.job
+    def broken() -> None:
+        breaks()
+
+    command = {COMMAND: "curate run photos"}
+    with dg.instance_for_test() as instance:
+        for tags, told_so_far in ((command, 0), ({**command, KILLED: "pid 7 on host"}, 1), ({}, 2)):
+            result = broken.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+            context = dg.build_run_status_sensor_context(
+                sensor_name="failed_runs",
+                dagster_event=result.get_run_failure_event(),
+                dagster_instance=instance,
+                dagster_run=instance.get_run_by_id(result.run_id),
+            ).for_run_failure()
+            sensor(context)
+            assert len(messages(heard)) == told_so_far
+    assert messages(heard)[-1]["problems"] == ["breaks: ValueError: disk on fire"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import is_up_to_date
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.planning import (
     REASONS,
@@ -99,6 +100,7 @@ def test_every_kind_of_change_is_seen_where_it_is(tmp_path: Path) -> None:
     ctx = bring_up_to_date(webdataset_pool(tmp_path))
     facts = hand_facts(ctx)
     assert plan_of(ctx, facts).costs["stale"].sum() == 0
+    assert plan_of(ctx, facts).outdated_fits == []
     first, second, _ = ctx.shards()
 
     def changed(name: str, **what: object) -> dict[str, dict[str, str]]:
@@ -122,6 +124,11 @@ def test_every_kind_of_change_is_seen_where_it_is(tmp_path: Path) -> None:
     assert found["filtered/clip"] == {first: "input changed"}
     assert found["filtered/clip_cut"] == {}, "frozen: other rows are no reason"
     assert found["filtered/icc"] == {}
+    outdated = plan_of(ctx, facts).outdated_fits
+    assert {"filtered/clip_cut", "fused/clip_score_range"} <= set(outdated)
+    assert "filtered/icc_cut" not in outdated
+    (note,) = [note for note in frozen_notes(ctx) if note.startswith("clip: ")]
+    assert "as many as the pool has; since then 1 shards changed" in note
     ctx.store.remove("signals/icc", second)
     assert changed("raw/samples")["signals/icc"] == {second: "missing"}
     late = plan_of(ctx, facts, [*ctx.shards(), "photos-000009"])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from curation_assets.audit.ledger import ledger_path, read_ledger, replay
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
 from curation_assets.operations import refit as refit_module
@@ -24,7 +25,6 @@ from curation_assets.operations.refit import (
     begin_refit,
     finish_refit,
     flips,
-    frozen_notes,
     frozen_upstream,
     unfinished,
     unfreeze,
@@ -84,7 +84,11 @@ def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> 
         counts = read_ledger(ledger_path(ctx.store, name)).counts
         assert counts[0][0] == cut.pool_size + 30
 
-    assert len(frozen_notes(ctx)) == len(cuts)
+    notes = frozen_notes(ctx)
+    assert len(notes) == len(cuts)
+    assert all("since then 1 shards came; `curate run photos --refit-cuts`" in note for note in notes)
+    ledger = tables_of(ctx)["filtered/ledger"]
+    assert [check.violations(ctx, None) for check in ledger.checks] == [notes]
     tables = tables_of(ctx)
     begun = begin_refit(ctx, tables)
     assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ from scipy.stats import ks_2samp, spearmanr
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.progress import Silent
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.records import check_results
@@ -28,6 +29,7 @@ from curation_assets.numeric.drift import (
     population_stability_index,
     rank_correlation,
 )
+from curation_assets.operations.nightly import look_at_drift
 from curation_assets.scoring.canary import Canary, CanaryError, drift_table, freeze_canary
 from curation_assets.stages.signals.canary import violations
 from curation_assets.stores.pools.declaration import load_pool, save_pool
@@ -176,6 +178,23 @@ def test_every_build_scores_the_canary_and_a_changed_one_is_told(tmp_path: Path)
     assert again.height == 48
     assert again.filter("is_current").select(first.columns).equals(first)
     assert not checked(settings)  # against the accepted one
+
+
+def test_the_same_build_is_scored_again_at_night(tmp_path: Path) -> None:
+    """What no version tells (a library, a machine) shows: here the stored scores are those of another world."""
+    settings = canary_pool(tmp_path / "home")
+    ctx = PoolContext.open(settings, "photos")
+    assert "the canary has no scores yet" in look_at_drift(ctx, Silent()).summary
+    run_pool(settings, "photos", tables=TABLES)
+    stored = ctx.store.read("signals/canary")
+    found = look_at_drift(ctx, Silent())
+    assert found.problems == []
+    assert found.summary.endswith("of 1 methods, 0 outside their limits")
+    assert ctx.store.read("signals/canary").equals(stored), "what is stored stays"
+    ctx.store.write("signals/canary", stored.with_columns(pl.col("value").shuffle(seed=1)), code_version="1")
+    found = look_at_drift(ctx, Silent())
+    assert any(problem.startswith("clip_score: rank_correlation is ") for problem in found.problems)
+    assert all(", scored now against " in problem for problem in found.problems)
 
 
 def test_a_canary_that_changed_is_refused(tmp_path: Path) -> None:

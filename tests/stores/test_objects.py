@@ -16,14 +16,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from curation_assets.core.settings import home_name, home_of, homes_root, working_copy
+from curation_assets.core.settings import home_name, home_of, homes_root, load_settings, working_copy
 from curation_assets.stores import object_lease
 from curation_assets.stores.atomic import append_line, move_into_place, remove_path, replacing, write_text_atomically
+from curation_assets.stores.images import ImageStore
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectChangedError, ObjectHome, ObjectStoreError, open_home
+from curation_assets.stores.pools.declaration import add_pool, load_pool
+from curation_assets.stores.pools.shards import discover_shards, register_shard
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from tests.support.bucket import BUCKET, Bucket, running_bucket
+from tests.support.lineage_pools import jpeg, write_tar
 
 URL = f"s3://{BUCKET}/homes/mine"
 ASSET, SHARD = "raw/samples", "toy-000000"
@@ -227,6 +231,20 @@ def test_of_two_machines_that_made_the_same_table_the_first_counts(bucket: Bucke
     assert on("one").read(ASSET, SHARD)["value"].to_list() == [2]
 
 
+def test_processes_that_share_a_working_copy_know_what_each_other_wrote(bucket: Bucket, tmp_path: Path) -> None:
+    parent, worker = machine(tmp_path, "shared"), machine(tmp_path, "shared")
+    put(worker, "work/toy/raw/samples/shard=toy-000000/data.parquet", "of a worker")
+    table = parent.root / "work/toy/raw/samples/shard=toy-000000/data.parquet"
+    assert parent.has(table)
+    put(parent, "work/toy/raw/samples/shard=toy-000000/data.parquet", "of the parent")  # replaces it: no conflict
+    worker.delete(table)
+    table.unlink()
+    assert not parent.has(table)
+    put(parent, "work/toy/raw/samples/shard=toy-000000/data.parquet", "again")
+    worker.delete(table)
+    assert bucket.keys() == []
+
+
 def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_an_error(bucket: Bucket) -> None:
     store = ShardStore(home_of(URL) / "work/toy")
     write_table(store, list(range(100)))
@@ -258,6 +276,50 @@ def test_what_was_not_used_for_longest_leaves_the_cache(bucket: Bucket) -> None:
     assert store.scan(ASSET).collect()["value"].sort().to_list() == [0, 1, 2]
 
 
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_tars_that_others_drop_into_the_home_are_shards(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
+    def drop(number: int) -> None:
+        tar = tmp_path / f"{number:06d}.tar"
+        write_tar(
+            tar, [(f"{number:03d}{n:03d}", f"http://h.example/{number}/{n}", f"box {n}", jpeg(n)) for n in (1, 2)]
+        )
+        key = f"homes/mine/sources/photos/{tar.name}"
+        bucket.client.put_object(Bucket=BUCKET, Key=key, Body=tar.read_bytes())
+
+    drop(0)
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    pool = add_pool(settings, "photos", f"{URL}/sources/photos")
+    assert "source: sources/photos" in bucket.read("homes/mine/pools/photos.yaml").decode()
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    pool = load_pool(settings, "photos")
+    drop(1)
+    open_home(settings.home)
+    assert discover_shards(pool, settings) == ["photos-000000", "photos-000001"]
+    rows = register_shard(pool, "photos-000001", settings)
+    assert rows["caption"].to_list() == ["box 1", "box 2"]
+    assert rows["tar"].to_list() == ["../../sources/photos/000001.tar"] * 2
+    tars = settings.home / "sources/photos"
+    assert [path.name for path in tars.glob("*.tar")] == ["000001.tar"]  # the other was not needed
+    remove_path(tars / "000001.tar")
+    drop(1)
+    open_home(settings.home)
+    settings.work("photos").mkdir(parents=True)
+    images = ImageStore(settings.work("photos"))
+    assert images.read_bytes(rows["tar"][0], rows["member"][0]) == jpeg(1)
+
+
+def test_a_source_in_another_bucket_is_refused(bucket: Bucket) -> None:
+    with pytest.raises(
+        ValueError, match=r"has to lie under the home.*expected s3://curation/homes/mine/…, got s3://b/t"
+    ):
+        add_pool(load_settings(URL, "embedded"), "photos", "s3://b/t")
+
+
 # -- kills and servers that refuse ------------------------------------------------------------------------------------
 
 KILLED = """
@@ -265,6 +327,8 @@ import os, sys
 import polars as pl
 from curation_assets.core.settings import home_of
 from curation_assets.stores.objects import ObjectHome, open_home
+from curation_assets.stores.pools.declaration import add_pool, load_pool
+from curation_assets.stores.pools.shards import discover_shards, register_shard
 from curation_assets.stores.shard_store import ShardStore
 
 home = home_of(sys.argv[1]); open_home(home)

@@ -56,10 +56,11 @@ def _command_of(process: psutil.Process) -> list[str]:
 
 
 @contextlib.contextmanager
-def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
-    """Two nodes with one CPU each. `dashboard`: with Ray's job server (on 127.0.0.1:8265)."""
-    command = [sys.executable, "-m", "tests.support.ray_cluster", *(["--dashboard"] if dashboard else [])]
-    environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(REPOSITORY)}
+def ray_cluster(*, jobs_port: int | None = None) -> Iterator[RayCluster]:
+    """Two nodes with one CPU each. `jobs_port`: of Ray's job server on 127.0.0.1; None for none."""
+    command = [sys.executable, "-m", "tests.support.ray_cluster", *([str(jobs_port)] if jobs_port else [])]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # jobs of Dagster's runs call `dagster`
+    environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(REPOSITORY), "PATH": path}
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             command,
@@ -88,7 +89,7 @@ def ray_cluster(*, dashboard: bool = False) -> Iterator[RayCluster]:
                     other.kill()
 
 
-def hold(dashboard: bool) -> None:
+def hold(jobs_port: int | None) -> None:
     """Print address and the pid of the second raylet; end the cluster when standard input closes."""
     from ray.cluster_utils import Cluster
 
@@ -96,16 +97,19 @@ def hold(dashboard: bool) -> None:
         shared: dict[str, Any] = {
             "num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "temp_dir": folder,
         }  # fmt: skip
-        cluster = Cluster(initialize_head=True, head_node_args={**shared, "include_dashboard": dashboard})
+        served = {"dashboard_host": "127.0.0.1", "dashboard_port": jobs_port} if jobs_port else {}
+        cluster = Cluster(
+            initialize_head=True, head_node_args={**shared, **served, "include_dashboard": jobs_port is not None}
+        )
         try:
-            node = cluster.add_node(**shared)
+            # as on a machine of its own: a home in a bucket has another working copy there
+            node = cluster.add_node(**shared, env_vars={"CURATION_HOMES": f"{folder}/homes"})
             (raylet,) = node.all_processes["raylet"]
             print(cluster.address, raylet.process.pid, flush=True)
             sys.stdin.read()
         finally:
             cluster.shutdown()
-            assert Path(folder).is_dir()
 
 
 if __name__ == "__main__":
-    hold("--dashboard" in sys.argv)
+    hold(int(sys.argv[1]) if sys.argv[1:] else None)

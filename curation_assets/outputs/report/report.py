@@ -27,6 +27,7 @@ from curation_assets.flow.declared import (
     teacher_names,
     worths_of,
 )
+from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS, in_order
@@ -88,6 +89,7 @@ def write_report(
         duplicates=_duplicates_section(ctx),
         policies=_policy_sections(ctx, samples),
         left_out=left_out(ctx),
+        frozen_notes=frozen_notes(ctx),
         overlaps=_overlap_picture(ctx),
         untrained_reason=untrained_reason,
         downstream=None

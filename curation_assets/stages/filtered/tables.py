@@ -12,7 +12,8 @@ from curation_assets.audit.ledger import LEDGER, check_against_verdicts, recorde
 from curation_assets.audit.versions import VersionBook
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
-from curation_assets.flow.table import Table
+from curation_assets.flow.frozen import frozen_notes
+from curation_assets.flow.table import Table, TableCheck
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
@@ -80,6 +81,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "of all tables upstream. `curate why` reads it; replaying it gives the subset's `.npy`."
         ),
         kinds=("parquet",),
+        checks=(
+            TableCheck(
+                "cuts_fitted_on_these_rows",
+                "Every frozen cut was fitted on the rows and values that the pool has now.",
+                lambda ctx, shard: frozen_notes(ctx),
+            ),
+        ),
     )
 
 

@@ -9,7 +9,15 @@ from typing import Any, Literal
 import yaml
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import PHOTO_PROFILE, POOL_NAME, Settings
+from curation_assets.core.settings import (
+    PHOTO_PROFILE,
+    POOL_NAME,
+    Settings,
+    home_name,
+    home_of,
+    is_bucket_url,
+    working_copy,
+)
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
 from curation_assets.stores import image_tables, url_tables, webdataset
 from curation_assets.stores.atomic import replacing, write_text_atomically
@@ -182,7 +190,7 @@ def add_pool(
     Raises ValueError for a source that is none of these, one without a row
     of images, or a name that stands for another pool.
     """
-    source = Path(path).expanduser().absolute()
+    source = _in_home(settings, path) or Path(path).expanduser().absolute()
     if not source.exists():
         raise ValueError(f"no such file or folder: {source}")
     if webdataset.find_tars(source):
@@ -212,6 +220,23 @@ def add_pool(
     pool = Pool(name, "url_table", str(source), columns={**asdict(detected), **sizes}, **declared)
     _check_numbers(pool, text)
     return _declare_source(settings, pool)
+
+
+def _in_home(settings: Settings, source: Path | str) -> Path | None:
+    """Where a source in a bucket lies in the working copy of the home; None for one that is a path.
+
+    Raises ValueError for a bucket that is not the home's, or a folder outside it.
+    """
+    found = working_copy(home_of(source)) if is_bucket_url(source) else None
+    if found is None:
+        return None
+    url, home = found[0], home_name(settings.home)
+    if not url.startswith(f"{home}/"):
+        raise ValueError(
+            f"a source in a bucket has to lie under the home, so that every machine finds it: expected {home}/…, "
+            f"got {url}; put the tars there, or give a folder of this machine"
+        )
+    return settings.home / url.removeprefix(f"{home}/")
 
 
 def _check_numbers(pool: Pool, text: TextFormat) -> None:

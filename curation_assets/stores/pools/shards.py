@@ -11,6 +11,7 @@ import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.stores import webdataset
+from curation_assets.stores.atomic import fetch
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
 from curation_assets.stores.download_retry import download_with_retries
@@ -30,6 +31,7 @@ def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
     tars = webdataset.tars_by_shard(pool.name, pool.source_path(settings))
     if shard not in tars:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
+    fetch(tars[shard])
     return tars[shard]
 
 

@@ -1,0 +1,138 @@
+"""One shard, a range, everything: by `curate run`, `dg launch`, and the UI's own request. Same bytes, same skips."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance
+from curation_assets.flow.context import PoolContext
+from tests.support.lineage_pools import webdataset_pool
+from tests.support.paths import REPOSITORY
+from tests.support.webserver import curate_ui
+
+pytestmark = pytest.mark.slow
+TABLES = ("raw/registered_shards", "raw/downloads", "raw/samples", "signals/icc")
+SHARDS = tuple(f"photos-{number:06d}" for number in range(4))
+#: One shard, a range, and all, of which three of four are there: (first, last).
+STEPS = ((SHARDS[1], SHARDS[1]), (SHARDS[1], SHARDS[2]), (SHARDS[0], SHARDS[3]))
+Launch = Callable[[Path, str, str], None]
+
+
+def by_command(home: Path, first: str, last: str) -> None:
+    tables = [word for name in TABLES for word in ("--table", name)]
+    call = ["run", "photos", *tables, "--shards", f"{first}..{last}", "--home", str(home), "--profile", "embedded"]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == 0, result.output
+
+
+def by_dg(home: Path, first: str, last: str) -> None:
+    """Dagster's command takes one shard; it refuses ranges of tables whose backfills come in several runs."""
+    assert first == last
+    selection = " or ".join(f'key:"photos/{name}"' for name in TABLES)
+    environment = {
+        **os.environ, "CURATION_HOME": str(home), "CURATION_PROFILE": "embedded", "PYTHONPATH": str(REPOSITORY),
+        "DAGSTER_HOME": str(home / "dagster"),
+    }  # fmt: skip
+    command = [Path(sys.executable).parent / "dg", "launch", "--assets", selection, "--partition", first]
+    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+LAUNCH = """
+mutation($execution: ExecutionParams!) { launchRun(executionParams: $execution) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
+"""
+STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+
+
+def by_request(url: str) -> Launch:
+    """As the button Materialize does it."""
+
+    def ask(query: str, **variables: Any) -> Any:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=300)
+        body = json.dumps({"query": query, "variables": variables})
+        connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
+        return json.loads(connection.getresponse().read())["data"]
+
+    def launch(home: Path, first: str, last: str) -> None:
+        tags = {"dagster/partition": first} if first == last else {RANGE_START: first, RANGE_END: last}
+        launched = ask(
+            LAUNCH,
+            execution={
+                "selector": {
+                    "repositoryLocationName": "curation",
+                    "repositoryName": "__repository__",
+                    "jobName": "__ASSET_JOB",
+                    "assetSelection": [{"path": ["photos", *name.split("/")]} for name in TABLES],
+                },
+                "mode": "default",
+                "runConfigData": "{}",
+                "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
+            },
+        )["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        status = ""
+        for _ in range(600):
+            status = ask(STATUS, id=launched["run"]["runId"])["runOrError"]["status"]
+            if status in ("SUCCESS", "FAILURE", "CANCELED"):
+                break
+            time.sleep(1)
+        assert status == "SUCCESS"
+
+    return launch
+
+
+def stored(home: Path) -> dict[tuple[str, str], tuple[str, int]]:
+    """(table, shard) → hash of its content, and when it was written."""
+    store = PoolContext.open(load_settings(home, "embedded"), "photos").store
+    return {
+        (name, shard): (manifest.content_sha256, store.table_path(name, shard).stat().st_mtime_ns)
+        for name in TABLES
+        for shard in store.partitions(name)
+        if (manifest := store.manifest(name, shard)) is not None
+    }
+
+
+def walked(home: Path, launch: Launch, steps: Sequence[tuple[str, str]] = STEPS) -> list[dict[tuple[str, str], str]]:
+    """What is stored after each step; what was there before is not written again."""
+    settings = load_settings(home, "embedded")
+    with prepare_instance(settings) as instance:
+        instance.add_dynamic_partitions("photos", list(SHARDS))
+    before: dict[tuple[str, str], tuple[str, int]] = {}
+    contents = []
+    for first, last in steps:
+        launch(home, first, last)
+        now = stored(home)
+        assert {key: now[key] for key in before} == before, "what is up to date is not made again"
+        assert {shard for _, shard in now.keys() - before.keys()} <= {key for key in SHARDS if first <= key <= last}
+        contents.append({key: content for key, (content, _) in now.items()})
+        before = now
+    return contents
+
+
+def shards_after(steps: Sequence[dict[tuple[str, str], str]]) -> list[int]:
+    return [len({shard for _, shard in contents}) for contents in steps]
+
+
+def test_all_ways_make_the_same_bytes_and_skip_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    homes = {name: tmp_path / name for name in ("command", "dg", "ui")}
+    for home in homes.values():
+        webdataset_pool(home, shards=len(SHARDS), per_shard=4)
+    by_hand = walked(homes["command"], by_command)
+    assert shards_after(by_hand) == [1, 2, 4]
+    assert walked(homes["dg"], by_dg, [STEPS[0], STEPS[0]]) == [by_hand[0], by_hand[0]]
+    with curate_ui(homes["ui"]) as url:
+        assert walked(homes["ui"], by_request(url)) == by_hand

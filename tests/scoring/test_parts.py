@@ -1,0 +1,91 @@
+"""A large Parquet file scored part by part: the same table as in one piece, and a stopped call goes on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from curation_assets.methods import get_method
+from curation_assets.scoring import files
+from curation_assets.scoring.files import rows_in_parts, score_file, score_in_parts, unfinished_folder
+
+ICC = get_method("icc")
+
+
+class Lengths:
+    """A student whose value is the caption's length; it stops the run at its `stop_at`-th call."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.seen: list[str] = []
+        self.calls = 0
+        self.stop_at = stop_at
+
+    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            raise KeyboardInterrupt
+        self.seen += captions
+        return np.array([float(len(caption)) for caption in captions])
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """23 rows, a part of 5; one caption is blank, one is null."""
+    monkeypatch.setattr(files, "PART_ROWS", 5)
+    captions = [*("x" * number for number in range(1, 22)), " ", None]
+    table = pl.DataFrame({"caption": captions, "url": [f"u{number}" for number in range(23)], "other": range(23)})
+    table.write_parquet(tmp_path / "in.parquet", row_group_size=4)
+    return tmp_path / "in.parquet"
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_parts_give_the_same_table(source: Path, details: bool) -> None:
+    out = source.with_name("parts.parquet")
+    assert rows_in_parts(ICC, source, out) == 23
+    done: list[int] = []
+    score_in_parts(ICC, source, out, {"student": Lengths()}, made_by={}, progress=done.append, details=details)
+    whole = score_file(ICC, source, source.with_name("whole.parquet"), {"student": Lengths()}, details=details)
+    assert_frame_equal(pl.read_parquet(out), whole)
+    assert whole["icc"].to_list() == [*map(float, range(1, 22)), None, None]
+    assert whole["icc_reason"].to_list()[-2:] == ["empty_caption", "no_caption"]
+    assert sum(done) == 23
+    assert not unfinished_folder(out).exists()
+
+
+def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
+    """Stopped in the third part; what the first two parts and the third's first batch gave is not asked for again."""
+    out = source.with_name("out.parquet")
+    first, second = Lengths(stop_at=8), Lengths()
+    with pytest.raises(KeyboardInterrupt):
+        score_in_parts(ICC, source, out, {"student": first}, made_by={"model": "a"}, batch_size=2)
+    assert not out.exists()
+    assert len(first.seen) == 12
+    score_in_parts(ICC, source, out, {"student": second}, made_by={"model": "a"}, batch_size=2)
+    assert first.seen + second.seen == ["x" * number for number in range(1, 22)]
+    assert pl.read_parquet(out)["icc"].drop_nulls().to_list() == list(range(1, 22))
+
+
+def test_other_models_begin_anew(source: Path) -> None:
+    out = source.with_name("out.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        score_in_parts(ICC, source, out, {"student": Lengths(stop_at=4)}, made_by={"model": "a"}, batch_size=2)
+    again = Lengths()
+    score_in_parts(ICC, source, out, {"student": again}, made_by={"model": "b"}, batch_size=2)
+    assert len(again.seen) == 21
+    assert not unfinished_folder(out).exists()
+
+
+def test_what_is_not_scored_in_parts(source: Path, tmp_path: Path) -> None:
+    assert rows_in_parts(ICC, source, tmp_path / "out.csv") is None
+    assert rows_in_parts(get_method("clip_score"), source, tmp_path / "out.parquet") is None
+    pl.read_parquet(source).head(5).write_parquet(tmp_path / "small.parquet")
+    assert rows_in_parts(ICC, tmp_path / "small.parquet", tmp_path / "out.parquet") is None
+    pl.read_parquet(source).rename({"caption": "icc"}).write_parquet(tmp_path / "named.parquet")
+    with pytest.raises(ValueError, match=r"expected a column 'caption', got \['icc', 'url', 'other'\]"):
+        score_in_parts(ICC, tmp_path / "named.parquet", tmp_path / "out.parquet", {}, made_by={})
+    pl.read_parquet(source).with_columns(icc=1).write_parquet(tmp_path / "scored.parquet")
+    with pytest.raises(ValueError, match=r"already has the columns \['icc'\]"):
+        score_in_parts(ICC, tmp_path / "scored.parquet", tmp_path / "out.parquet", {}, made_by={})
