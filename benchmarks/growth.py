@@ -2,10 +2,10 @@
 
     python benchmarks/growth.py [--rows 1280000,3840000] [--work FOLDER]
 
-Shards hold 10,000 rows at every size. The largest size is that of audit_12m.csv, measured by itself: 12.8 million. The exponent b of seconds = a × rows^b is the slope of a least-squares line
-through the logarithms; memory is a line, peak = base + rows × slope. Seconds are CPU time (user and system) except for
-`why`, whose figures are wall-clock. Writes benchmarks/results/growth.csv, with a row per size and measure, and those of
-the fits with rows empty.
+Shards hold 10,000 rows at every size. The largest size is that of audit_12m.csv, measured by itself: 12.8 million.
+The exponent b of seconds = a × rows^b is the slope of a least-squares line through the logarithms; memory is a line,
+peak = base + rows × slope. Seconds are CPU time (user and system) except for `why`, whose figures are wall-clock.
+Writes benchmarks/results/growth.csv, with a row per size and measure, and those of the fits with rows empty.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from audit_12m import RESULTS, build
 
 ROWS_PER_SHARD = 10_000
 AUDITED_ROWS = 12_800_000
+Measure = tuple[int | None, str, str, float]  # rows (None: a fit), stage, measure, value
 STAGES = ("fuse_cut_ledger_npy", "second_policy", "lookup", "why", "diff", "diff_page")
 PARTS = ("fuse_cpu_seconds", "cut_cpu_seconds", "ledger_cpu_seconds", "npy_cpu_seconds")  # of the first stage
 FITTED = ("cpu_seconds", "by_id_p50_ms", "by_url_p50_ms", *PARTS)
@@ -59,33 +60,38 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [int(size) for size in given.rows.split(",")]
     work = given.work or Path(tempfile.mkdtemp(prefix="growth_"))
-    rows_of: list[tuple[int | None, str, str, float]] = []
-    series: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    rows_of: list[Measure] = []
     for size in sizes:
         home = work / str(size)
         build(home, size, size // ROWS_PER_SHARD)
         for stage in STAGES:
             for name, value in measured(home, stage).items():
                 rows_of.append((size, stage, name, value))
-                series[stage, name].append((size, value))
         write(given.out, rows_of)
-    for stage, name, value in audited():
-        rows_of.append((AUDITED_ROWS, stage, name, value))
-        series[stage, name].append((AUDITED_ROWS, value))
+    write(given.out, [*rows_of, *fits(rows_of)])
+
+
+def fits(rows_of: list[Measure]) -> list[Measure]:
+    """The largest size, and what is fitted through all."""
+    found: list[Measure] = [(AUDITED_ROWS, *one) for one in audited()]
+    series: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    for size, stage, name, value in [*rows_of, *found]:
+        if size is not None:
+            series[stage, name].append((size, value))
     for (stage, name), points in series.items():
         rows, values = np.array(points, dtype=np.float64).T
         if len(points) < 3 or not (values > 0).all():
             continue
         if name in FITTED:
-            rows_of.append((None, stage, f"{name} exponent", round(exponent(rows, values), 2)))
+            found.append((None, stage, f"{name} exponent", round(exponent(rows, values), 2)))
         elif name == "peak_gib":
             slope, base = np.polyfit(rows, values, 1)
-            rows_of.append((None, stage, "peak bytes per row", round(float(slope) * 2**30, 1)))
-            rows_of.append((None, stage, "peak base GiB", round(float(base), 2)))
-    write(given.out, rows_of)
+            found.append((None, stage, "peak bytes per row", round(float(slope) * 2**30, 1)))
+            found.append((None, stage, "peak base GiB", round(float(base), 2)))
+    return found
 
 
-def write(out: Path, rows_of: list[tuple[int | None, str, str, float]]) -> None:
+def write(out: Path, rows_of: list[Measure]) -> None:
     """What is measured so far."""
     out.parent.mkdir(parents=True, exist_ok=True)
     found = pl.DataFrame(rows_of, schema=["rows", "stage", "measure", "value"], orient="row", strict=False)

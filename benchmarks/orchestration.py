@@ -48,6 +48,7 @@ storage:
   postgres:
     postgres_db:
       hostname: 127.0.0.1
+      scheme: postgresql+psycopg2
       port: {port}
       username: curation
       password: ""
