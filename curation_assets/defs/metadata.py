@@ -38,6 +38,9 @@ PAPERS = {
     "Rao_Quality_and_Relevance_Metrics_for_Selection_of_Multimodal_Pretraining_Data_CVPRW_2020_paper.html",
     "Schuhmann et al. 2022": "https://arxiv.org/abs/2210.08402",
     "Sharma et al. 2018": "https://doi.org/10.18653/v1/P18-1238",
+    "Wang et al. 2024 (MLM-Filter": "https://arxiv.org/abs/2403.02677",
+    "Wang et al. 2024 (arXiv 2402.02055)": "https://arxiv.org/abs/2402.02055",
+    "Wang et al. 2024 (arXiv 2405.19547)": "https://arxiv.org/abs/2405.19547",
     "Wu & Smith 2023": "https://arxiv.org/abs/2306.03168",
 }
 CITED = re.compile(rf"({'|'.join(map(re.escape, PAPERS))})((?<=§)[\d.]*\d)?")
@@ -58,6 +61,9 @@ COLUMNS = {
     "reason": "Why there is no value, or why the row is not kept; null otherwise.",
     "value": "In the unit that the description names; null where there is a reason.",
     "quality": "Fused score, higher is better; null where there is a reason.",
+    "drop_reason": "Why a cut by this table drops the row, in words; null: the value says it all.",
+    "chosen_caption": "The caption to train on.",
+    "caption_source": "raw, or generated and its number.",
     "decided_by": "Signal of the cut that decided.",
     "threshold": "Smallest value that passes.",
     "margin": "Value less threshold.",

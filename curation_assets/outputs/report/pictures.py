@@ -161,7 +161,7 @@ def preview_of(frame: pl.DataFrame, rows: int = 5, width: int = 60) -> str:
     shown = [
         name
         for name, dtype in frame.schema.items()
-        if not (isinstance(dtype, pl.List | pl.Struct) or (dtype == pl.String and name not in SHOWN_TEXTS))
+        if not (isinstance(dtype, pl.List | pl.Struct | pl.Binary) or (dtype == pl.String and name not in SHOWN_TEXTS))
     ]
     head = frame.select(shown).head(rows)
     lines = ["| " + " | ".join(head.columns) + " |", "|" + "---|" * len(head.columns)]
