@@ -81,6 +81,7 @@ def test_the_margin_is_the_conformal_quantile() -> None:
         static_student.margin_of(exact[:9], np.zeros(9), 0.95)
 
 
+@pytest.mark.slow
 def test_a_student_is_distilled_from_captions_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs on 1,200 captions: it already orders held-out captions as its teacher, and its folder loads."""
     monkeypatch.setattr(static_student, "MARGIN_LEVEL", 0.9)
