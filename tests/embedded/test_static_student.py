@@ -83,7 +83,7 @@ def test_the_margin_is_the_conformal_quantile() -> None:
 
 @pytest.mark.slow
 def test_a_student_is_distilled_from_captions_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two epochs on 1,200 captions: it already orders held-out captions as its teacher, and its folder loads."""
+    """Twenty epochs on 1,000 captions: it already orders held-out captions as its teacher, and its folder loads."""
     texts = [*bank_captions(None)[::24], *(f"the {i}th thought on {w}" for i in range(40) for w in ("trust", "time"))]
     pl.DataFrame({"text": texts, "page": [f"https://h{i % 97}.example/{i}" for i in range(len(texts))]}).write_parquet(
         tmp_path / "own.parquet"
@@ -95,10 +95,11 @@ def test_a_student_is_distilled_from_captions_of_ones_own(tmp_path: Path, monkey
     assert set(of_host.values()) == set(range(10))
     setup = Setup(tmp_path / "out", tmp_path / "work", seed=3)
     with pytest.raises(ValueError, match=r"level 0.995 needs at least 199 held-out captions .* give larger files"):
-        static_student.run(setup, [f"{tmp_path / 'own.parquet'}:text:page"], "embedded:icc_student", 2)
+        static_student.run(setup, [f"{tmp_path / 'own.parquet'}:text:page"], "embedded:icc_student", 20)
     monkeypatch.setattr(static_student, "MARGIN_LEVEL", 0.9)
-    quality = static_student.run(setup, [f"{tmp_path / 'own.parquet'}:text:page"], "embedded:icc_student", 2)
-    assert quality["all"]["spearman"] > 0.5
+    quality = static_student.run(setup, [f"{tmp_path / 'own.parquet'}:text:page"], "embedded:icc_student", 20)
+    assert quality["all"]["pearson"] > 0.8
+    assert quality["all"]["spearman"] > 0.4
     own = student(f"path:{tmp_path / 'out' / static_student.NAME}")
     assert own.score_captions(CONCRETE).min() > own.score_captions(["the 3rd thought on trust"])[0]
     with pytest.raises(ValueError, match=r"expected the columns \['caption'\], got \['text', 'page'\]"):
