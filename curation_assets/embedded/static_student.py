@@ -185,17 +185,23 @@ def predict(net: StaticNet, tokens: list[list[int]]) -> np.ndarray:
     return values
 
 
-def margin_of(exact: np.ndarray, fast: np.ndarray, level: float = MARGIN_LEVEL) -> float:
+def margin_of(exact: np.ndarray, fast: np.ndarray, level: float) -> float:
     """What `exact` exceeds `fast` by in at most a share 1 − level of new captions of the same kind.
 
     The split conformal quantile (Vovk et al. 2005; Lei et al. 2018): element ⌈(n + 1) level⌉ of the sorted errors.
     Raises ValueError for fewer captions than the level needs.
     """
-    errors = np.sort(exact - fast)
-    position = int(np.ceil((len(errors) + 1) * level))
-    if position > len(errors):
-        raise ValueError(f"a level of {level} needs at least {round(level / (1 - level))} captions, got {len(errors)}")
-    return float(errors[position - 1])
+    return float(np.sort(exact - fast)[_margin_position(len(exact), level) - 1])
+
+
+def _margin_position(count: int, level: float) -> int:
+    position = int(np.ceil((count + 1) * level))
+    if position > count:
+        raise ValueError(
+            f"a margin at level {level} needs at least {round(level / (1 - level))} held-out captions of every file, "
+            f"got {count}; give larger files"
+        )
+    return position
 
 
 def judged(exact: np.ndarray, fast: np.ndarray, margin: float, share: float = 0.3) -> dict[str, float]:
@@ -220,7 +226,10 @@ def run(setup: Setup, sources: list[str], teacher_address: str, epochs: int) -> 
     teacher: Any = load_engine("student", Profile("training", {"student": teacher_address}, device="cpu"))
     if not isinstance(teacher, MlpStudent) or not isinstance(teacher.sentence_encoder, LayerEncoder):
         raise ValueError(f"expected a student on a layer of {ENCODER} as teacher, got {teacher_address}")
-    captions = taught(read_captions(sources), teacher, setup.work)
+    table = read_captions(sources)
+    for (_,), of_file in table.group_by("file"):  # before the teacher reads for hours
+        _margin_position(int((of_file["tenth"] == TENTHS["margin"]).sum()), MARGIN_LEVEL)
+    captions = taught(table, teacher, setup.work)
     rows = np.flatnonzero(~np.isin(captions.tenth, list(TENTHS.values())))
     print(f"{len(rows)} of {len(captions.text)} captions train", flush=True)
     net = train(captions, rows, piece_vectors(teacher.sentence_encoder), setup.seed, epochs)
@@ -228,7 +237,7 @@ def run(setup: Setup, sources: list[str], teacher_address: str, epochs: int) -> 
         save_file({name: tensor.half().contiguous() for name, tensor in net.state_dict().items()}, folder / WEIGHTS)
         fast = predict(read_net(folder), captions.tokens)  # as it is stored
         margins = {
-            str(name): margin_of(captions.value[part], fast[part])
+            str(name): margin_of(captions.value[part], fast[part], MARGIN_LEVEL)
             for name in dict.fromkeys(captions.file)
             for part in [np.flatnonzero((captions.file == name) & (captions.tenth == TENTHS["margin"]))]
         }
