@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test test-all test-wheel torture check format ui train-embedded bench bench-downstream docs audit screenshots clean
+.PHONY: help install lock demo test test-all test-wheel torture check format ui train-embedded bench bench-downstream bench-performance docs audit screenshots clean
 
 help: ## List the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ bench: install ## Held-out quality of the embedded models
 
 bench-downstream: install ## What subsets are worth to models trained on them (an hour)
 	$(BIN)/python benchmarks/training_sets.py
+
+bench-performance: install ## Speed of student and selection against plain loops (SHARED=DIR of data/captions; 8 minutes)
+	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table

@@ -1,8 +1,8 @@
 """How cut, ledger, look-ups and diffs grow with rows: audit_12m.py at several sizes, exponents fitted.
 
-    python benchmarks/growth.py [--rows 1280000,3840000,12800000] [--work FOLDER]
+    python benchmarks/growth.py [--rows 1280000,3840000] [--work FOLDER]
 
-Shards hold 10,000 rows at every size. The exponent b of seconds = a × rows^b is the slope of a least-squares line
+Shards hold 10,000 rows at every size. The largest size is that of audit_12m.csv, measured by itself: 12.8 million. The exponent b of seconds = a × rows^b is the slope of a least-squares line
 through the logarithms; memory is a line, peak = base + rows × slope. Seconds are CPU time (user and system) except for
 `why`, whose figures are wall-clock. Writes benchmarks/results/growth.csv, with a row per size and measure, and those of
 the fits with rows empty.
@@ -21,6 +21,7 @@ import polars as pl
 from audit_12m import RESULTS, build
 
 ROWS_PER_SHARD = 10_000
+AUDITED_ROWS = 12_800_000
 STAGES = ("fuse_cut_ledger_npy", "second_policy", "lookup", "why", "diff", "diff_page")
 PARTS = ("fuse_cpu_seconds", "cut_cpu_seconds", "ledger_cpu_seconds", "npy_cpu_seconds")  # of the first stage
 FITTED = ("cpu_seconds", "by_id_p50_ms", "by_url_p50_ms", *PARTS)
@@ -34,6 +35,16 @@ def measured(home: Path, stage: str) -> dict[str, float]:
     return found
 
 
+def audited() -> list[tuple[str, str, float]]:
+    """(stage, measure, value) of audit_12m.csv."""
+    found = pl.read_csv(RESULTS / "audit_12m.csv", schema_overrides={"value": pl.String})
+    of_pool = found.filter(pl.col("stage") == "pool", pl.col("measure") == "rows")["value"].item()
+    if int(of_pool) != AUDITED_ROWS:
+        raise ValueError(f"audit_12m.csv is of {of_pool} rows, expected {AUDITED_ROWS}; run audit_12m.py anew")
+    rows = found.filter(pl.col("stage").is_in(STAGES)).with_columns(pl.col("value").cast(pl.Float64))
+    return list(rows.select("stage", "measure", "value").iter_rows())
+
+
 def exponent(rows: np.ndarray, values: np.ndarray) -> float:
     """Slope of log value over log rows. (N,), (N,) → number. rows 1, 10, 100 and values 2, 20, 200 → 1.0"""
     return float(np.polyfit(np.log(rows), np.log(values), 1)[0])
@@ -42,7 +53,7 @@ def exponent(rows: np.ndarray, values: np.ndarray) -> float:
 def main() -> None:
     """Build each size, run each stage, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", default="1280000,3840000,12800000", help="Sizes, between commas.")
+    parser.add_argument("--rows", default="1280000,3840000", help="Sizes, between commas.")
     parser.add_argument("--work", type=Path, help="Folder to build in and to keep; default: a temporary one.")
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.csv")
     given = parser.parse_args()
@@ -58,6 +69,9 @@ def main() -> None:
                 rows_of.append((size, stage, name, value))
                 series[stage, name].append((size, value))
         write(given.out, rows_of)
+    for stage, name, value in audited():
+        rows_of.append((AUDITED_ROWS, stage, name, value))
+        series[stage, name].append((AUDITED_ROWS, value))
     for (stage, name), points in series.items():
         rows, values = np.array(points, dtype=np.float64).T
         if len(points) < 3 or not (values > 0).all():

@@ -31,6 +31,7 @@ from typing import Any
 
 import polars as pl
 import psutil
+import yaml
 from audit_12m import POOL, build, timed
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,6 +72,15 @@ class Clock:
         return self.cpu - before[0], self.wall - before[1]
 
 
+def prepare(home: Path, shards: int) -> None:
+    """A pool of so many shards, whose source names them all, in shards of one row."""
+    build(home, shards * ROWS_PER_SHARD, shards)
+    rows = "".join(f"x,http://a.example/{number}.jpg\n" for number in range(shards))
+    (home / "source.csv").write_text(f"caption,url\n{rows}")
+    declaration = next(home.rglob(f"{POOL}.yaml"))
+    declaration.write_text(yaml.safe_dump({**yaml.safe_load(declaration.read_text()), "shard_size": 1}))
+
+
 def run_way(home: Path, way: str) -> dict[str, float]:
     """Make the chain once, in this process. Measures by name."""
     from curation_assets.core.settings import load_settings
@@ -103,11 +113,11 @@ def run_way(home: Path, way: str) -> dict[str, float]:
         done("open instance")
         instance.add_dynamic_partitions(POOL, shards)
         done("register shards")
-        run_pool(settings, POOL, shards=shards, tables=CHAIN, on_table=lambda report: done(report.table))
+        run_pool(settings, POOL, tables=CHAIN, on_table=lambda report: done(report.table))
         done("after the last table")
     measures["cpu_seconds"], measures["seconds"] = whole.lap()
     if way != "plain":
-        run_pool(settings, POOL, shards=shards, tables=CHAIN)
+        run_pool(settings, POOL, tables=CHAIN)
         measures["second run cpu_seconds"], measures["second run seconds"] = whole.lap()
         folder = settings.dagster_home / "history"
         measures["events MB"] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
@@ -232,6 +242,7 @@ def main() -> None:
     parser.add_argument("--ways", default="plain,single,batched", help="plain, single, batched, postgres.")
     parser.add_argument("--postgres-bin", type=Path, help="Folder with initdb and pg_ctl, for the way postgres.")
     parser.add_argument("--before", type=Path, help="Another checkout, for the way before.")
+    parser.add_argument("--skip-ui", action="store_true", help="No webserver, no dry run.")
     parser.add_argument("--work", type=Path, help="Folder to build in and to keep; default: a temporary one.")
     parser.add_argument("--run", help="This way alone, in this process, in a folder that is built.")
     parser.add_argument("--out", type=Path, default=RESULTS / "orchestration.csv")
@@ -240,7 +251,7 @@ def main() -> None:
         print(json.dumps(run_way(given.work, given.run)))
         return
     home = given.work or Path(tempfile.mkdtemp(prefix="orchestration_"))
-    build(home, given.shards * ROWS_PER_SHARD, given.shards)
+    prepare(home, given.shards)
     found: list[tuple[int, str, int, str, float]] = []
 
     def note(way: str, round_: int, measures: dict[str, float]) -> None:
@@ -269,7 +280,7 @@ def main() -> None:
                 if way == "postgres":
                     measures["server cpu_seconds"] = server_cpu(port)
                 note(way, round_, measures)
-                if round_ == 0 and way in ("batched", "postgres"):
+                if round_ == 0 and way in ("batched", "postgres") and not given.skip_ui:
                     note(way, round_, ask_webserver(home) | plan_seconds(home))
     facts = {"cores": float(os.cpu_count() or 0)}
     note(f"machine (Python {platform.python_version()})", 0, facts)

@@ -28,7 +28,7 @@ from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import Settings, home_name
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -207,7 +207,9 @@ def _run_and_show(
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
     settings = ctx.settings  # with the pool's own profile
-    show(Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {settings.home}"))
+    show(
+        Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {home_name(settings.home)}")
+    )
     if tables:
         _check_tables(ctx, tables, shards)
     _check_pieces(ctx, declared, tables)

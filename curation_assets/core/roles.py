@@ -277,6 +277,15 @@ class AestheticHead(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class QualityJudge(Engine, Protocol):
+    """How good a pair is, by a multimodal language model. None is shipped (docs/formulas.md §15.10)."""
+
+    def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """(N,) RGB images, (N,) strings → (N,) float64 on the judge's own scale; NaN where it gave no number."""
+        ...
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 

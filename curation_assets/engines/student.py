@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
@@ -55,7 +55,11 @@ class MlpStudent:
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
-        embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
+        return self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
+
+    def score_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
+        """(N, D) of its sentence encoder → (N,), as `score_captions`."""
+        embeddings = embeddings.astype(np.float64)
         hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
 
@@ -114,16 +118,40 @@ def tokenize(tokenizer: Any, config: Any, captions: list[str]) -> Any:
     return tokenizer(captions, padding=True, truncation=True, max_length=longest, return_tensors="pt")
 
 
-KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta")
+class CascadeStudent:
+    """A fast student for all captions, and a slow one for those that may reach a cut.
+
+    A caption that the fast one puts more than `margin` below `cut` keeps the fast one's value, below the cut. All
+    others have the slow one's value.
+    """
+
+    def __init__(self, identity: ModelIdentity, fast: Student, slow: Student, cut: float, margin: float) -> None:
+        self.identity = identity
+        self.fast = fast
+        self.slow = slow
+        self.cut = cut
+        self.margin = margin
+
+    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+        """(N,) captions → (N,) float64; a value of at least `cut` is always the slow student's."""
+        values = self.fast.score_captions(captions)
+        may_reach = np.flatnonzero(values >= self.cut - self.margin).tolist()
+        values[may_reach] = self.slow.score_captions([captions[i] for i in may_reach])
+        return values
 
 
-def load(request: EngineRequest) -> RidgeStudent | MlpStudent | TransformerStudent:
+KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta", "static")
+
+
+def load(request: EngineRequest) -> Student:
     """A student folder: card.json states the kind; without a card, any one-logit sequence classifier (hub:,
-    path:).
+    path:). Or two of them as a cascade (cascade:CUT).
 
     Raises ValueError for an unknown kind, for a model with more than one logit, or where the sentence encoder is not
     the one that the student was fitted on.
     """
+    if request.address.scheme == "cascade":
+        return _load_cascade(request)
     folder = local_folder(request.address)
     card = read_card(folder)
     kind = card.get("kind", "roberta")
@@ -135,6 +163,10 @@ def load(request: EngineRequest) -> RidgeStudent | MlpStudent | TransformerStude
         return RidgeStudent(request.identity, tensors["coefficients"], float(tensors["intercept"][0]), encoder)
     if kind == "minilm_mlp":
         return MlpStudent(request.identity, load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card))
+    if kind == "static":
+        from curation_assets.engines.static_student import load_static
+
+        return load_static(request.identity, folder, _encoder_folder(request, card), request.device)
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     quiet_loading()
@@ -169,22 +201,29 @@ def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:
     return TransformerStudent(request.identity, model, tokenizer, request.batch_size, request.device)
 
 
+def _load_cascade(request: EngineRequest) -> CascadeStudent:
+    """cascade:CUT with the shipped static student and the shipped student; the margin is on the static one's card."""
+    from curation_assets.engines.identities import companion_addresses, identity_of
+
+    def student(part: str) -> Student:
+        address = request.companions[part]
+        identity, companions = identity_of("student", address, {}), companion_addresses("student", address, {})
+        return load(EngineRequest("student", address, companions, {}, request.batch_size, request.device, identity))
+
+    margin = read_card(local_folder(request.companions["fast"]))["margin"]["margin"]
+    return CascadeStudent(
+        request.identity, student("fast"), student("slow"), cut=float(request.address.name), margin=float(margin)
+    )
+
+
 def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> SentenceEncoder:
     """The encoder that the student was fitted on: its sentence embeddings, or the layers that the card lists.
 
     Raises ValueError where its weights are others.
     """
     from curation_assets.engines import sentence_encoder as sentence_encoders
-    from curation_assets.engines.identities import identity_of
 
-    address = request.companions["sentence_encoder"]
-    encoder_identity = identity_of("sentence_encoder", address, {})
-    if encoder_identity.weights_sha256 != card["sentence_encoder_sha256"]:
-        raise ValueError(
-            f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
-            f"{card['sentence_encoder_sha256'][:12]}, got {encoder_identity.weights_sha256[:12]}; "
-            "train the student again"
-        )
+    address, encoder_identity = request.companions["sentence_encoder"], _checked_encoder(request, card)
     if card.get("layers"):
         from curation_assets.engines.sentence_layers import load_layers
 
@@ -199,3 +238,21 @@ def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> Senten
     return sentence_encoders.load(
         EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, encoder_identity)
     )
+
+
+def _encoder_folder(request: EngineRequest, card: Mapping[str, Any]) -> Path:
+    """Folder of the encoder whose tokens the student reads. Raises ValueError where its weights are others."""
+    _checked_encoder(request, card)
+    return local_folder(request.companions["sentence_encoder"])
+
+
+def _checked_encoder(request: EngineRequest, card: Mapping[str, Any]) -> ModelIdentity:
+    from curation_assets.engines.identities import identity_of
+
+    identity = identity_of("sentence_encoder", request.companions["sentence_encoder"], {})
+    if identity.weights_sha256 != card["sentence_encoder_sha256"]:
+        raise ValueError(
+            f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
+            f"{card['sentence_encoder_sha256'][:12]}, got {identity.weights_sha256[:12]}; train the student again"
+        )
+    return identity

@@ -75,7 +75,9 @@ def materialise_shards(
         with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
-                yield jobs[job], _outcome_of_call(job)
+                outcome = _outcome_of_call(job)
+                _look_again(ctx, table)
+                yield jobs[job], outcome
 
 
 def _outcome_of_call(job: Future[Outcome]) -> Outcome:
@@ -145,16 +147,27 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
     loaded, this process need not load them at all."""
     if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
         return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    return workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None).result()
+    outcome = workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None).result()
+    _look_again(ctx, table)
+    return outcome
+
+
+def _look_again(ctx: PoolContext, table: Table) -> None:
+    """A node of a cluster has a working copy of its own of a home in a bucket: see what it put there."""
+    if ctx.settings.ray is not None and ctx.store.objects is not None:
+        ctx.store.objects.refresh(ctx.store.asset_path(table.name))
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     """Begin loading the libraries of `roles` in the background, before the first shard needs them.
 
     A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
-    fork servers each worker loads its own.
+    fork servers each worker loads its own. A Ray cluster is joined now: raises RayUnavailableError where it cannot be.
     """
-    if settings.workers > 1 and settings.ray is None and _START_METHOD == "forkserver":
+    if settings.ray is not None:
+        workers(settings)
+        return
+    if settings.workers > 1 and _START_METHOD == "forkserver":
         preload = [
             "curation_assets.training.downstream",
             *(f"curation_assets.engines.{role}" for role in sorted(roles)),

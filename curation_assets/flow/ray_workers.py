@@ -1,7 +1,8 @@
 """Shards on the nodes of a Ray cluster: what worker processes do on one machine, done by tasks.
 
-One task computes one shard of one table and writes it to the home, which all nodes see under the same path. A table is
-one file that appears whole, so a task that is run again after its node died finds its table, or writes the same one.
+One task computes one shard of one table and writes it to the home, which all nodes see under the same path or in a
+bucket. A table is one file that appears whole, so a task that is run again after its node died finds its table, or
+writes the same one.
 No rows travel through Ray: a task returns the table's manifest, or its exception.
 """
 
@@ -11,12 +12,13 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from curation_assets.core.errors import ExpectedError
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import Settings, home_name, home_of, working_copy
 from curation_assets.core.version import __version__
+from curation_assets.stores.objects import open_home
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -49,7 +51,7 @@ class RayExecutor(Executor):
                 f"a task needs {threads} CPUs, the whole Ray cluster at {settings.ray} has "
                 f"{resources.get('CPU', 0):g}; set CURATION_THREADS to fewer or add nodes"
             )
-        self._home = settings.home
+        self._home = home_name(settings.home)
         self._call = ray.remote(
             num_cpus=threads, num_gpus=1 if needs_gpu else 0, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD"
         )(_call)
@@ -90,17 +92,19 @@ def _connected(settings: Settings) -> Any:
     return ray
 
 
-def _call(version: str, home: Path, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """On a node."""
     if version != __version__:
         raise RayUnavailableError(
             f"node {socket.gethostname()} has curation_assets {__version__}, the run {version}; install the same on all"
         )
-    if not home.is_dir():
+    here = home_of(home)  # of a bucket the working copy of this node
+    if working_copy(here) is None and not here.is_dir():
         raise RayUnavailableError(
             f"node {socket.gethostname()} has no folder {home}; every node needs the home under the same path"
         )
-    return function(*args, **kwargs)
+    open_home(here)  # what other nodes wrote meanwhile
+    return function(*(replace(arg, home=here) if isinstance(arg, Settings) else arg for arg in args), **kwargs)
 
 
 def _pass_on(answered: "Future[Any]", done: "Future[Any]") -> None:

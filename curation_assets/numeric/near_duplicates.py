@@ -12,24 +12,27 @@ ROWS_AT_ONCE = 1024  # of a block of cosines
 
 
 def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of 64-bit hashes that differ in at most `max_distance` bits, exactly all of them.
+    """Pairs of hashes of 64 bits, or of W · 64, that differ in at most `max_distance` bits, exactly all of them.
 
-    (N,) uint64, all different → (P, 2) int64 with first < second, sorted, and (P,) distances. Multi-index hashing
-    (Norouzi et al. 2012 §3): of four 16-bit bands at least one differs in at most max_distance ÷ 4 bits, so looking up
-    each band's few variants finds every pair without comparing all. Raises ValueError for equal hashes, or a distance
-    outside [0, 15].
+    (N,) or (N, W) uint64, all different → (P, 2) int64 with first < second, sorted, and (P,) distances. Multi-index
+    hashing (Norouzi et al. 2012 §3): of 4 W 16-bit bands at least one differs in at most max_distance ÷ 4 W bits, so
+    looking up each band's few variants finds every pair without comparing all. Raises ValueError for equal hashes, or a
+    distance outside [0, 15] of 64 bits, [0, 31] of more.
     """
     hashes = np.asarray(hashes, dtype=np.uint64)
-    if not 0 <= max_distance <= 15:
-        raise ValueError(f"max_distance must be in [0, 15] of {HASH_BITS} bits, got {max_distance}")
-    if len(np.unique(hashes)) != len(hashes):
+    hashes = hashes.reshape(len(hashes), -1)  # (N, W)
+    bands, most = BANDS * hashes.shape[1], 15 if hashes.shape[1] == 1 else 31
+    if not 0 <= max_distance <= most:
+        raise ValueError(f"max_distance must be in [0, {most}] of {bands * BAND_BITS} bits, got {max_distance}")
+    if len(np.unique(hashes, axis=0)) != len(hashes):
         raise ValueError("hashes must all be different: collapse equal ones first")
     flips = [0]
-    for count in range(1, max_distance // BANDS + 1):
+    for count in range(1, max_distance // bands + 1):
         flips += [sum(1 << bit for bit in bits) for bits in combinations(range(BAND_BITS), count)]
     blocks = [np.zeros((0, 2), dtype=np.int64)]
-    for band in range(BANDS):
-        keys = ((hashes >> np.uint64(band * BAND_BITS)) & np.uint64(2**BAND_BITS - 1)).astype(np.int64)  # (N,)
+    for band in range(bands):
+        word = hashes[:, band // BANDS] >> np.uint64(band % BANDS * BAND_BITS)
+        keys = (word & np.uint64(2**BAND_BITS - 1)).astype(np.int64)  # (N,)
         order = np.argsort(keys, kind="stable")
         in_order = keys[order]
         for flip in flips:
@@ -43,10 +46,15 @@ def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np
                 left = np.repeat(rows, lengths)  # (C,)
                 within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
                 right = order[np.repeat(first[rows], lengths) + within]
-                is_close = (left < right) & (np.bitwise_count(hashes[left] ^ hashes[right]) <= max_distance)
+                is_close = (left < right) & (_differing(hashes, left, right) <= max_distance)
                 blocks.append(np.stack([left[is_close], right[is_close]], axis=1))
     pairs = np.unique(np.concatenate(blocks), axis=0)
-    return pairs, np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]]).astype(np.float64)
+    return pairs, _differing(hashes, pairs[:, 0], pairs[:, 1]).astype(np.float64)
+
+
+def _differing(hashes: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Bits in which rows of (N, W) hashes differ."""
+    return np.bitwise_count(hashes[left] ^ hashes[right]).sum(axis=1, dtype=np.int64)
 
 
 def cosine_pairs(

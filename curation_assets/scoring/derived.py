@@ -161,6 +161,22 @@ def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, l
     return {"perceptual_hash": [str(imagehash.phash(image)) for image in columns["image"]]}
 
 
+PDQ_QUALITY = 50  # of 100: below, PDQ's authors advise not to compare (flat images)
+
+
+def _pdq_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
+    import pdqhash
+
+    made = [pdqhash.compute(np.asarray(image)) for image in columns["image"]]
+    # 256 bits, 64 hex digits; none of an image too flat to compare
+    return {
+        "pdq_hash": [
+            np.packbits(np.asarray(bits, np.uint8)).tobytes().hex() if quality >= PDQ_QUALITY else ""
+            for bits, quality in made
+        ]
+    }
+
+
 #: Column name → how it is made. A method names the column; its pool then has a table `signals/<name>`.
 DERIVED_COLUMNS: dict[str, DerivedColumn] = {
     "generated_captions": DerivedColumn(
@@ -198,6 +214,12 @@ DERIVED_COLUMNS: dict[str, DerivedColumn] = {
         _perceptual_hash,
         pl.String(),
         "One row per sample: the 64-bit perceptual hash of its image (pHash, 16 hex digits).",
+    ),
+    "pdq_hash": DerivedColumn(
+        None,
+        _pdq_hash,
+        pl.String(),
+        "One row per sample: the 256-bit PDQ hash of its image (64 hex digits), empty for an image too flat for it.",
     ),
 }
 #: Role that makes a column where the samples lack it.

@@ -51,8 +51,8 @@ def test_files_match_the_manifest(model):
         assert hashlib.sha256(data).hexdigest() == facts["sha256"], name
 
 
-def test_all_weights_fit_in_56_mb():
-    assert sum(p.stat().st_size for p in WEIGHTS.rglob("*") if p.is_file()) <= 56e6
+def test_all_weights_fit_in_60_mb():
+    assert sum(p.stat().st_size for p in WEIGHTS.rglob("*") if p.is_file()) <= 60e6
 
 
 def test_open_clip_and_transformers_agree(clip, tokenizer):

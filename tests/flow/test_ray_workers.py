@@ -11,10 +11,11 @@ import pytest
 
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
-from curation_assets.flow.parallel import stop_workers, workers
+from curation_assets.flow.parallel import stop_workers
 from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
+from curation_assets.stores.pools.declaration import add_pool
 from tests.defs.test_ranges import contents
-from tests.support.lineage_pools import webdataset_pool
+from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.paths import REPOSITORY
 
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
@@ -27,20 +28,20 @@ def test_what_is_no_address_is_refused_by_name(tmp_path: Path, monkeypatch: pyte
         load_settings(tmp_path)
 
 
-def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_named_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     monkeypatch.setenv("CURATION_RAY", f"127.0.0.1:{port}")
-    settings = load_settings(tmp_path)
+    settings = webdataset_pool(tmp_path, shards=1, per_shard=3)
     assert settings.has_workers
-    began = time.monotonic()
     try:
         with pytest.raises(RayUnavailableError, match=f"no Ray cluster answers at CURATION_RAY=127.0.0.1:{port}"):
-            workers(settings)
+            run_pool(settings, "photos")
     finally:
         stop_workers()
-    assert time.monotonic() - began < 60, "Ray alone tries for minutes"
 
 
 def test_a_task_that_is_lost_with_every_node_says_so() -> None:
@@ -81,3 +82,31 @@ def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     assert files
     for file in files:
         assert (tmp_path / "spread" / file.relative_to(tmp_path / "local")).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_nodes_with_caches_of_their_own_share_a_home_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    from tests.support.bucket import BUCKET, running_bucket
+    from tests.support.ray_cluster import ray_cluster
+
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "homes"))
+    webdataset_pool(tmp_path / "local", shards=2, per_shard=4)
+    run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
+    tars = tmp_path / "local" / "tars"
+    with running_bucket(monkeypatch), ray_cluster() as cluster:  # its nodes know the bucket from the environment
+        home = f"s3://{BUCKET}/pools"
+        add_pool(load_settings(home, "embedded"), "photos", tars, options=OPTIONS)
+        command = [*CURATE, "run", "photos", "--home", home, "--profile", "embedded"]
+        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stderr=subprocess.PIPE, text=True)
+        was_used = False
+        while run.poll() is None:
+            was_used = was_used or bool(cluster.tasks_of_second())
+            time.sleep(0.1)
+        assert run.stderr is not None
+        assert run.returncode == 0, run.stderr.read()[-3000:]
+        assert was_used, "the second node computed something"
+        assert contents(Path(home)) == contents(tmp_path / "local")

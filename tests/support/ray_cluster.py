@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -58,7 +59,8 @@ def _command_of(process: psutil.Process) -> list[str]:
 def ray_cluster(*, jobs_port: int | None = None) -> Iterator[RayCluster]:
     """Two nodes with one CPU each. `jobs_port`: of Ray's job server on 127.0.0.1; None for none."""
     command = [sys.executable, "-m", "tests.support.ray_cluster", *([str(jobs_port)] if jobs_port else [])]
-    environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(REPOSITORY)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # jobs of Dagster's runs call `dagster`
+    environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(REPOSITORY), "PATH": path}
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             command,
@@ -100,7 +102,8 @@ def hold(jobs_port: int | None) -> None:
             initialize_head=True, head_node_args={**shared, **served, "include_dashboard": jobs_port is not None}
         )
         try:
-            node = cluster.add_node(**shared)
+            # as on a machine of its own: a home in a bucket has another working copy there
+            node = cluster.add_node(**shared, env_vars={"CURATION_HOMES": f"{folder}/homes"})
             (raylet,) = node.all_processes["raylet"]
             print(cluster.address, raylet.process.pid, flush=True)
             sys.stdin.read()

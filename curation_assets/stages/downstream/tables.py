@@ -10,6 +10,7 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
+    fitted_recipes,
     made_for,
     missing_signals,
     policies_of,
@@ -153,6 +154,8 @@ def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     for recipe in recipes().values():
         if not missing_signals(ctx, recipe.references):
             columns[shown_name(recipe)] = (f"fused/{recipe.name}", "quality")
+    for name in fitted_recipes(ctx):
+        columns[f"fused {name}" if name in columns else name] = (f"fused/{name}", "quality")
     if ctx.distils:
         columns |= {name: ("standardised/teacher_scores", name) for name in teacher_names(ctx)}
     return columns

@@ -14,13 +14,18 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.table import Table
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
+from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.selection.rows import Texts
 from curation_assets.stores.pools.options import DuplicateSettings
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
-SEMANTIC = 1.0  # added to semantic distances, so that a perceptual twin goes before a semantic one
+PDQ, SEMANTIC = (
+    1.0,
+    2.0,
+)  # added to distances, so that a pHash twin goes before a PDQ twin and that before a semantic one
+ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
 
 
 def duplicates(ctx: PoolContext) -> Iterator[Table]:
@@ -33,14 +38,14 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
         name=NEAR_DUPLICATES,
         grain="pool",
         inputs=("raw/samples", *(f"signals/{name}" for name in settings.columns), *preferred),
-        version="1",
+        version="2",
         compute=lambda ctx, shard: _duplicates(ctx, settings),
         config=lambda ctx, shard: asdict(settings),
         continues="raw/samples",
         description=(
             "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
-            "`representative`. kind: exact (same file), perceptual (pHash) or semantic (embedding). Every sample is "
-            "within the limit of its representative."
+            "`representative`. kind: exact (same file), perceptual (pHash), pdq or semantic (embedding). Every "
+            "sample is within the limit of its representative."
         ),
     )
 
@@ -64,7 +69,7 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
 
     `rows`: sample_id, shard, source_row, image_sha256, width, height, status, reason, and of perceptual_hash,
     image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest `prefer`, then
-    most pixels, then the lowest sample_id. distance: bits (perceptual) or 1 − cosine (semantic).
+    most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or 1 − cosine (semantic).
     """
     not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
     causes = [
@@ -77,17 +82,18 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     ]
     reasons = rows.select(pl.coalesce(causes).cast(pl.String).alias("why"))["why"]
     compared = np.flatnonzero(reasons.is_null().to_numpy())  # (M,) rows
-    of = rows[compared]
-    ranked = ["sample_id", "width", "height", *(["prefer"] if settings.prefer else [])]
+    of = _with_preference(rows[compared], settings)
+    is_ranked = "prefer" in of.columns
+    ranked = ["sample_id", "width", "height", *(["prefer"] if is_ranked else [])]
     first = (
         of.select(ranked)
         .with_row_index("row")
         .sort(
-            *([pl.col("prefer").fill_null(float("-inf"))] if settings.prefer else []),
+            *([pl.col("prefer").fill_null(float("-inf"))] if is_ranked else []),
             pl.col("width").cast(pl.Int64) * pl.col("height"),
             pl.col("sample_id"),
             pl.col("row"),
-            descending=[*([True] if settings.prefer else []), True, False, False],
+            descending=[*([True] if is_ranked else []), True, False, False],
         )
     )
     order = first["row"].to_numpy().astype(np.int64)  # (M,) best first
@@ -98,7 +104,7 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
     _, item_of = np.unique(key, return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
     best = _best_member(item_of, rank)  # (I,) row of each item
-    pairs, distances = _pairs(of[best], settings)
+    pairs, distances = _pairs(of[best], settings, rank[best])
     chosen, apart = representatives(np.argsort(rank[best], kind="stable"), pairs, distances)
     leader = best[chosen[item_of]] if len(best) else np.zeros(0, np.int64)  # (M,) row that stands for each
     kind, distance = _kinds(of, leader, apart[item_of] if len(best) else np.zeros(0), settings)
@@ -121,6 +127,22 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     )
 
 
+def _with_preference(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
+    """The rows with `prefer`, the higher the sooner kept, where the settings rank them by more than pixels.
+
+    hard, easy: SemDeDup's choice, far from or near to the centroid of the image's cluster (Abbas et al. 2023 §3).
+    """
+    if settings.keep == "random":
+        draws = [unit_interval_of(one, "duplicates") for one in rows["sample_id"]]
+        return rows.with_columns(pl.Series("prefer", draws, dtype=pl.Float64))
+    if settings.keep == "best" or rows.is_empty():
+        return rows
+    vectors = _embeddings(rows)
+    centroids = fit_centroids(vectors, len(vectors) // ROWS_PER_CENTRE + 1)
+    near = np.einsum("nd,nd->n", vectors, centroids[nearest_centroid(vectors, centroids)], dtype=np.float64)
+    return rows.with_columns(pl.Series("prefer", -near if settings.keep == "hard" else near))
+
+
 def _best_member(item_of: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """(M,) items and ranks in the order → (I,) member of each item that comes first."""
     if not len(item_of):
@@ -130,13 +152,17 @@ def _best_member(item_of: np.ndarray, rank: np.ndarray) -> np.ndarray:
     return by_item[starts]
 
 
-def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(items: pl.DataFrame, settings: DuplicateSettings, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others."""
     pairs, distances = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
     if settings.perceptual_bits is not None and items.height:
         close, bits = hamming_pairs(_hashes(items), settings.perceptual_bits)
         pairs.append(close)
         distances.append(bits / 64.0)
+    if settings.pdq_bits is not None and items.height:
+        close, bits = _pdq_pairs(items["pdq_hash"], settings.pdq_bits, rank)
+        pairs.append(close)
+        distances.append(bits / 256.0 + PDQ)
     if settings.cosine is not None and items.height:
         embeddings = vectors_of(items["image_embedding"])
         clusters = None
@@ -150,6 +176,36 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings) -> tuple[np.ndarray
     both, apart = both[order], apart[order]
     _, first = np.unique(both, axis=0, return_index=True)
     return both[first], apart[first]
+
+
+def _pdq_pairs(column: pl.Series, max_distance: int, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of items whose PDQ hashes are near, and their bits; an item without a hash is near nobody.
+
+    Of items with one hash the best by `rank` speaks for all: a pair with it is enough, as only it may be kept.
+    """
+    there = np.flatnonzero((column.str.len_chars() == 64).fill_null(False).to_numpy())
+    if not len(there):
+        return np.zeros((0, 2), np.int64), np.zeros(0)
+    there = there[np.argsort(rank[there], kind="stable")]
+    letters = np.frombuffer("".join(column.gather(there)).encode(), np.uint8).reshape(len(there), 64)
+    hashes, best, hash_of = np.unique(u64_of_hex(letters), axis=0, return_index=True, return_inverse=True)
+    hash_of = hash_of.ravel()
+    close, bits = hamming_pairs(hashes, max_distance)  # of different hashes
+    by_hash = np.argsort(hash_of, kind="stable")
+    bounds = np.searchsorted(hash_of[by_hash], np.arange(len(hashes) + 1))
+    pairs, distances = [np.stack([there[best][hash_of], there], axis=1)], [np.zeros(len(there))]
+    for (left, right), bit in zip(close.tolist(), bits.tolist(), strict=True):
+        for one, other in ((left, right), (right, left)):
+            members = there[by_hash[bounds[other] : bounds[other + 1]]]
+            pairs.append(np.stack([np.full(len(members), there[best[one]]), members], axis=1))
+            distances.append(np.full(len(members), bit))
+    every, apart = np.sort(np.concatenate(pairs), axis=1), np.concatenate(distances)
+    is_pair = every[:, 0] != every[:, 1]
+    return every[is_pair], apart[is_pair]
+
+
+def _pdq_bits(left: str, right: str) -> int:
+    return (int(left, 16) ^ int(right, 16)).bit_count()
 
 
 def _hashes(rows: pl.DataFrame) -> np.ndarray:
@@ -175,6 +231,9 @@ def _kinds(
     for at, row in enumerate(dropped.tolist()):
         if sha[0][at] == sha[1][at]:
             kinds[row], distances[row] = "exact", 0.0
+        elif PDQ <= apart[row] < SEMANTIC:
+            kinds[row] = "pdq"
+            distances[row] = float(_pdq_bits(sides[0]["pdq_hash"][at], sides[1]["pdq_hash"][at]))
         elif apart[row] >= SEMANTIC and vectors is not None:
             kinds[row], distances[row] = "semantic", max(0.0, 1.0 - float(vectors[0][at] @ vectors[1][at]))
         else:

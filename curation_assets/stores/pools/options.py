@@ -17,6 +17,7 @@ DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (doc
 
 ImageDomain = Literal["photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
+KeepWhich = Literal["best", "hard", "easy", "random"]
 Similarity = Literal["text_similarity", "edit_similarity"]
 Control = Literal["longest_caption", "lexicon", "oracle", "all"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
@@ -35,6 +36,12 @@ class DuplicateSettings:
     cosine: Number | None = setting(
         default=None, gt=0, le=1, description="Image embeddings at least so near (SemDeDup); null: not compared."
     )
+    pdq_bits: Whole | None = setting(
+        default=None, ge=0, le=31, unit="bits of 256", description="PDQ hashes that differ in at most so many (31)."
+    )
+    keep: KeepWhich = setting(
+        default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
+    )
     prefer: str | None = setting(
         default=None, description="Table whose higher value is kept, such as signals.clip_score; null: most pixels."
     )
@@ -42,11 +49,19 @@ class DuplicateSettings:
     def __post_init__(self) -> None:
         if self.prefer is not None and not self.prefer.startswith("signals."):
             raise ValueError(f"prefer must read signals.METHOD, got {self.prefer!r}")
+        if self.keep != "best" and self.prefer is not None:
+            raise ValueError(f"prefer ranks with keep: best; got keep: {self.keep}")
+        if self.keep in ("hard", "easy") and self.cosine is None:
+            raise ValueError(f"keep: {self.keep} needs image embeddings: set cosine, too")
 
     @property
     def columns(self) -> list[str]:
         """Derived columns that are compared."""
-        both = (("perceptual_hash", self.perceptual_bits), ("image_embedding", self.cosine))
+        both = (
+            ("perceptual_hash", self.perceptual_bits),
+            ("pdq_hash", self.pdq_bits),
+            ("image_embedding", self.cosine),
+        )
         return [name for name, limit in both if limit is not None]
 
 

@@ -1,0 +1,35 @@
+"""Batches of one length: what is in them, and that every text comes back once, in its place."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation_assets.engines.batches import TOKENS_AT_ONCE, batches_of_equal_length, run_unpadded
+
+
+@given(st.lists(st.integers(1, 20)), st.integers(1, 7), st.integers(1, 60))
+def test_a_batch_has_one_length_and_keeps_both_limits(lengths: list[int], size: int, tokens: int) -> None:
+    batches = list(batches_of_equal_length(lengths, size, tokens))
+    assert sorted(position for batch in batches for position in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert {lengths[position] for position in batch} == {lengths[batch[0]]}
+        assert len(batch) <= size
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens
+
+
+@given(st.lists(st.text("ab", max_size=9)).filter(len))
+def test_rows_come_back_in_the_order_of_their_texts(texts: list[str]) -> None:
+    seen: list[str] = []
+
+    def tokenize(part: list[str]) -> list[list[int]]:
+        seen.extend(part)
+        return [[0, *map(ord, text)] for text in part]
+
+    def encode(ids: torch.Tensor) -> torch.Tensor:
+        assert ids.numel() <= TOKENS_AT_ONCE["cpu"]
+        return (ids * torch.arange(1, ids.shape[1] + 1)).sum(dim=1)
+
+    found = run_unpadded(texts, tokenize, encode, batch_size=3, device="cpu")
+    expected = [sum(ord(letter) * (place + 2) for place, letter in enumerate(text)) for text in texts]
+    assert found.tolist() == expected
+    assert sorted(seen) == sorted(set(texts))  # a repeated text is computed once
