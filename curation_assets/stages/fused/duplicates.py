@@ -137,7 +137,7 @@ def _with_preference(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.Data
         return rows.with_columns(pl.Series("prefer", draws, dtype=pl.Float64))
     if settings.keep == "best" or rows.is_empty():
         return rows
-    vectors = _embeddings(rows)
+    vectors = vectors_of(rows["image_embedding"])
     centroids = fit_centroids(vectors, len(vectors) // ROWS_PER_CENTRE + 1)
     near = np.einsum("nd,nd->n", vectors, centroids[nearest_centroid(vectors, centroids)], dtype=np.float64)
     return rows.with_columns(pl.Series("prefer", -near if settings.keep == "hard" else near))
