@@ -34,7 +34,16 @@ def version_of(pin: Requirement) -> str:
 
 
 LOCKED = locked()
-DECLARED = [Requirement(text) for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"])]
+EXTRAS = PROJECT["optional-dependencies"]
+OWN = [text for text in EXTRAS["dev"] if Requirement(text).name == PROJECT["name"]]  # extras that dev takes over
+DECLARED = [
+    Requirement(text)
+    for text in (
+        *PROJECT["dependencies"],
+        *(text for text in EXTRAS["dev"] if text not in OWN),
+        *(text for own in OWN for extra in sorted(Requirement(own).extras) for text in EXTRAS[extra]),
+    )
+]
 
 
 def here() -> dict[str, str]:
