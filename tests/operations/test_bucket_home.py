@@ -19,7 +19,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from tests.support.bucket import BUCKET, Bucket, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
 
@@ -217,3 +217,26 @@ def _quotes(data: bytes) -> bool:
     if data.startswith(b"PAR1"):
         data = "\n".join(map(str, pl.read_parquet(io.BytesIO(data)).rows())).encode()
     return CANARY_URL.encode() in data or CANARY_CAPTION.encode() in data
+
+
+def test_scenes_with_downloads_and_trainings_are_the_same_in_a_bucket(bucket, tmp_path, machines) -> None:
+    budget = {name: {"samples_seen": 8, "batch_size": 4} for name in ("captioning", "retrieval")}
+    options = {
+        "distil": False, "policies": ["clip"], "fraction": 0.5, "caption_count": 1, "evaluation_images": 4,
+        "downstream_controls": [], "downstream_budget": budget,
+    }  # fmt: skip
+    machines("one")
+    for home in (tmp_path / "disk", URL):
+        settings = load_settings(home, "embedded")
+        open_home(settings.home)
+        add_world_pool(settings, "scenes", size=24, seed=5, shard_size=12, options=options)
+        computed(home, "scenes")
+        computed(home, "scenes")
+    on_disk, in_bucket = content(tmp_path / "disk", "scenes"), content(URL, "scenes")
+    assert_same(on_disk, in_bucket, but=r"^filtered/ledger/|^raw/downloads|_runs |^downstream/.*seconds")
+    assert any(key.endswith(".tar") for key in bucket.keys("home/work/scenes/downloads/"))
+    machines("two")
+    assert computed(URL, "scenes") == []
+    machines("three")
+    curate("export", "webdataset", "clip", "--out", tmp_path / "out", "--pool", "scenes", "--home", URL)
+    assert list((tmp_path / "out").glob("*.tar"))
