@@ -25,6 +25,11 @@ TERMS = {
         "300 rated LAION captions (MIT), COCO captions (CC BY 4.0), Conceptual Captions (free for any purpose), "
         "alt-texts (MIT); [card](models/icc_student.md)",
     ),
+    "icc_student_static": (
+        "Apache-2.0",
+        "imitates icc_student on COCO captions (CC BY 4.0), Conceptual Captions (free for any purpose) and "
+        "alt-texts (MIT); [card](models/icc_student_static.md)",
+    ),
     "icc_student_multilingual": (
         "Apache-2.0",
         "300 rated LAION captions (MIT); [card](models/icc_student_multilingual.md)",

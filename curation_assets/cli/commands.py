@@ -61,7 +61,11 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "Why, and what if": (
         Entry("why", "why:why", "Show why a sample was kept or dropped, by which model at which threshold."),
-        Entry("diff", "diff:diff", "Show what two policies keep apart, or one with another fraction or threshold."),
+        Entry(
+            "diff",
+            "diff:diff",
+            "Show what two policies keep apart, or one with another cut or against a file of ids.",
+        ),
         Entry("show lineage", "lineage:lineage", "Show shards, data versions, code and models that made a subset."),
         Entry("show cost", "cost:cost", "Show wall, CPU and GPU seconds and bytes per stage and per kept sample."),
         Entry("drift freeze", "drift:freeze", "Draw samples of a pool and store them with their hashes."),

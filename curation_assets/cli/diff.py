@@ -61,7 +61,7 @@ def diff(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what two policies keep apart, or one with another fraction or threshold, or with a file of ids.
+    """Show what two policies keep apart, or one with another cut or against a file of ids.
 
     Counts, IoU, shifts, what each signal decides, nearest dropped samples.
     """

@@ -2,7 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -80,6 +81,23 @@ TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
 TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together
 
 
+@contextlib.contextmanager
+def _batches_side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map`. On a CPU as many calls at a time as torch has threads, each with one thread: how many threads share a
+    multiplication would change the last bits of its result.
+    """
+    threads = torch.get_num_threads()
+    if torch.device(device).type != "cpu" or threads == 1:
+        yield map
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+            torch.set_num_threads(1)
+            yield executor.map
+    finally:
+        torch.set_num_threads(threads)
+
+
 def run_unpadded(
     texts: Sequence[str],
     tokenize: Callable[[Sequence[str]], list[list[int]]],
@@ -93,14 +111,23 @@ def run_unpadded(
     `encode`: ids (B, T) on `device`, all of real tokens → (B, ...) tensor. An empty input is refused by the caller.
     """
     distinct, inverse = unique_texts(texts)
-    encoded, order, start = [], [], 0
-    for part in chunks(distinct, TEXTS_AT_ONCE):
-        tokens = tokenize(part)
-        lengths = [len(ids) for ids in tokens]
-        for batch in batches_of_equal_length(lengths, batch_size, TOKENS_AT_ONCE[torch.device(device).type]):
-            encoded.append(encode(torch.tensor([tokens[position] for position in batch], device=device)))
-            order += [start + position for position in batch]
-        start += len(part)
+    encoded: list[torch.Tensor] = []
+    order: list[int] = []
+    start = 0
+
+    def encode_without_gradients(ids: list[list[int]]) -> torch.Tensor:
+        with torch.inference_mode():  # a mode of each thread
+            return encode(torch.tensor(ids, device=device))
+
+    with _batches_side_by_side(device) as map_batches:
+        for part in chunks(distinct, TEXTS_AT_ONCE):
+            tokens = tokenize(part)
+            lengths = [len(ids) for ids in tokens]
+            batches = list(batches_of_equal_length(lengths, batch_size, TOKENS_AT_ONCE[torch.device(device).type]))
+            of_batches = ([tokens[position] for position in batch] for batch in batches)
+            encoded += map_batches(encode_without_gradients, of_batches)
+            order += [start + position for batch in batches for position in batch]
+            start += len(part)
     back = torch.empty(len(order), dtype=torch.long)
     back[torch.tensor(order)] = torch.arange(len(order))
     return torch.cat(encoded)[back[torch.tensor(inverse)]]

@@ -33,6 +33,12 @@ def materialise_with_images(
     """
     if table.compute_images is None or shard is None:
         return materialise_table(ctx, table, shard, tables=tables)
+    done = _with_others(ctx, table, shard, tables)
+    made_here = bool(ctx.run_id) and done.manifest.run_id == ctx.run_id  # by the pass of another table of this run
+    return replace(done, is_reused=done.is_reused and not made_here)
+
+
+def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> Materialised:
     frames: dict[str, pl.DataFrame | Exception] = {}
     cpu: defaultdict[str, float] = defaultdict(float)
 

@@ -15,7 +15,7 @@ from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
 from curation_assets.defs.launch import RunFailedError, command_line, run_pool
-from curation_assets.flow import parallel
+from curation_assets.flow import image_tables
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.table import Table
@@ -118,7 +118,7 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
             raise OSError("disk on fire")
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parallel, "materialise_table", sometimes)
+    monkeypatch.setattr(image_tables, "materialise_table", sometimes)
     with pytest.raises(
         RunFailedError, match=r"^raw/registered_shards of shard tiny-000001: disk on fire\nNothing that"
     ):
@@ -234,13 +234,13 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
         return materialise
 
     call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
-    monkeypatch.setattr(parallel, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
+    monkeypatch.setattr(image_tables, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
     output = CliRunner().invoke(app, call)
     assert output.exit_code == 1
     assert isinstance(output.exception, SystemExit)
     assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in output.stderr
     assert "Traceback" not in output.stderr
-    monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
+    monkeypatch.setattr(image_tables, "materialise_table", failing(ZeroDivisionError("a bug")))
     output = CliRunner().invoke(app, call)
     assert output.exit_code == 70
     assert "unexpected" in output.stderr
@@ -258,7 +258,7 @@ def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
             raise OSError("disk on fire")
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parallel, "materialise_table", sometimes)
+    monkeypatch.setattr(image_tables, "materialise_table", sometimes)
     with pytest.raises(RunFailedError, match=r"^raw/downloads of shard photos-000000: disk on fire"):
         run_pool(settings, "photos", tables=["raw/downloads"], shards=["photos-000000", "photos-000002"])
     assert PoolContext.open(settings, "photos").store.partitions("raw/downloads") == ["photos-000002"]

@@ -1,5 +1,7 @@
 """Batches of one length: what is in them, and that every text comes back once, in its place."""
 
+from collections.abc import Sequence
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,3 +35,28 @@ def test_rows_come_back_in_the_order_of_their_texts(texts: list[str]) -> None:
     expected = [sum(ord(letter) * (place + 2) for place, letter in enumerate(text)) for text in texts]
     assert found.tolist() == expected
     assert sorted(seen) == sorted(set(texts))  # a repeated text is computed once
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    """A shard that is alone is scored by this process with all its threads, beside others by workers with one each."""
+    weight = torch.randn(384, 1536, generator=torch.Generator().manual_seed(0))
+    texts = [f"{'word ' * (1 + number % 3)}{number}" for number in range(40)]
+
+    def tokenize(part: Sequence[str]) -> list[list[int]]:
+        return [[len(text) + position for position in range(len(text.split()))] for text in part]
+
+    def encode(ids: torch.Tensor) -> torch.Tensor:
+        assert torch.is_inference_mode_enabled()
+        return (torch.sin(ids[..., None] * torch.arange(1.0, 385.0)) @ weight).sum(dim=1)
+
+    before = torch.get_num_threads()
+    found = {}
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found[threads] = run_unpadded(texts, tokenize, encode, batch_size=8, device="cpu")
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[1], found[2])
+    assert torch.equal(found[1], found[3])

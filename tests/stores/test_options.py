@@ -249,11 +249,14 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
         own = {name: values_of(info.annotation, info.metadata) for name, info in fields_of(cls).items()}
         if cls is DuplicateSettings:
             own["prefer"] = st.sampled_from([None, "signals.icc"])
+            own["keep"] = st.sampled_from(["best", "random"])  # others need image embeddings
         if cls is DownloadSettings:  # these go into a header
             own |= {name: st.sampled_from([None, "mybot"]) for name in ("user_agent_token", "user_agent_contact")}
         if cls is PoolOptions:
             own["owners"] = st.lists(st.sampled_from(["team:vision", "a.b@photos.example"]), max_size=3)
         some = st.fixed_dictionaries({}, optional=own)
+        if cls is DuplicateSettings:  # `prefer` ranks with keep: best alone
+            some = some.filter(lambda one: one.get("keep", "best") == "best" or one.get("prefer") is None)
         return st.none() | some if type(None) in parts else some
     if hasattr(annotation, "__metadata__"):
         return values_of(annotation.__origin__, metadata)

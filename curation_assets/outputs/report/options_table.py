@@ -13,6 +13,7 @@ from curation_assets.stores.download import DownloadSettings
 from curation_assets.stores.pools.declaration import Pool
 from curation_assets.stores.pools.options import (
     BridgeTraining,
+    CaptionChoice,
     DuplicateSettings,
     PoolOptions,
     StudentFit,
@@ -28,6 +29,7 @@ TABLES: tuple[tuple[str, str, type], ...] = (
     ("Duplicates", "Under `options: {duplicates: …}`; `true` takes the defaults", DuplicateSettings),
     ("Training of SBA's bridge", "Under `options: {train_sba: …}`; `true` takes the defaults", BridgeTraining),
     ("Fit of the student", "Under `options: {student_fit: …}`; null takes the default of its kind", StudentFit),
+    ("Caption choice", "Under `options: {caption_choice: …}`; `true` takes the defaults", CaptionChoice),
     ("Download", "Under `download:` of a pool", DownloadSettings),
     ("Policy", "In a file of its own, `<home>/pools/NAME/POLICY.yaml`", Policy),
     ("Prefilter", "Each under `prefilters:` of a policy", Prefilter),
