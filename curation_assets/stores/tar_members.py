@@ -1,0 +1,95 @@
+"""Where the members of a tar of a home in a bucket lie, as an object of its own: single images are then range reads.
+
+`tar_indexes/sources/photos/000000.tar.json.gz` of the home for its tar sources/photos/000000.tar; of a tar under
+work/POOL the same in that folder, `work/POOL/tar_indexes/…`. It holds names, offsets and sizes, and of which state of
+the tar (e_tag and size) they are; of another state it counts as none. A tar without one is fetched whole.
+"""
+
+import contextlib
+import functools
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from curation_assets.core.errors import StoreError
+from curation_assets.core.settings import working_copy
+from curation_assets.stores.atomic import remove_path, replacing
+
+if TYPE_CHECKING:
+    from curation_assets.stores.objects import Entry, ObjectHome
+
+FOLDER = "tar_indexes"
+_SUFFIX = ".json.gz"
+
+Places = Mapping[str, tuple[int, int]]  # name of a member → byte where its data begins, its size in bytes
+
+
+def read_range(tar: Path, member: str) -> bytes | None:
+    """Bytes of one member of a tar that is not on this machine; None where the tar itself is to be read.
+
+    That is: a home on a disk, a tar that is here, one without an index or another than the index is of.
+    Raises KeyError for an unknown name, ObjectStoreError.
+    """
+    objects = _objects(tar)
+    if objects is None or objects.is_here(tar):
+        return None
+    entry = objects.entry(tar)
+    places = None if entry is None else _places(objects, tar, entry)
+    if entry is None or places is None:
+        return None
+    if member not in places:
+        raise KeyError(f"{tar} has no member {member!r}; it has {len(places)} files")
+    return objects.read_range(tar, entry.e_tag, *places[member])
+
+
+def put_places(tar: Path, places: Places) -> None:
+    """Make the index of a tar that is here; nothing for a home on a disk, or where the bucket has it."""
+    objects = _objects(tar)
+    entry = None if objects is None or not objects.is_here(tar) else objects.entry(tar)
+    if objects is None or entry is None or _places(objects, tar, entry) is not None:
+        return
+    content = {"e_tag": entry.e_tag, "size": entry.size, "members": [[name, *place] for name, place in places.items()]}
+    # Another machine put it first, or this one may not put: whoever lacks it fetches the tar.
+    with contextlib.suppress(StoreError), replacing(_index_path(objects, tar)) as temporary:
+        temporary.write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
+
+
+def remove_places(tar: Path) -> None:
+    """Remove the index of a tar that is about to lose members: it has their names."""
+    objects = _objects(tar)
+    if objects is not None:
+        remove_path(_index_path(objects, tar))
+
+
+def _objects(tar: Path) -> "ObjectHome | None":
+    if working_copy(tar) is None:
+        return None
+    from curation_assets.stores.objects import object_home
+
+    objects = object_home(tar)
+    return objects if objects is not None and objects.is_object(tar) else None
+
+
+def _index_path(objects: "ObjectHome", tar: Path) -> Path:
+    parts = PurePosixPath(objects.key_of(tar)).parts
+    owner = parts[:2] if parts[0] == "work" else ()
+    return objects.root.joinpath(*owner, FOLDER, *parts[len(owner) :]).with_name(parts[-1] + _SUFFIX)
+
+
+def _places(objects: "ObjectHome", tar: Path, entry: "Entry") -> Places | None:
+    path = _index_path(objects, tar)
+    objects.fetch(path)
+    try:
+        stat = path.stat()
+        e_tag, size, places = _read(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    except (OSError, EOFError, ValueError, KeyError, TypeError):  # none, or a damaged one
+        return None
+    return places if (e_tag, size) == (entry.e_tag, entry.size) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, inode: int, modified_ns: int, size: int) -> tuple[str, int, Places]:
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    return content["e_tag"], content["size"], {name: (start, length) for name, start, length in content["members"]}
