@@ -1,9 +1,13 @@
 """A pool whose home is in a bucket: the same bytes as on a disk, from any machine, and gone when taken down."""
 
 import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +203,45 @@ def test_a_takedown_leaves_no_byte_in_any_version(bucket, tmp_path, machines) ->
     open_home(home_of(URL))
     assert [path for path in stale if path.is_file() and "/source/" not in str(path)] == []
     assert computed(URL, POOL) == []
+
+
+@pytest.mark.parametrize("ranges", [("0..1", "0..1"), ("0", "1")], ids=["the same shards", "a shard each"])
+def test_two_machines_run_shards_at_once(bucket, tmp_path, machines, ranges) -> None:
+    write_source(tmp_path)
+    machines("first")
+    declare(load_settings(URL, "embedded"), tmp_path)
+    started = []
+    for number, shards in enumerate(ranges):
+        command = [
+            sys.executable,
+            "-c",
+            "from curation_assets.cli import main; main()",
+            "run",
+            POOL,
+            "--shards",
+            shards,
+            "--home",
+            URL,
+        ]
+        environment = {**os.environ, "CURATION_HOMES": str(tmp_path / f"machine-{number}")}
+        started.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    ended = [(process.communicate()[0], process.returncode) for process in started]
+    assert [status for _, status in ended] == [0, 0], "\n".join(text for text, _ in ended)
+    machines("reader")
+    assert computed(URL, POOL)  # the tables of the whole pool
+    in_bucket = content(URL, POOL)
+    assert {name for name in in_bucket if name.startswith("raw/samples ")} == {
+        f"raw/samples {POOL}-{number:06d}" for number in range(2)
+    }
+    puts = Counter(one.key for one in bucket.requests if one.method == "PUT" and one.key.endswith("/data.parquet"))
+    assert max(puts.values()) <= (2 if ranges[0] == ranges[1] else 1)
+    machines("alone")
+    declare(load_settings(tmp_path / "disk", "embedded"), tmp_path)
+    computed(tmp_path / "disk", POOL)
+    assert_same(content(tmp_path / "disk", POOL), in_bucket, but=r"^filtered/ledger/")
+    assert "everything is as it was written" in curate("verify", POOL, "--home", URL)
 
 
 def _versions_with_canary(bucket: Bucket) -> list[str]:
