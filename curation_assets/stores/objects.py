@@ -41,7 +41,7 @@ USED_STEP_SECONDS = 3600.0  # how exactly the time of last use is known; younger
 
 _LOCAL = ("dagster", "logs", "robots_txt", "evaluation", "catalog.duckdb", "catalog.duckdb.wal", "catalog.duckdb.tmp")
 _LOCAL_OF_POOL = ("index", "source")  # made again from tables and from the pool's source
-_FETCHED_WHEN_USED = ("downloads", "tar_indexes")  # folders of a pool; the second of the home, too
+_FETCHED_WHEN_USED = ("downloads", "tar_indexes", "shared_index")  # folders of a pool; the second of the home, too
 _TABLE_MANIFEST = "manifest.json"  # a copy of what the table's footer holds, put after it: nobody reads it to decide
 _OF_TABLES = ("data.parquet", _TABLE_MANIFEST)
 _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
@@ -164,6 +164,11 @@ class ObjectHome:
     def entry(self, path: Path) -> Entry | None:
         """What is known of the object of a file; None where there is none."""
         return self._known(self.key_of(path))
+
+    def stamp(self, path: Path) -> int | None:
+        """A number that changes with the object of a file or link, the same everywhere; None where there is none."""
+        entry = self.entry(path) or self._known(f"{self.key_of(path)}{LINK}")
+        return None if entry is None else int(hashlib.sha256(entry.e_tag.encode()).hexdigest()[:15], 16)
 
     def is_here(self, path: Path) -> bool:
         """Whether the file of the working copy is the object."""

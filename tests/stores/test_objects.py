@@ -1,6 +1,7 @@
 """A home in a bucket: what is put, fetched, refused, evicted, held and purged, on a real S3 server."""
 
 import gzip
+import hashlib
 import http.client
 import itertools
 import json
@@ -34,7 +35,7 @@ from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holde
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectChangedError, ObjectHome, ObjectStoreError, open_home
 from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.shards import discover_shards, register_shard
+from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
@@ -385,6 +386,29 @@ def test_without_an_index_of_this_tar_it_is_fetched(bucket: Bucket, drawn_tar: P
     open_home(home_of(URL))
     assert read_member(drawn_tar, "000003.jpg") == jpeg(9 if what.startswith("changed") else 3)
     assert not drawn_tar.exists()  # whoever fetched it made the index
+
+
+def test_the_hash_of_a_source_comes_from_the_index(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
+    write_tar(tmp_path / "000000.tar", [(f"{n:06d}", f"http://h.example/{n}", f"box {n}", jpeg(n)) for n in range(4)])
+    key = "homes/mine/sources/photos/000000.tar"
+    bucket.client.put_object(Bucket=BUCKET, Key=key, Body=(tmp_path / "000000.tar").read_bytes())
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    pool = add_pool(settings, "photos", f"{URL}/sources/photos")
+    register_shard(pool, "photos-000000", settings)
+    known = source_fingerprint(pool, "photos-000000", settings)
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    bucket.requests.clear()
+    assert source_fingerprint(load_pool(settings, "photos"), "photos-000000", settings) == known
+    assert key not in [one.key for one in bucket.requests]
+    write_tar(tmp_path / "000000.tar", [("000000", "http://h.example/0", "box", jpeg(0))])
+    bucket.client.put_object(Bucket=BUCKET, Key=key, Body=(tmp_path / "000000.tar").read_bytes())
+    open_home(settings.home)
+    assert source_fingerprint(load_pool(settings, "photos"), "photos-000000", settings) == {
+        "000000.tar": hashlib.sha256((tmp_path / "000000.tar").read_bytes()).hexdigest()
+    }
 
 
 def test_a_takedown_leaves_no_index_with_the_names_that_it_removed(bucket: Bucket, drawn_tar: Path) -> None:
