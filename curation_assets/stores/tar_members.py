@@ -63,7 +63,7 @@ def put_places(tar: Path, places: Places) -> None:
         "members": [[name, *place] for name, place in places.items()],
     }
     # Another machine put it first, or this one may not put: whoever lacks it fetches the tar.
-    with contextlib.suppress(StoreError), replacing(_index_path(objects, tar)) as temporary:
+    with contextlib.suppress(StoreError), replacing(index_path(objects, tar)) as temporary:
         temporary.write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
 
 
@@ -71,7 +71,14 @@ def remove_places(tar: Path) -> None:
     """Remove the index of a tar that is about to lose members: it has their names."""
     objects = _objects(tar)
     if objects is not None:
-        remove_path(_index_path(objects, tar))
+        remove_path(index_path(objects, tar))
+
+
+def index_path(objects: "ObjectHome", tar: Path) -> Path:
+    """Where the index of a tar lies, whether there is one or not."""
+    parts = PurePosixPath(objects.key_of(tar)).parts
+    owner = parts[:2] if parts[0] == "work" else ()
+    return objects.root.joinpath(*owner, FOLDER, *parts[len(owner) :]).with_name(parts[-1] + _SUFFIX)
 
 
 def _objects(tar: Path) -> "ObjectHome | None":
@@ -81,12 +88,6 @@ def _objects(tar: Path) -> "ObjectHome | None":
 
     objects = object_home(tar)
     return objects if objects is not None and objects.is_object(tar) else None
-
-
-def _index_path(objects: "ObjectHome", tar: Path) -> Path:
-    parts = PurePosixPath(objects.key_of(tar)).parts
-    owner = parts[:2] if parts[0] == "work" else ()
-    return objects.root.joinpath(*owner, FOLDER, *parts[len(owner) :]).with_name(parts[-1] + _SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class _Index:
 
 def _index(objects: "ObjectHome", tar: Path) -> _Index | None:
     """The index of a tar as it is in the bucket now, as far as this machine knows."""
-    entry, path = objects.entry(tar), _index_path(objects, tar)
+    entry, path = objects.entry(tar), index_path(objects, tar)
     if entry is None:
         return None
     objects.fetch(path)

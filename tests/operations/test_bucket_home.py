@@ -1,5 +1,6 @@
 """A pool whose home is in a bucket: the same bytes as on a disk, from any machine, and gone when taken down."""
 
+import gzip
 import io
 import os
 import re
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -20,8 +22,11 @@ from curation_assets.audit.index import SHARED
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, home_of, load_settings
 from curation_assets.core.stages import STAGES
+from curation_assets.definitions import build_definitions
+from curation_assets.defs.automation import shard_sensor
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
+from curation_assets.outputs.explore import prepare
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
@@ -67,14 +72,14 @@ def write_source(folder: Path) -> None:
     pl.DataFrame({**given, "generated_captions": captions}).write_parquet(folder / "given.parquet")
 
 
-def declare(settings: Settings, source: Path) -> None:
-    """A pool of those tars."""
+def declare(settings: Settings, source: Path, tars: str | Path | None = None) -> None:
+    """A pool of those tars, or of a copy of them."""
     options = {
         "distil": False, "downstream": False, "policies": ["clip", "icc"], "fraction": 0.5, "image_domain": "other",
         "given_signals": {name: f"{source / 'given.parquet'}:{name}" for name in SIGNALS},
         "given": {"generated_captions": str(source / "given.parquet")},
     }  # fmt: skip
-    add_pool(settings, POOL, source / "tars", options=options)
+    add_pool(settings, POOL, tars or source / "tars", options=options)
 
 
 def curate(*arguments: object) -> str:
@@ -204,6 +209,53 @@ def test_a_takedown_leaves_no_byte_in_any_version(bucket, tmp_path, machines) ->
     machines("one")
     open_home(home_of(URL))
     assert [path for path in stale if path.is_file() and "/source/" not in str(path)] == []
+    assert computed(URL, POOL) == []
+
+
+def test_tars_in_the_bucket_are_found_shown_retried_and_taken_down(bucket, tmp_path, machines) -> None:
+    def drop(tar: Path) -> None:
+        bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{tar.name}", Body=tar.read_bytes())
+
+    bucket.client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    write_source(tmp_path)
+    first, second = sorted((tmp_path / "tars").glob("*.tar"))
+    drop(first)
+    machines("one")
+    open_home(home_of(URL))
+    declare(load_settings(URL, "embedded"), tmp_path, f"{URL}/sources/photos")
+    computed(URL, POOL)
+
+    machines("two")
+    settings = load_settings(URL, "embedded")
+    ctx = PoolContext.open(settings, POOL)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(POOL, ctx.shards())
+        drop(second)
+        open_home(settings.home)
+        (found,) = shard_sensor(settings, POOL)(dg.build_sensor_context(instance=instance)).dynamic_partitions_requests
+    assert found.partition_keys == [f"{POOL}-000001"]
+    assert f"{POOL}_new_shards" in {sensor.name for sensor in build_definitions(settings).sensors}
+    curate("run", POOL, "--shards", "1", "--home", URL)
+    curate("run", POOL, "--home", URL)
+    assert "no row failed" in curate("retry", POOL, "--home", URL)
+
+    machines("three")
+    bucket.requests.clear()
+    shown = prepare(PoolContext.open(load_settings(URL, "embedded"), POOL), limit=3)
+    assert pl.read_parquet(shown.path)["image"].null_count() == 0
+    read = [one.size for one in bucket.requests if one.method == "GET" and one.key.endswith(".tar")]
+    assert len(read) == 3
+    assert max(read) < first.stat().st_size / 10
+
+    machines("four")
+    assert _versions_with_canary(bucket)
+    curate("takedown", "add", "--url", CANARY_URL, "--home", URL)
+    assert "0 still hold something" in curate("takedown", "apply", "--sources", "--home", URL)
+    assert _versions_with_canary(bucket) == []
+    names = [gzip.decompress(bucket.read(key)) for key in bucket.keys("home/tar_indexes/")]
+    assert len(names) == 2
+    assert not any(f"{CANARY:06d}.jpg".encode() in data for data in names)
+    machines("five")
     assert computed(URL, POOL) == []
 
 
