@@ -195,7 +195,10 @@ class ShardStore:
         path = folder if partition is None and folder.is_symlink() else self._table_path(asset, partition)
         if self.objects is not None:
             return self.objects.stamp(path)
-        return path.lstat().st_mtime_ns if path.is_symlink() or path.is_file() else None
+        try:
+            return path.lstat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +25,17 @@ from curation_assets.core.settings import Settings, home_of, load_settings
 from curation_assets.core.stages import STAGES
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.outputs.explore import prepare
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from tests.defs.test_ways_to_launch import by_request
 from tests.support.bucket import BUCKET, Bucket, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
+from tests.support.webserver import curate_ui
 
 pytestmark = pytest.mark.slow
 
@@ -257,6 +261,30 @@ def test_tars_in_the_bucket_are_found_shown_retried_and_taken_down(bucket, tmp_p
     assert not any(f"{CANARY:06d}.jpg".encode() in data for data in names)
     machines("five")
     assert computed(URL, POOL) == []
+
+
+def test_the_daemon_sees_a_tar_that_comes_and_the_ui_makes_its_tables(bucket, tmp_path, machines, monkeypatch) -> None:
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    write_source(tmp_path)
+    new = f"{POOL}-000001"
+
+    def drop(name: str) -> None:
+        data = (tmp_path / "tars" / name).read_bytes()
+        bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{name}", Body=data)
+
+    drop("000000.tar")
+    machines("one")
+    open_home(home_of(URL))
+    declare(load_settings(URL, "embedded"), tmp_path, f"{URL}/sources/photos")
+    with curate_ui(URL) as url, prepare_instance(load_settings(URL, "embedded")) as instance:
+        drop("000001.tar")
+        while new not in instance.get_dynamic_partitions(POOL):  # pytest's own limit ends a wait without end
+            time.sleep(1)
+        by_request(url)(home_of(URL), new, new)
+    machines("two")
+    store = PoolContext.open(load_settings(URL, "embedded"), POOL).store
+    assert store.read("raw/samples", new)["status"].to_list() == ["kept"] * (ROWS // 2)
+    assert store.partitions("signals/icc") == [new]
 
 
 @pytest.mark.parametrize("ranges", [("0..1", "0..1"), ("0", "1")], ids=["the same shards", "a shard each"])
