@@ -1,9 +1,10 @@
 """One small index over all manifests of a pool, so that a plan reads two files and not one file per partition.
 
 `index/tables.parquet` and `index/inputs.parquet` of a pool's work folder. `refresh_index` reads only manifests of files
-that changed; `curate run` calls it at its end.
+that changed; `curate run` calls it at its end. Of a home in a bucket machines share what they read (`SHARED`).
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.errors import StoreError
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import Manifest
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import UNREADABLE, ShardStore
 
 POOL = ""  # partition of a whole-pool table
 LOCK = ".lock"
@@ -28,7 +30,7 @@ TABLES_SCHEMA = pl.Schema(
     {
         "asset": pl.String,
         "partition": pl.String,
-        "modified_ns": pl.Int64,
+        "modified_ns": pl.Int64,  # the table's stamp: on a disk a time
         "content": pl.UInt64,  # first 16 hex digits of the content hash
         "code_version": pl.String,
         "config_hash": pl.String,
@@ -57,32 +59,74 @@ def refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
 
 def _refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
     folder = store.root / "index"
-    known = _read(folder / "tables.parquet", TABLES_SCHEMA)
-    known_inputs = _read(folder / "inputs.parquet", INPUTS_SCHEMA)
-    times = known.select("asset", "partition", "modified_ns").iter_rows()
-    seen = {(asset, key): modified for asset, key, modified in times}
+    stored = [(asset, key, stamp) for asset in assets for key, stamp in _stamps(store, asset)]
+    current = pl.DataFrame(stored, schema={name: TABLES_SCHEMA[name] for name in _STATE}, orient="row")
+    own = _read(folder / "tables.parquet", TABLES_SCHEMA), _read(folder / "inputs.parquet", INPUTS_SCHEMA)
+    parts = [_still_true(*own, current)]
+    shared = _read_shared(store)
+    parts.append(_still_true(*shared, current.join(parts[0][0], on=_STATE, how="anti")))
     new: list[tuple[object, ...]] = []
     new_inputs: list[tuple[object, ...]] = []
-    current: list[tuple[str, str, int]] = []
-    for asset in assets:
-        for key, path in _files(store, asset):
-            modified = path.lstat().st_mtime_ns
-            current.append((asset, key, modified))
-            if seen.get((asset, key)) != modified:
-                manifest = store.manifest(asset, key or None)
-                if manifest is not None:
-                    new.append(_row(manifest, modified))
-                    new_inputs += _input_rows(manifest)
-    keys = pl.DataFrame(
-        current, schema={name: TABLES_SCHEMA[name] for name in ("asset", "partition", "modified_ns")}, orient="row"
-    )
-    kept = known.join(keys, on=["asset", "partition", "modified_ns"], how="semi")
-    kept_inputs = known_inputs.join(kept, on=["asset", "partition"], how="semi")
-    write_index(
-        folder,
-        pl.concat([kept, pl.DataFrame(new, schema=TABLES_SCHEMA, orient="row")]),
-        pl.concat([kept_inputs, pl.DataFrame(new_inputs, schema=INPUTS_SCHEMA, orient="row")]),
-    )
+    unknown = current.join(pl.concat([tables for tables, _ in parts]), on=_STATE, how="anti")
+    for asset, key, stamp in unknown.iter_rows():
+        manifest = store.manifest(asset, key or None)
+        if manifest is not None:
+            new.append(_row(manifest, stamp))
+            new_inputs += _input_rows(manifest)
+    tables = pl.concat([*(part[0] for part in parts), pl.DataFrame(new, schema=TABLES_SCHEMA, orient="row")])
+    inputs = pl.concat([*(part[1] for part in parts), pl.DataFrame(new_inputs, schema=INPUTS_SCHEMA, orient="row")])
+    write_index(folder, tables, inputs)
+    if store.objects is not None and not tables.select(_STATE).sort(_STATE).equals(
+        shared[0].select(_STATE).sort(_STATE)
+    ):
+        _share(store, tables, inputs)
+
+
+def _still_true(tables: pl.DataFrame, inputs: pl.DataFrame, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of an index for what is stored now (columns of _STATE)."""
+    kept = tables.join(current, on=_STATE, how="semi")
+    return kept, inputs.join(kept, on=["asset", "partition"], how="semi")
+
+
+_STATE = ["asset", "partition", "modified_ns"]
+
+
+def _stamps(store: ShardStore, asset: str) -> Iterable[tuple[str, int]]:
+    """Partition and stamp of all that is stored of an asset."""
+    whole = store.stamp(asset)
+    stamps = {POOL: whole} if whole is not None else {key: store.stamp(asset, key) for key in store.partitions(asset)}
+    return [(key, stamp) for key, stamp in stamps.items() if stamp is not None]
+
+
+# -- of a home in a bucket: what one machine read of the footers, for the others --------------------------------------
+
+SHARED = "shared_index/tables.parquet"  # in a pool's work folder: the rows of both files, those of inputs as a list
+_INPUT = ("input", "content", "count")
+
+
+def _read_shared(store: ShardStore) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tables and inputs; empty for a home on a disk, and where there is none or a damaged one."""
+    none = pl.DataFrame(schema=TABLES_SCHEMA), pl.DataFrame(schema=INPUTS_SCHEMA)
+    if store.objects is None:
+        return none
+    path = store.root / SHARED
+    store.objects.fetch(path)
+    try:
+        rows = pl.read_parquet(path)
+        tables = rows.select(TABLES_SCHEMA.names()).cast(dict(TABLES_SCHEMA))  # type: ignore[arg-type]
+        listed = rows.select("asset", "partition", "inputs").filter(pl.col("inputs").list.len() > 0).explode("inputs")
+        inputs = listed.unnest("inputs").select(INPUTS_SCHEMA.names()).cast(dict(INPUTS_SCHEMA))  # type: ignore[arg-type]
+    except UNREADABLE:
+        return none
+    return tables, inputs
+
+
+def _share(store: ShardStore, tables: pl.DataFrame, inputs: pl.DataFrame) -> None:
+    """Put the rows as one object. Where another machine was first its rows stay: who lacks any reads the footers."""
+    listed = inputs.group_by("asset", "partition").agg(pl.struct(*_INPUT).alias("inputs"))
+    rows = tables.join(listed, on=["asset", "partition"], how="left").sort(_TABLE_ORDER)
+    with contextlib.suppress(StoreError), replacing(store.root / SHARED) as temporary:
+        rows.write_parquet(temporary, compression="zstd")
 
 
 def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> None:
@@ -122,15 +166,6 @@ def _read(path: Path, schema: pl.Schema) -> pl.DataFrame:
         for name, listed in words.items()
         if listed
     ).cast(dict(schema))  # type: ignore[arg-type]
-
-
-def _files(store: ShardStore, asset: str) -> Iterable[tuple[str, Path]]:
-    folder = store.asset_path(asset)
-    if folder.is_symlink() or store.table_path(asset).is_file():
-        yield POOL, folder if folder.is_symlink() else store.table_path(asset)
-    else:
-        for key in store.partitions(asset):
-            yield key, store.table_path(asset, key)
 
 
 def _row(manifest: Manifest, modified_ns: int) -> tuple[object, ...]:

@@ -42,7 +42,9 @@ notices = Console(stderr=True)
 
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--home", help="Folder for everything written (default: $CURATION_HOME or ./data)."),
+    typer.Option(
+        "--home", help="Folder, or s3://BUCKET/PREFIX, for everything written (default: $CURATION_HOME or ./data)."
+    ),
 ]
 ProfileOption = Annotated[
     str | None,

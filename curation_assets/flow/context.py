@@ -12,7 +12,7 @@ from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
-from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.images import ImageRejected, decode_image, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
 from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
 from curation_assets.stores.pools.options import PoolOptions, with_profile_options
@@ -127,14 +127,19 @@ class PoolContext:
         """Largest batch that every role of a method takes, in samples."""
         return min((self.profile.batch_size.get(role, default) for role in roles), default=default)
 
-    def image_loader(self) -> Callable[[Mapping[str, Any]], Image.Image]:
-        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason)."""
+    def image_loader(self, *, few: bool = False) -> Callable[[Mapping[str, Any]], Image.Image]:
+        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason).
+
+        `few`: of a tar in a bucket a small part is asked for; it is not fetched whole where it has an index.
+        """
 
         def load(row: Mapping[str, Any]) -> Image.Image:
             if row["tar"] is None or row["member"] is None:
                 raise ImageRejected("no_image", f"sample {row['sample_id']} came without an image")
             # Tars of a webdataset pool lie where its owner put them (absolute path), ours under the work folder.
-            return decode_image(tar_index(self.store.root / row["tar"]).read(row["member"]), self.pool.download.limits)
+            tar, member = self.store.root / row["tar"], row["member"]
+            data = read_member(tar, member) if few else tar_index(tar).read(member)
+            return decode_image(data, self.pool.download.limits)
 
         return load
 

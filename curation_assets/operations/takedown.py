@@ -47,11 +47,13 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
+from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.stores.tar_members import index_path
 
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
 
@@ -373,6 +375,17 @@ def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
         frame.write_parquet(temporary, compression="zstd")
 
 
+def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -> list[str]:
+    """Prefixes of the objects of a bucket whose earlier versions hold the samples: the pool's own, and its source's."""
+    keys = [f"work/{takedown.pool}/"]
+    if takedown.with_sources and ctx.pool.kind == "webdataset":
+        tars = webdataset.tars_by_shard(ctx.pool.name, ctx.pool.source_path(ctx.settings))
+        for tar in (tars[shard] for shard in takedown.shards if shard in tars):
+            if tar.is_relative_to(objects.root) and str(tar) not in takedown.remaining_sources:
+                keys += map(objects.key_of, (tar, *webdataset.siblings(tar), index_path(objects, tar)))
+    return keys
+
+
 # -- afterwards -------------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +423,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }
     if ctx.store.objects is not None:
-        purged = purge_versions(ctx.store.objects, [f"work/{takedown.pool}/"])
+        purged = purge_versions(ctx.store.objects, _rewritten_keys(ctx, ctx.store.objects, takedown))
         certificate["bucket"] = {"url": ctx.store.objects.url, **asdict(purged)}
     remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
     text = json.dumps(certificate, indent=1)

@@ -28,6 +28,7 @@ FILE = "samples.parquet"
 VERSION = 1  # bump when the same pool would give another file
 MADE_OF = "made_of"  # key of the footer: what the file was made of
 DEFAULT_LIMIT = 20_000  # samples; about 4 kB each
+FEW = 0.25  # below this share of a pool, images are read one by one out of tars that are not here
 THUMBNAIL_PX = 128
 IMAGE_EMBEDDINGS = "signals/image_embedding"
 
@@ -67,7 +68,7 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
         if known.get("made_of") == made_of:
             return Exploration(path, **known["facts"], is_reused=True)
     samples, judged = _drawn(ctx, limit)
-    frame, reasons = _with_pictures(ctx, samples)
+    frame, reasons = _with_pictures(ctx, samples, few=samples.height < judged * FEW)
     for asset in assets:
         frame = _joined(ctx, frame, asset, _value_columns(asset))
     for name in policies:
@@ -140,9 +141,9 @@ def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     return drawn.with_columns(host_of(pl.col("url")).alias("domain")), rows.height
 
 
-def _with_pictures(ctx: PoolContext, samples: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+def _with_pictures(ctx: PoolContext, samples: pl.DataFrame, *, few: bool) -> tuple[pl.DataFrame, dict[str, int]]:
     """The first columns of the file, and how many samples have no picture, by reason."""
-    load_image = ctx.image_loader()
+    load_image = ctx.image_loader(few=few)
     pictures: list[dict[str, Any] | None] = [None] * samples.height
     reasons: Counter[str] = Counter()
     order = samples.with_row_index("position").sort("tar", "member", nulls_last=True)

@@ -23,7 +23,7 @@ from curation_assets.numeric.standardise import caption_length
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, tar_index
+from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, read_member
 from curation_assets.stores.manifest import model_records, utc_now
 from curation_assets.stores.shard_store import ShardStore
 
@@ -144,7 +144,7 @@ def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
         raise ValueError(f"a canary needs {MIN_SAMPLES} samples at least, got {drawn.height} of {samples.height} kept")
     rows = []
     for row in drawn.iter_rows(named=True):
-        image = tar_index(store.root / row["tar"]).read(row["member"]) if row["member"] is not None else None
+        image = read_member(store.root / row["tar"], row["member"]) if row["member"] is not None else None
         rows.append(
             {
                 **{name: row[name] for name in CANARY_SCHEMA if name in row},

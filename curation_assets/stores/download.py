@@ -42,6 +42,7 @@ from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
+from curation_assets.stores.tar_members import remove_places
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"
@@ -306,6 +307,7 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
 
 def rewrite_tar(path: Path, *, drop: Callable[[str], bool], add: Mapping[str, bytes] | None = None) -> None:
     """A tar without the members that `drop` names, and with `add` at its end."""
+    remove_places(path)
     with replacing(path) as temporary, tarfile.open(path) as old, tarfile.open(temporary, "w") as new:
         for member in old:
             if not drop(member.name):

@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image, tar_index
+from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image, read_member
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def load_image(image: EvaluationImage, limits: ImageLimits = DEFAULT_LIMITS) -> 
     if image.tar is None or image.member is None:
         raise ImageRejected("not_found", f"image {image.image_id} has neither a file nor a member of a tar")
     try:
-        data = tar_index(Path(image.tar)).read(image.member)
+        data = read_member(Path(image.tar), image.member)
     except (KeyError, OSError) as error:
         raise ImageRejected("not_found", f"no member {image.member} in {image.tar}") from error
     return decode_image(data, limits)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from curation_assets.stores.atomic import fetch
+from curation_assets.stores.tar_members import put_places, read_range
 
 MIB = 1024 * 1024
 
@@ -320,7 +321,10 @@ def printable(name: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _index(path: Path, modified_ns: int, size: int) -> TarIndex:
-    return TarIndex(path)
+    index = TarIndex(path)
+    if index.damage is None:
+        put_places(path, {name: (member.offset, member.size) for name, member in index.members.items()})
+    return index
 
 
 def tar_index(path: Path) -> TarIndex:
@@ -331,6 +335,15 @@ def tar_index(path: Path) -> TarIndex:
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
     stat = path.stat()
     return _index(path.absolute(), stat.st_mtime_ns, stat.st_size)
+
+
+def read_member(path: Path, name: str) -> bytes:
+    """Bytes of a member of a tar, for whoever wants a few: of a bucket, a tar that is not here stays there.
+
+    Raises as `tar_index` and `TarIndex.read`.
+    """
+    data = read_range(path, name)
+    return tar_index(path).read(name) if data is None else data
 
 
 class ImageStore:
@@ -345,7 +358,7 @@ class ImageStore:
 
     def read_bytes(self, tar: str, member: str) -> bytes:
         """Bytes of an image file. Raises KeyError, FileNotFoundError, ImageRejected."""
-        return tar_index(self.root / tar).read(member)  # root / absolute path is the absolute path
+        return read_member(self.root / tar, member)  # root / absolute path is the absolute path
 
     def load(self, row: Mapping[str, Any]) -> Image.Image:
         """RGB image of a row of raw/samples. Raises ImageRejected, with reason no_image where the row has none."""

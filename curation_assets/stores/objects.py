@@ -41,7 +41,7 @@ USED_STEP_SECONDS = 3600.0  # how exactly the time of last use is known; younger
 
 _LOCAL = ("dagster", "logs", "robots_txt", "evaluation", "catalog.duckdb", "catalog.duckdb.wal", "catalog.duckdb.tmp")
 _LOCAL_OF_POOL = ("index", "source")  # made again from tables and from the pool's source
-_FETCHED_WHEN_USED = ("downloads",)  # folders of a pool
+_FETCHED_WHEN_USED = ("downloads", "tar_indexes", "shared_index")  # folders of a pool; the second of the home, too
 _TABLE_MANIFEST = "manifest.json"  # a copy of what the table's footer holds, put after it: nobody reads it to decide
 _OF_TABLES = ("data.parquet", _TABLE_MANIFEST)
 _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
@@ -84,7 +84,8 @@ def is_local(relative: PurePosixPath) -> bool:
 def is_fetched_when_used(key: str) -> bool:
     """Whether an object is large or one of very many: tables, versions of folder assets, downloads, tars."""
     parts = PurePosixPath(key).parts
-    if parts[-1].endswith(".tar") or (len(parts) > 2 and parts[0] == "work" and parts[2] in _FETCHED_WHEN_USED):
+    owned = parts[2:] if parts[0] == "work" else parts
+    if parts[-1].endswith(".tar") or (len(owned) > 1 and owned[0] in _FETCHED_WHEN_USED):
         return True
     return parts[0] == "work" and (parts[-1] in _OF_TABLES or any(_VERSION.match(part) for part in parts))
 
@@ -159,6 +160,20 @@ class ObjectHome:
     def has(self, path: Path) -> bool:
         """Whether there is an object of a file, by the latest listing and what this machine wrote since."""
         return self._known(self.key_of(path)) is not None
+
+    def entry(self, path: Path) -> Entry | None:
+        """What is known of the object of a file; None where there is none."""
+        return self._known(self.key_of(path))
+
+    def stamp(self, path: Path) -> int | None:
+        """A number that changes with the object of a file or link, the same everywhere; None where there is none."""
+        entry = self.entry(path) or self._known(f"{self.key_of(path)}{LINK}")
+        return None if entry is None else int(hashlib.sha256(entry.e_tag.encode()).hexdigest()[:15], 16)
+
+    def is_here(self, path: Path) -> bool:
+        """Whether the file of the working copy is the object."""
+        entry = self.entry(path)
+        return entry is not None and self._is_copied(self.key_of(path), entry)
 
     def _known(self, key: str) -> Entry | None:
         """What is known of an object: the latest listing, or what a process of this working copy did since."""
@@ -276,6 +291,21 @@ class ObjectHome:
         stale = [key for key in keys if (entry := self._known(key)) and not self._is_copied(key, entry)]
         with ThreadPoolExecutor(THREADS) as threads:
             list(threads.map(self._fetch, stale))
+
+    def read_range(self, path: Path, e_tag: str, start: int, size: int) -> bytes | None:
+        """Bytes of an object, without a copy; None where it is not the one with this e_tag. Raises ObjectStoreError."""
+        if size == 0:
+            return b""
+        key = self.key_of(path)
+        from obstore.exceptions import PreconditionError
+
+        with self._naming_refusals(key):
+            try:
+                response = self.store.get(key, options={"range": (start, start + size), "if_match": e_tag})
+                data = bytes(response.bytes())
+            except (FileNotFoundError, PreconditionError):
+                return None
+        return data if str(response.meta["e_tag"]) == e_tag and len(data) == size else None
 
     def fetch_folder(self, folder: Path) -> None:
         """`fetch` of every file in a folder and its folders; of a link, of the version that it names."""

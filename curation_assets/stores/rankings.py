@@ -15,7 +15,7 @@ from PIL import Image
 
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.numeric.rankings import mean_ranks
-from curation_assets.stores.images import decode_image, tar_index
+from curation_assets.stores.images import decode_image, read_member
 from curation_assets.stores.text_tables import read_table
 
 
@@ -95,5 +95,5 @@ def load_ranked_image(path: Path, name: str) -> Image.Image:
     """The image that a ranking file at `path` names. Raises ImageRejected for a broken one, OSError for a missing."""
     tar, colon, member = name.rpartition(":")
     if colon and tar.endswith(".tar"):
-        return decode_image(tar_index(path.parent / tar).read(member))
+        return decode_image(read_member(path.parent / tar, member))
     return decode_image((path.parent / name).read_bytes())

@@ -186,6 +186,20 @@ class ShardStore:
         folder = self.asset_path(asset)
         return folder.with_name(f".{folder.name}.unfinished") / (partition or WHOLE)
 
+    def stamp(self, asset: str, partition: str | None = None) -> int | None:
+        """A number that changes when a table or folder asset is replaced; None where it is not there.
+
+        On a disk its modification time in ns; of a bucket it is the object's, and nothing is fetched.
+        """
+        folder = self.asset_path(asset)
+        path = folder if partition is None and folder.is_symlink() else self._table_path(asset, partition)
+        if self.objects is not None:
+            return self.objects.stamp(path)
+        try:
+            return path.lstat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""
         if self.objects is not None:

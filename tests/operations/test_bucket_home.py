@@ -1,27 +1,41 @@
 """A pool whose home is in a bucket: the same bytes as on a disk, from any machine, and gone when taken down."""
 
+import gzip
 import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from curation_assets.api import open_pool
+from curation_assets.audit.index import SHARED
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, home_of, load_settings
 from curation_assets.core.stages import STAGES
+from curation_assets.definitions import build_definitions
+from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
+from curation_assets.outputs.explore import prepare
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from tests.defs.test_ways_to_launch import by_request
 from tests.support.bucket import BUCKET, Bucket, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
+from tests.support.webserver import curate_ui
 
 pytestmark = pytest.mark.slow
 
@@ -62,14 +76,14 @@ def write_source(folder: Path) -> None:
     pl.DataFrame({**given, "generated_captions": captions}).write_parquet(folder / "given.parquet")
 
 
-def declare(settings: Settings, source: Path) -> None:
-    """A pool of those tars."""
+def declare(settings: Settings, source: Path, tars: str | Path | None = None) -> None:
+    """A pool of those tars, or of a copy of them."""
     options = {
         "distil": False, "downstream": False, "policies": ["clip", "icc"], "fraction": 0.5, "image_domain": "other",
         "given_signals": {name: f"{source / 'given.parquet'}:{name}" for name in SIGNALS},
         "given": {"generated_captions": str(source / "given.parquet")},
     }  # fmt: skip
-    add_pool(settings, POOL, source / "tars", options=options)
+    add_pool(settings, POOL, tars or source / "tars", options=options)
 
 
 def curate(*arguments: object) -> str:
@@ -153,7 +167,8 @@ def test_a_photo_pool_is_the_same_on_a_disk_and_in_a_bucket_from_any_machine(buc
     on_disk, in_bucket = content(tmp_path / "disk", POOL), content(URL, POOL)
     assert len(on_disk) > 20
     assert_same(on_disk, in_bucket, but=r"^filtered/ledger/")  # it has the run's id and the time
-    assert {_plain(key.removeprefix("home/")) for key in bucket.keys("home/")} == files_under(tmp_path / "disk")
+    in_common = {_plain(key.removeprefix("home/")) for key in bucket.keys("home/")} - {f"work/{POOL}/{SHARED}"}
+    assert in_common == files_under(tmp_path / "disk")
 
     shutil.rmtree(machines("one"))
     assert_same(content(URL, POOL), in_bucket)
@@ -199,6 +214,116 @@ def test_a_takedown_leaves_no_byte_in_any_version(bucket, tmp_path, machines) ->
     open_home(home_of(URL))
     assert [path for path in stale if path.is_file() and "/source/" not in str(path)] == []
     assert computed(URL, POOL) == []
+
+
+def test_tars_in_the_bucket_are_found_shown_retried_and_taken_down(bucket, tmp_path, machines) -> None:
+    def drop(tar: Path) -> None:
+        bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{tar.name}", Body=tar.read_bytes())
+
+    bucket.client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    write_source(tmp_path)
+    first, second = sorted((tmp_path / "tars").glob("*.tar"))
+    drop(first)
+    machines("one")
+    open_home(home_of(URL))
+    declare(load_settings(URL, "embedded"), tmp_path, f"{URL}/sources/photos")
+    computed(URL, POOL)
+
+    machines("two")
+    settings = load_settings(URL, "embedded")
+    ctx = PoolContext.open(settings, POOL)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(POOL, ctx.shards())
+        drop(second)
+        open_home(settings.home)
+        (found,) = shard_sensor(settings, POOL)(dg.build_sensor_context(instance=instance)).dynamic_partitions_requests
+    assert found.partition_keys == [f"{POOL}-000001"]
+    assert f"{POOL}_new_shards" in {sensor.name for sensor in build_definitions(settings).sensors}
+    curate("run", POOL, "--shards", "1", "--home", URL)
+    curate("run", POOL, "--home", URL)
+    assert "no row failed" in curate("retry", POOL, "--home", URL)
+
+    machines("three")
+    bucket.requests.clear()
+    shown = prepare(PoolContext.open(load_settings(URL, "embedded"), POOL), limit=3)
+    assert pl.read_parquet(shown.path)["image"].null_count() == 0
+    read = [one.size for one in bucket.requests if one.method == "GET" and one.key.endswith(".tar")]
+    assert len(read) == 3
+    assert max(read) < first.stat().st_size / 10
+
+    machines("four")
+    assert _versions_with_canary(bucket)
+    curate("takedown", "add", "--url", CANARY_URL, "--home", URL)
+    assert "0 still hold something" in curate("takedown", "apply", "--sources", "--home", URL)
+    assert _versions_with_canary(bucket) == []
+    names = [gzip.decompress(bucket.read(key)) for key in bucket.keys("home/tar_indexes/")]
+    assert len(names) == 2
+    assert not any(f"{CANARY:06d}.jpg".encode() in data for data in names)
+    machines("five")
+    assert computed(URL, POOL) == []
+
+
+def test_the_daemon_sees_a_tar_that_comes_and_the_ui_makes_its_tables(bucket, tmp_path, machines, monkeypatch) -> None:
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    write_source(tmp_path)
+    new = f"{POOL}-000001"
+
+    def drop(name: str) -> None:
+        data = (tmp_path / "tars" / name).read_bytes()
+        bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{name}", Body=data)
+
+    drop("000000.tar")
+    machines("one")
+    open_home(home_of(URL))
+    declare(load_settings(URL, "embedded"), tmp_path, f"{URL}/sources/photos")
+    with curate_ui(URL) as url, prepare_instance(load_settings(URL, "embedded")) as instance:
+        drop("000001.tar")
+        while new not in instance.get_dynamic_partitions(POOL):  # pytest's own limit ends a wait without end
+            time.sleep(1)
+        by_request(url)(home_of(URL), new, new)
+    machines("two")
+    store = PoolContext.open(load_settings(URL, "embedded"), POOL).store
+    assert store.read("raw/samples", new)["status"].to_list() == ["kept"] * (ROWS // 2)
+    assert store.partitions("signals/icc") == [new]
+
+
+@pytest.mark.parametrize("ranges", [("0..1", "0..1"), ("0", "1")], ids=["the same shards", "a shard each"])
+def test_two_machines_run_shards_at_once(bucket, tmp_path, machines, ranges) -> None:
+    write_source(tmp_path)
+    machines("first")
+    declare(load_settings(URL, "embedded"), tmp_path)
+    started = []
+    for number, shards in enumerate(ranges):
+        command = [
+            sys.executable,
+            "-c",
+            "from curation_assets.cli import main; main()",
+            "run",
+            POOL,
+            "--shards",
+            shards,
+            "--home",
+            URL,
+        ]
+        environment = {**os.environ, "CURATION_HOMES": str(tmp_path / f"machine-{number}")}
+        started.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    ended = [(process.communicate()[0], process.returncode) for process in started]
+    assert [status for _, status in ended] == [0, 0], "\n".join(text for text, _ in ended)
+    machines("reader")
+    assert computed(URL, POOL)  # the tables of the whole pool
+    in_bucket = content(URL, POOL)
+    assert {name for name in in_bucket if name.startswith("raw/samples ")} == {
+        f"raw/samples {POOL}-{number:06d}" for number in range(2)
+    }
+    puts = Counter(one.key for one in bucket.requests if one.method == "PUT" and one.key.endswith("/data.parquet"))
+    assert max(puts.values()) <= (2 if ranges[0] == ranges[1] else 1)
+    machines("alone")
+    declare(load_settings(tmp_path / "disk", "embedded"), tmp_path)
+    computed(tmp_path / "disk", POOL)
+    assert_same(content(tmp_path / "disk", POOL), in_bucket, but=r"^filtered/ledger/")
+    assert "everything is as it was written" in curate("verify", POOL, "--home", URL)
 
 
 def _versions_with_canary(bucket: Bucket) -> list[str]:

@@ -1,9 +1,12 @@
 """A home in a bucket: what is put, fetched, refused, evicted, held and purged, on a real S3 server."""
 
+import gzip
+import hashlib
 import http.client
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,15 +21,23 @@ import pytest
 
 from curation_assets.core.settings import home_name, home_of, homes_root, load_settings, working_copy
 from curation_assets.stores import object_lease
-from curation_assets.stores.atomic import append_line, move_into_place, remove_path, replacing, write_text_atomically
-from curation_assets.stores.images import ImageStore
+from curation_assets.stores.atomic import (
+    append_line,
+    fetch,
+    move_into_place,
+    remove_path,
+    replacing,
+    write_text_atomically,
+)
+from curation_assets.stores.download import rewrite_tar
+from curation_assets.stores.images import ImageStore, read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectChangedError, ObjectHome, ObjectStoreError, open_home
 from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.shards import discover_shards, register_shard
+from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
-from tests.support.bucket import BUCKET, Bucket, running_bucket
+from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
 
 URL = f"s3://{BUCKET}/homes/mine"
@@ -312,6 +323,111 @@ def test_tars_that_others_drop_into_the_home_are_shards(bucket: Bucket, tmp_path
     settings.work("photos").mkdir(parents=True)
     images = ImageStore(settings.work("photos"))
     assert images.read_bytes(rows["tar"][0], rows["member"][0]) == jpeg(1)
+
+
+@pytest.fixture
+def drawn_tar(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tar of a home whose index was made by one machine, as another sees it, which has no copy of either."""
+    source = tmp_path / "000000.tar"
+    write_tar(source, [(f"{n:06d}", f"http://h.example/{n}", f"box {n}", jpeg(n)) for n in range(20)])
+    bucket.client.put_object(Bucket=BUCKET, Key=f"homes/mine/{TAR}", Body=source.read_bytes())
+    open_home(home_of(URL))
+    assert tar_index(home_of(URL) / TAR).read("000003.jpg") == jpeg(3)
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+    open_home(home_of(URL))
+    bucket.requests.clear()
+    return home_of(URL) / TAR
+
+
+TAR = "work/toy/downloads/toy-000000/000000.tar"
+TAR_INDEX = "work/toy/tar_indexes/downloads/toy-000000/000000.tar.json.gz"
+
+
+def test_one_image_of_a_tar_that_is_not_here_is_one_range_read(bucket: Bucket, drawn_tar: Path) -> None:
+    index_size = len(bucket.read(f"homes/mine/{TAR_INDEX}"))
+    bucket.requests.clear()
+    assert read_member(drawn_tar, "000003.jpg") == jpeg(3)
+    assert bucket.requests == [
+        Request("GET", f"homes/mine/{TAR_INDEX}", index_size),
+        Request("GET", f"homes/mine/{TAR}", len(jpeg(3))),
+    ]
+    bucket.requests.clear()
+    images = ImageStore(drawn_tar.parents[2])
+    assert images.read_bytes("downloads/toy-000000/000000.tar", "000007.jpg") == jpeg(7)
+    assert bucket.requests == [Request("GET", f"homes/mine/{TAR}", len(jpeg(7)))]
+    assert not drawn_tar.exists()
+    with pytest.raises(KeyError, match=r"no member '999999.jpg'; it has 60 files"):
+        read_member(drawn_tar, "999999.jpg")
+    assert tar_index(drawn_tar).read("000003.jpg") == jpeg(3)  # for many: whole, and from then on here
+    bucket.requests.clear()
+    assert read_member(drawn_tar, "000004.jpg") == jpeg(4)
+    assert bucket.requests == []
+
+
+@pytest.mark.parametrize("what", ["no index", "damaged index", "changed tar", "changed unseen"])
+def test_without_an_index_of_this_tar_it_is_fetched(bucket: Bucket, drawn_tar: Path, tmp_path: Path, what) -> None:
+    index = f"homes/mine/{TAR_INDEX}"
+    if what == "no index":
+        bucket.client.delete_object(Bucket=BUCKET, Key=index)
+    elif what == "damaged index":
+        data = bytearray(bucket.read(index))
+        data[len(data) // 2] ^= 1
+        bucket.client.put_object(Bucket=BUCKET, Key=index, Body=bytes(data))
+    else:
+        write_tar(tmp_path / "new.tar", [("other", "u", "c", jpeg(8)), ("000003", "u", "c", jpeg(9))])
+        new = (tmp_path / "new.tar").read_bytes()
+        bucket.client.put_object(Bucket=BUCKET, Key=f"homes/mine/{TAR}", Body=new)
+    if what != "changed unseen":
+        open_home(home_of(URL))
+    assert read_member(drawn_tar, "000003.jpg") == jpeg(9 if what.startswith("changed") else 3)
+    assert drawn_tar.read_bytes() == bucket.read(f"homes/mine/{TAR}")
+    bucket.requests.clear()
+    shutil.rmtree(home_of(URL))
+    open_home(home_of(URL))
+    assert read_member(drawn_tar, "000003.jpg") == jpeg(9 if what.startswith("changed") else 3)
+    assert not drawn_tar.exists()  # whoever fetched it made the index
+
+
+def test_the_hash_of_a_source_comes_from_the_index(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
+    write_tar(tmp_path / "000000.tar", [(f"{n:06d}", f"http://h.example/{n}", f"box {n}", jpeg(n)) for n in range(4)])
+    key = "homes/mine/sources/photos/000000.tar"
+    bucket.client.put_object(Bucket=BUCKET, Key=key, Body=(tmp_path / "000000.tar").read_bytes())
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    pool = add_pool(settings, "photos", f"{URL}/sources/photos")
+    register_shard(pool, "photos-000000", settings)
+    known = source_fingerprint(pool, "photos-000000", settings)
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+    settings = load_settings(URL, "embedded")
+    open_home(settings.home)
+    bucket.requests.clear()
+    assert source_fingerprint(load_pool(settings, "photos"), "photos-000000", settings) == known
+    assert key not in [one.key for one in bucket.requests]
+    write_tar(tmp_path / "000000.tar", [("000000", "http://h.example/0", "box", jpeg(0))])
+    bucket.client.put_object(Bucket=BUCKET, Key=key, Body=(tmp_path / "000000.tar").read_bytes())
+    open_home(settings.home)
+    assert source_fingerprint(load_pool(settings, "photos"), "photos-000000", settings) == {
+        "000000.tar": hashlib.sha256((tmp_path / "000000.tar").read_bytes()).hexdigest()
+    }
+
+
+def test_a_takedown_leaves_no_index_with_the_names_that_it_removed(bucket: Bucket, drawn_tar: Path) -> None:
+    fetch(drawn_tar)
+    rewrite_tar(drawn_tar, drop=lambda member: member.startswith("000003."))
+    assert not any(TAR_INDEX in key for key in bucket.keys("homes"))
+    assert "000003.jpg" not in tar_index(drawn_tar).members
+    assert b"000003" not in gzip.decompress(bucket.read(f"homes/mine/{TAR_INDEX}"))
+
+
+def test_a_damaged_tar_and_a_tar_on_a_disk_get_no_index(bucket: Bucket, drawn_tar: Path, tmp_path: Path) -> None:
+    whole = bucket.read(f"homes/mine/{TAR}")
+    bucket.client.put_object(Bucket=BUCKET, Key="homes/mine/sources/cut.tar", Body=whole[:5000])
+    open_home(home_of(URL))
+    assert tar_index(home_of(URL) / "sources/cut.tar").damage is not None
+    write_tar(tmp_path / "disk" / "a.tar", [("000001", "u", "c", jpeg(1))])
+    assert read_member(tmp_path / "disk" / "a.tar", "000001.jpg") == jpeg(1)
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["a.tar"]
+    assert [key for key in bucket.keys("homes") if "tar_indexes" in key] == [f"homes/mine/{TAR_INDEX}"]
 
 
 def test_a_source_in_another_bucket_is_refused(bucket: Bucket) -> None:

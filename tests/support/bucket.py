@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -15,11 +15,21 @@ BUCKET = "curation"
 
 
 @dataclass(frozen=True)
+class Request:
+    """A request that the server answered."""
+
+    method: str
+    key: str  # with the query, of a listing
+    size: int  # bytes of the answer's body
+
+
+@dataclass(frozen=True)
 class Bucket:
-    """A bucket, its address, and a client of it."""
+    """A bucket, its address, a client of it, and what was requested, by whatever client."""
 
     endpoint: str
     client: Any
+    requests: list[Request] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -62,12 +72,30 @@ def running_bucket(monkeypatch: pytest.MonkeyPatch | None = None) -> Iterator[Bu
             empty(client, name)
         client.create_bucket(Bucket=BUCKET)
         bucket = Bucket(endpoint, client)
+        assert server._server is not None
+        server._server.app = _noting(server._server.app, bucket.requests)
         if monkeypatch is not None:
             for name, value in bucket.environment.items():
                 monkeypatch.setenv(name, value)
         yield bucket
     finally:
         server.stop()
+
+
+def _noting(app: Any, requests: list[Request]) -> Any:
+    """A WSGI application that notes what another one is asked."""
+
+    def noting(environ: dict[str, Any], start_response: Any) -> Any:
+        def started(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            size = next((int(value) for name, value in headers if name.lower() == "content-length"), 0)
+            key = environ["PATH_INFO"].removeprefix(f"/{BUCKET}").lstrip("/")
+            query = f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else ""
+            requests.append(Request(environ["REQUEST_METHOD"], key + query, size))
+            return start_response(status, headers, *rest)
+
+        return app(environ, started)
+
+    return noting
 
 
 def empty(client: Any, name: str) -> None:

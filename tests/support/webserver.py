@@ -17,7 +17,7 @@ START_SECONDS = 240  # Dagster is imported by four processes
 
 
 @contextlib.contextmanager
-def curate_ui(home: Path, *options: str) -> Iterator[str]:
+def curate_ui(home: Path | str, *options: str) -> Iterator[str]:
     """The URL of a running UI with its daemon; ended by Ctrl+C."""
     curate = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
     command = [*curate, "ui", "--port", "0", "--home", str(home), *options]

@@ -141,7 +141,7 @@ def _alternating(*lists: Sequence[int]) -> list[int]:
 def _pictures(ctx: PoolContext, rows: PoolRows, wanted: Sequence[int]) -> dict[int, str]:
     """Position among the rows that raw kept → base64 of a JPEG, until MAX_PICTURE_BYTES are full."""
     facts = rows.facts(["sample_id", "tar", "member"]).filter(rows.is_kept)
-    load_image, found, size = ctx.image_loader(), {}, 0
+    load_image, found, size = ctx.image_loader(few=True), {}, 0
     for position in wanted:
         row = facts.row(position, named=True)
         if row["member"] is None:

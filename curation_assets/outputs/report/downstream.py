@@ -298,7 +298,7 @@ def _picture(ctx: PoolContext, row: Mapping[str, Any]) -> tuple[str | None, str]
 
 def _evaluation_image(ctx: PoolContext, row: Mapping[str, Any]) -> Image.Image:
     if row["path"] is None:
-        return ctx.image_loader()({"sample_id": row["image_id"], **row})
+        return ctx.image_loader(few=True)({"sample_id": row["image_id"], **row})
     path, limits = Path(row["path"]), ctx.pool.download.limits
     size = path.stat().st_size
     if size > limits.max_bytes:

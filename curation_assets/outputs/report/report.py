@@ -265,7 +265,7 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
 
 
 def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
-    load_image = ctx.image_loader()
+    load_image = ctx.image_loader(few=True)
     cards = []
     for row in rows.to_dicts():
         note = "" if row.get("value") is None else f"{row['value']:.3f}"

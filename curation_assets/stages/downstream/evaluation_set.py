@@ -23,7 +23,7 @@ from curation_assets.stages.downstream.truth import has_truth, read_truth
 from curation_assets.stores.evaluation_images import EvaluationImage, load_image
 from curation_assets.stores.evaluation_sets import read_evaluation_set
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.images import ImageRejected, tar_index
+from curation_assets.stores.images import ImageRejected, read_member
 from curation_assets.stores.webdataset import IMAGE_EXTENSIONS
 
 EVALUATION_SET = "downstream/evaluation_set"
@@ -229,7 +229,7 @@ def _row(ctx: PoolContext, image: EvaluationImage, *, is_scene: bool) -> dict[st
     facts = {"image_id": image.image_id, "captions": list(image.captions), "image_sha256": None, "reason": None}
     if is_scene:
         return {**facts, "tar": f"{SCENES}/{SCENES_TAR}", "member": image.member, "path": None}
-    data = Path(image.path).read_bytes() if image.path else tar_index(Path(str(image.tar))).read(str(image.member))
+    data = Path(image.path).read_bytes() if image.path else read_member(Path(str(image.tar)), str(image.member))
     digest = hashlib.sha256(data).hexdigest()
     return {**facts, "tar": image.tar, "member": image.member, "path": image.path, "image_sha256": digest}
 

@@ -21,6 +21,7 @@ from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.pools.declaration import Pool, source_split
 from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
+from curation_assets.stores.tar_members import indexed_sha256
 from curation_assets.stores.url_tables import SIZES
 
 DOWNLOADS_FOLDER = "downloads"
@@ -31,7 +32,6 @@ def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
     tars = webdataset.tars_by_shard(pool.name, pool.source_path(settings))
     if shard not in tars:
         raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
-    fetch(tars[shard])
     return tars[shard]
 
 
@@ -52,13 +52,18 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
     """What identifies a shard's source: when it changes, the shard is registered again. Cheap while files rest."""
     if pool.kind == "webdataset":
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
-        files = source_files(pool, shard, settings)
+        tar = _tar(pool, shard, settings)
+        known = indexed_sha256(tar)
+        files = [*([] if known else [tar]), *webdataset.siblings(tar)]
+        if known is None:
+            fetch(tar)
         try:
-            fingerprint = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()}
+            hashes = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()} if files else {}
+            fingerprint = {tar.name: known, **hashes} if known else hashes
         except FileNotFoundError:
             raise
         except OSError as error:  # the shard is a failed row until it can be read
-            fingerprint = {file.name: type(error).__name__ for file in files}
+            fingerprint = {file.name: type(error).__name__ for file in (tar, *webdataset.siblings(tar))}
         return fingerprint | takedown_facts(pool, shard, settings)
     split = source_split(pool, settings)
     if shard not in split.rows:
@@ -69,6 +74,7 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
 def source_files(pool: Pool, shard: str, settings: Settings) -> list[Path]:
     """The files that a shard of delivered tars is registered from."""
     tar = _tar(pool, shard, settings)
+    fetch(tar)
     return [tar, *webdataset.siblings(tar)]
 
 
@@ -98,6 +104,7 @@ def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
     )
     if pool.kind == "webdataset":
         tar = _tar(pool, shard, settings)
+        fetch(tar)
         denylist = Denylist.load(settings.home)
         rows = webdataset.read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
         rows = without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
