@@ -209,8 +209,8 @@ def sentence(verdict: dict[str, Any]) -> str:
     word = verdict["verdict"]
     if str(verdict["reason"] or "").startswith("prefilter:"):
         word = "dropped by the prefilter"
-    told = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""))
-    because = f"; {told[1]}" if told else ""
+    detail = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""))
+    because = f"; {detail[1]}" if detail else ""
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
     return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}"
 

@@ -173,7 +173,7 @@ def homes_root() -> Path:
     )
 
 
-@functools.cache  # asked with every file that is written or read
+@functools.cache  # called with every file that is written or read
 def _homes_root(own: str | None, *cache: str | None) -> Path:
     return Path(own or cache_root() / "homes").expanduser().resolve()
 

@@ -1,4 +1,4 @@
-"""Failed runs of the UI and the daemon are told to the hook of CURATION_ON_FAILURE, and killed ones of `curate run`."""
+"""Failed runs of the UI and the daemon, and killed ones of `curate run`, reach the hook of CURATION_ON_FAILURE."""
 
 import dagster as dg
 
@@ -51,7 +51,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition | None:
         if COMMAND in run.tags and KILLED not in run.tags:
             return
         problems = problems_of(context.instance, run) or [context.failure_event.message or "no reason was recorded"]
-        sentence = hook.tell(
+        sentence = hook.report(
             _pool_of(run), problems, job=run.job_name, runs=[run.run_id], command=run.tags.get(COMMAND)
         )
         if sentence is not None:

@@ -192,12 +192,12 @@ def _run_held_pool(
                         _run_phase(pool_name, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if hook is not None:
-                    said = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
-                    not_told = hook.tell(
-                        pool_name, said, job=assets.job_name(pool_name, group[0].grain), command=command_line()
+                    sentences = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
+                    warning = hook.report(
+                        pool_name, sentences, job=assets.job_name(pool_name, group[0].grain), command=command_line()
                     )
-                    if not_told is not None:
-                        on_notice(not_told)
+                    if warning is not None:
+                        on_notice(warning)
                 if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error

@@ -58,12 +58,12 @@ def needed_runs(instance: dg.DagsterInstance) -> set[str]:
     made = {key: _materialisations(instance, key) for key in instance.get_asset_keys()}
     waiting = [versions[-1] for partitions in made.values() for versions in partitions.values()]
     needed: set[str] = set()
-    asked: set[tuple[dg.AssetKey, int]] = set()
+    looked_up: set[tuple[dg.AssetKey, int]] = set()
     while waiting:
         version = waiting.pop()
         needed.add(version.run_id)
-        for pointer in set(version.pointers.items()) - asked:
-            asked.add(pointer)
+        for pointer in set(version.pointers.items()) - looked_up:
+            looked_up.add(pointer)
             parent, newest = pointer
             for versions in made.get(parent, {}).values():
                 position = bisect_right([known.storage_id for known in versions], newest)

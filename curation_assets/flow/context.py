@@ -98,8 +98,8 @@ class PoolContext:
         names it, or where its values are given (option `given_signals`). Raises ValueError for an unknown name in
         these options.
         """
-        asked = (*self.options.methods, *self.options.given_signals)
-        named = {get_method(name).name for name in asked} | set(self.profile.methods)
+        listed = (*self.options.methods, *self.options.given_signals)
+        named = {get_method(name).name for name in listed} | set(self.profile.methods)
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in all_methods().values()
@@ -130,7 +130,7 @@ class PoolContext:
     def image_loader(self, *, few: bool = False) -> Callable[[Mapping[str, Any]], Image.Image]:
         """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason).
 
-        `few`: of a tar in a bucket a small part is asked for; it is not fetched whole where it has an index.
+        `few`: of a tar in a bucket a small part is wanted; it is not fetched whole where it has an index.
         """
 
         def load(row: Mapping[str, Any]) -> Image.Image:

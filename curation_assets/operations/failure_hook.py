@@ -18,7 +18,7 @@ from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.processes import ProcessName
 from curation_assets.stores.url_safety import UrlRefused
 
-MAX_SECONDS = 10.0  # that whoever is told may take
+MAX_SECONDS = 10.0  # that the command or the server may take
 SHOWN = 50  # problems in a message, and characters of what a command said
 EXPECTED = 'a JSON list of words (["/usr/bin/notify", "--pool"]) or an http(s) URL'
 
@@ -58,10 +58,10 @@ class FailureHook:
             raise ValueError(f"CURATION_ON_FAILURE must be {EXPECTED}, got {text!r}")
         return cls(words=tuple(words))
 
-    def tell(self, pool: str | None, problems: Sequence[str], **facts: Any) -> str | None:
+    def report(self, pool: str | None, problems: Sequence[str], **facts: Any) -> str | None:
         """Tell of a failed run; a sentence where that could not be done. Takes MAX_SECONDS at most.
 
-        What is told: event, pool, problems (sentences that name tables and shards), at, host, pid, and `facts`.
+        What is sent: event, pool, problems (sentences that name tables and shards), at, host, pid, and `facts`.
         """
         process = ProcessName.own()
         shown = [*problems[:SHOWN], *([f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else [])]
@@ -103,4 +103,4 @@ class FailureHook:
     def _sentence(self, what: str) -> str:
         """A URL may hold a secret: its host is all that is shown."""
         name = self.words[0] if self.words else urlsplit(self.url or "").hostname
-        return f"warning: {name} (CURATION_ON_FAILURE) was not told of the failed run: {what}"
+        return f"warning: {name} (CURATION_ON_FAILURE) could not be reached about the failed run: {what}"

@@ -53,7 +53,7 @@ class OptOutCheck:
 
 
 def can_be_checked(ctx: PoolContext) -> bool:
-    """Whether the pool's images were downloaded from strangers' servers, and its option lets them be asked."""
+    """Whether the pool's images were downloaded from strangers' servers, and its option allows requests to them."""
     return ctx.pool.kind == "url_table" and ctx.pool.must_download and ctx.options.opt_out_checks > 0
 
 

@@ -23,7 +23,7 @@ class DecodedImages:
     """
 
     def __init__(self, samples: pl.DataFrame, load_image: LoadImage, threads: int = 0) -> None:
-        """`samples`: rows of raw/samples in their order, each source_row once. `threads`: 0 decodes when asked."""
+        """`samples`: rows of raw/samples in their order, each source_row once. `threads`: 0 decodes on `load`."""
         self._load_image = load_image
         self._rows: dict[int, int] = {row: index for index, row in enumerate(samples["source_row"].to_list())}
         self._decoded: dict[int, Future[Image.Image]] = {}  # by index of the row

@@ -135,8 +135,8 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
         reason[below] = len(words)
         words.append(kind)
         if signal.drop_reasons is not None:
-            told = signal.drop_reasons.codes[below]
-            reason[below] = np.where(told < 0, reason[below], len(words) + told)
+            codes = signal.drop_reasons.codes[below]
+            reason[below] = np.where(codes < 0, reason[below], len(words) + codes)
             words += [f"{kind}:{word}" for word in signal.drop_reasons.words]
         why = signal.reasons
         codes = why.codes[failed]

@@ -330,8 +330,8 @@ class PoolRows:
         signal = Signal(values, Texts(codes, reasons.words), dict(zip(scores, rest, strict=True)))
         if DROP_REASON not in frame.columns:
             return signal
-        told = Texts.of(frame[DROP_REASON])
-        return replace(signal, drop_reasons=Texts(told.codes[self.order], told.words))
+        texts = Texts.of(frame[DROP_REASON])
+        return replace(signal, drop_reasons=Texts(texts.codes[self.order], texts.words))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""

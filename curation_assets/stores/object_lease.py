@@ -2,8 +2,8 @@
 
 An exclusive lease is one object, made by a conditional put, so one of many wins. Holders of a shared lease have one
 object each, in a folder beside it: who wants it alone takes the exclusive object and waits until that folder is empty.
-A holder puts its object again every RENEW_SECONDS; one that stays the same for GONE_SECONDS, by the clock of whoever
-waits, is of a process that is gone, and is taken over. Clocks of different machines are not compared.
+A holder puts its object again every RENEW_SECONDS; one that stays the same for EXPIRY_SECONDS, by the clock of whoever
+waits, is of a process that has ended, and is taken over. Clocks of different machines are not compared.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.processes import ProcessName
 
 RENEW_SECONDS = 10.0
-GONE_SECONDS = 60.0
+EXPIRY_SECONDS = 60.0
 POLL_SECONDS = 1.0
 
 Notice = Callable[[str], None]
@@ -47,7 +47,7 @@ def object_lease(
             waiting.pause(holder)
             mine.take(None)
     else:
-        while not mine.take(waiting.gone):
+        while not mine.take(waiting.expired):
             holder = waiting.look(key)
             if holder is not None:
                 waiting.pause(holder)
@@ -57,7 +57,7 @@ def object_lease(
                 for other in objects.raw_keys(f"{key}.d"):
                     while (holder := waiting.look(other)) is not None:
                         waiting.pause(holder)
-                    if other in waiting.gone:
+                    if other in waiting.expired:
                         objects.raw_delete(other)
             waiting.end()
             yield
@@ -88,9 +88,9 @@ class _Held:
     def _data(self) -> bytes:
         return json.dumps({**self._content, "renewal": uuid.uuid4().hex}).encode()
 
-    def take(self, gone: "dict[str, str] | None") -> bool:
-        """Put the object; in place of one of a holder that is gone (key → e_tag), where it still is that one."""
-        replaced = None if gone is None else gone.get(self.key)
+    def take(self, expired: "dict[str, str] | None") -> bool:
+        """Put the object; in place of one of a holder that has ended (key → e_tag), where it still is that one."""
+        replaced = None if expired is None else expired.get(self.key)
         self._e_tag = self.objects.raw_put(self.key, self._data(), replaced)
         return self._e_tag is not None
 
@@ -113,7 +113,7 @@ class _Held:
                 continue  # the bucket does not answer: the next time
             if renewed is None:
                 self.on_notice(
-                    f"warning: this process did not renew its lease of {self.what} for {GONE_SECONDS:.0f} s and "
+                    f"warning: this process did not renew its lease of {self.what} for {EXPIRY_SECONDS:.0f} s and "
                     "another one took it; of tables that both make, the first counts"
                 )
                 self._e_tag = None
@@ -133,38 +133,38 @@ class _Waiting:
 
     def __init__(self, objects: ObjectHome, what: str, on_notice: Notice, wait: bool) -> None:
         self.objects, self.what, self.on_notice, self.wait = objects, what, on_notice, wait
-        self.gone: dict[str, str] = {}  # key → e_tag of holders that are gone
+        self.expired: dict[str, str] = {}  # key → e_tag of holders that have ended
         self._seen: dict[str, tuple[str, float]] = {}  # key → e_tag, since when (monotonic)
-        self._told = ""
+        self._notified = ""
 
     def look(self, key: str) -> str | None:
-        """Who holds an object, in words; None where nobody does, or who did is gone."""
+        """Who holds an object, in words; None where nobody does, or who did has ended."""
         read = self.objects.raw_get(key)
         if read is None:
             return None
         content, e_tag = read
         if self._seen.get(key, ("", 0.0))[0] != e_tag:
             self._seen[key] = e_tag, time.monotonic()
-        is_gone = _process(content).has_ended() or time.monotonic() - self._seen[key][1] > GONE_SECONDS
-        if not is_gone:
+        has_expired = _process(content).has_ended() or time.monotonic() - self._seen[key][1] > EXPIRY_SECONDS
+        if not has_expired:
             return _shown(content)
-        if self.gone.get(key) != e_tag:
-            self.gone[key] = e_tag
-            self.on_notice(f"takes over {self.what} from {_shown(content)}, which is gone")
+        if self.expired.get(key) != e_tag:
+            self.expired[key] = e_tag
+            self.on_notice(f"takes over {self.what} from {_shown(content)}, which no longer renews it")
         return None
 
     def pause(self, holder: str) -> None:
         """Say once who is waited for, and wait a moment. Raises LeaseHeldError where the caller does not wait."""
         if not self.wait:
             raise LeaseHeldError(f"{holder} holds {self.what}; wait for its end, or leave out --no-wait")
-        if holder != self._told:
+        if holder != self._notified:
             self.on_notice(f"waits for {holder}: it holds {self.what}")
-            self._told = holder
+            self._notified = holder
         time.sleep(POLL_SECONDS)
 
     def end(self) -> None:
         """It is free: what others wrote meanwhile is taken in."""
-        if self._told or self.gone:
+        if self._notified or self.expired:
             self.objects.refresh()
             self.on_notice(f"goes on: {self.what} is free")
 

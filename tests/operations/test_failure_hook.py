@@ -157,7 +157,7 @@ def test_who_cannot_be_told_costs_a_sentence_and_no_secret(
 ) -> None:
     monkeypatch.setattr(failure_hook, "MAX_SECONDS", 0.5)
     began = time.monotonic()
-    said = hook.tell("photos", ["raw/samples of shard photos-000001: bad"])
+    said = hook.report("photos", ["raw/samples of shard photos-000001: bad"])
     assert said is not None
     assert sentence in said
     assert "secret" not in said
@@ -170,7 +170,7 @@ def test_a_server_that_refuses_or_never_answers_costs_a_sentence(monkeypatch: py
         {"/no": reply(500), "/slow": lambda visit: visit.wait(60), "/away": reply(302, Location="/no")}
     ) as server:
         for path, sentence in (("/no", "HTTP 500"), ("/slow", "timed out"), ("/away", "HTTP 302")):
-            said = FailureHook(url=server.url(path), allow_hosts=(server.host,)).tell("photos", [])
+            said = FailureHook(url=server.url(path), allow_hosts=(server.host,)).report("photos", [])
             assert said is not None
             assert sentence in said, path
 

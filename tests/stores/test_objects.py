@@ -586,7 +586,7 @@ with pool_lease(work, "curate run toy", on_notice=print) if is_alone else writin
 
 @pytest.fixture
 def quick_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"RENEW_SECONDS": 0.3, "GONE_SECONDS": 3.0, "POLL_SECONDS": 0.1}.items():
+    for name, seconds in {"RENEW_SECONDS": 0.3, "EXPIRY_SECONDS": 3.0, "POLL_SECONDS": 0.1}.items():
         monkeypatch.setattr(object_lease, name, seconds)
 
 
@@ -625,7 +625,7 @@ def test_a_machine_that_no_longer_renews_is_taken_over(bucket: Bucket, tmp_path:
     with pool_lease(home_of(URL) / "work/toy", "curate refit", on_notice=said.append):
         time.sleep(1.5)  # renewed meanwhile, and still ours
     assert said[0].startswith("waits for `curate run toy` (pid 1 on far-away, since today)")
-    assert said[1].endswith("which is gone")
+    assert said[1].endswith("which no longer renews it")
     assert bucket.keys() == []
 
 
