@@ -3,34 +3,21 @@
 import contextlib
 import errno
 import os
-import re
 import shutil
-import socket
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import working_copy
+from curation_assets.stores.temporary import TEMPORARY, host, temporary_path
 
 if TYPE_CHECKING:
     from curation_assets.stores.objects import ObjectHome
 
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
-
-_TEMPORARY = re.compile(r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-[0-9a-f]{8}(\.[a-z0-9]+)*$")
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname()) or "host"
-
-
-def temporary_path(target: Path) -> Path:
-    """A hidden path beside `target` (same file system, so os.replace is atomic) that names its writer."""
-    return target.with_name(f".{target.name}.tmp-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}{target.suffix}")
 
 
 def _is_alive(pid: int) -> bool:
@@ -47,10 +34,10 @@ def remove_stale(target: Path) -> list[Path]:
     """Delete what dead writers of `target` left; the temporaries of living ones stay. Returns the removed paths."""
     removed = []
     for path in sorted(target.parent.glob(f".{target.name}.tmp-*")):
-        match = _TEMPORARY.match(path.name)
+        match = TEMPORARY.match(path.name)
         if match is None or match["target"] != target.name:
             continue
-        if match["host"] == _host():
+        if match["host"] == host():
             is_stale = not _is_alive(int(match["pid"]))
         else:
             is_stale = time.time() - path.lstat().st_mtime > FOREIGN_STALE_SECONDS

@@ -28,7 +28,6 @@ from curation_assets.stores.atomic import (
     remove_path,
     remove_stale,
     replacing,
-    temporary_path,
     write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -43,6 +42,7 @@ from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_members import remove_places
+from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 RECEIPT_FILE = "receipt.json"

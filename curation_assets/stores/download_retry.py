@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, temporary_path, write_text_atomically
+from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
 from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, rewrite_tar, write_receipt
+from curation_assets.stores.temporary import temporary_path
 
 #: (requested rows, folder for shards, advance=…) → one row per input row: `download_shard` of a pool and a shard.
 Fetch = Callable[..., pl.DataFrame]

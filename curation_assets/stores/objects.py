@@ -29,6 +29,7 @@ from typing import Any
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import bucket_retry_seconds, working_copies_bytes, working_copy
+from curation_assets.stores.temporary import temporary_path
 
 LINK = ".link"  # suffix of the object of a link
 COPIES_SUFFIX = ".sqlite"  # beside a working copy: which object each of its files is a copy of
@@ -321,7 +322,7 @@ class ObjectHome:
                 response = self.store.get(key)
                 meta = response.meta
                 path.parent.mkdir(parents=True, exist_ok=True)
-                temporary = _temporary(path)
+                temporary = temporary_path(path)
                 try:
                     with temporary.open("xb") as file:
                         for chunk in response.stream(min_chunk_size=8 * 2**20):
@@ -342,7 +343,7 @@ class ObjectHome:
         _set_time(temporary, entry)
         if key.endswith(LINK):
             link, named = path.with_name(path.name.removesuffix(LINK)), temporary.read_text(encoding="utf-8")
-            drawn = _temporary(link)
+            drawn = temporary_path(link)
             drawn.symlink_to(named)
             os.replace(drawn, link)
             os.utime(link, ns=(_time_ns(entry), _time_ns(entry)), follow_symlinks=False)
@@ -417,7 +418,7 @@ class ObjectHome:
 
     def _put_link(self, draft: Path, target: Path) -> None:
         named, pointer = os.readlink(draft), target.with_name(target.name + LINK)
-        temporary = _temporary(pointer)
+        temporary = temporary_path(pointer)
         temporary.write_text(named, encoding="utf-8")
         try:
             self._put(temporary, pointer)
@@ -574,7 +575,7 @@ class ObjectHome:
         """
         for _ in range(APPEND_ATTEMPTS):
             self.reload(path)
-            temporary = _temporary(path)
+            temporary = temporary_path(path)
             try:
                 temporary.write_bytes((path.read_bytes() if path.is_file() else b"") + data)
                 self._put(temporary, path)
@@ -699,12 +700,6 @@ def _time_ns(entry: Entry) -> int:
 
 def _set_time(path: Path, entry: Entry) -> None:
     os.utime(path, ns=(time.time_ns(), _time_ns(entry)))
-
-
-def _temporary(path: Path) -> Path:
-    from curation_assets.stores.atomic import temporary_path
-
-    return temporary_path(path)
 
 
 def _copy_of_link(pointer: Path) -> Path:

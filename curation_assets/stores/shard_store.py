@@ -37,7 +37,6 @@ from curation_assets.stores.atomic import (
     remove_path,
     remove_stale,
     replacing,
-    temporary_path,
     write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
@@ -47,6 +46,7 @@ from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
 from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text
+from curation_assets.stores.temporary import temporary_path
 
 DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"

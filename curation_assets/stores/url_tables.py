@@ -10,13 +10,14 @@ import polars as pl
 
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.stores.atomic import remove_path, remove_stale, temporary_path
+from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256, file_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
+from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.text_tables import TextFormat
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")

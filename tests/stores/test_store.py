@@ -350,10 +350,10 @@ def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(
     assert store.read("signals/icc", SHARD_0)["value"].to_list() == [1.0]
     assert sorted(path.name for path in folder.iterdir()) == ["data.parquet", "manifest.json"]
 
-    import curation_assets.stores.atomic as atomic
+    from curation_assets.stores.temporary import host
 
-    dead = folder / f".data.parquet.tmp-{atomic._host()}-999999999-0123abcd.parquet"
-    alive = folder / f".data.parquet.tmp-{atomic._host()}-{os.getpid()}-0123abcd.parquet"
+    dead = folder / f".data.parquet.tmp-{host()}-999999999-0123abcd.parquet"
+    alive = folder / f".data.parquet.tmp-{host()}-{os.getpid()}-0123abcd.parquet"
     foreign = folder / ".data.parquet.tmp-elsewhere-1-0123abcd.parquet"
     beside = dead.with_name(f"{dead.name}.wal")  # as DuckDB writes beside its file
     for path in (dead, beside, alive, foreign):
