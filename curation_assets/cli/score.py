@@ -1,5 +1,7 @@
 """curate score and methods: one method over one file, without Dagster."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,11 +79,14 @@ def score(
     # raises for an unknown name, before a large file is read
     addresses = profile_for_files(profile_for_method(settings_from(None, profile), method), role or [])
     rows = rows_in_parts(get_method(method), source, out)
+    score_rows: Callable[..., pl.DataFrame]
     if rows is None:
         given = read_captions(source)
         rows, names = given.height, given.columns
+        score_rows = functools.partial(score_file, raw=raw)
     else:
         names = pl.scan_parquet(source).collect_schema().names()
+        score_rows = score_in_parts
     prepared = prepare_method(method, addresses, names, settings_given(set_ or []))
     chosen = prepared.method
     caution = chosen.caution(addresses.roles, prepared.settings)
@@ -90,30 +95,16 @@ def score(
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
     with reporter_for().task(method, rows) as advance:
-        if rows_in_parts(chosen, source, out) is None:
-            scored = score_file(
-                chosen,
-                source,
-                out,
-                prepared.roles,
-                batch_size=prepared.batch_size,
-                progress=advance,
-                made_by=prepared.made_by,
-                details=details,
-                raw=raw,
-            )
-        else:
-            score_in_parts(
-                chosen,
-                source,
-                out,
-                prepared.roles,
-                batch_size=prepared.batch_size,
-                progress=advance,
-                made_by=prepared.made_by,
-                details=details,
-            )
-            scored = pl.read_parquet(out, columns=["caption", method, f"{method}_reason"])
+        scored = score_rows(
+            chosen,
+            source,
+            out,
+            prepared.roles,
+            batch_size=prepared.batch_size,
+            progress=advance,
+            made_by=prepared.made_by,
+            details=details,
+        )
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"
     show(f"{counted}; written to {out}")

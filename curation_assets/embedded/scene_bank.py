@@ -14,7 +14,7 @@ from curation_assets.stores.file_hash import file_sha256
 
 
 def run(setup: Setup) -> None:
-    """Embeds every scene and ships float16: what the engine holds in memory, whatever it read them from."""
+    """Embeds every scene and ships int8: what the engine reads, wherever it comes from."""
     clock = Clock()
     bank = load_engine("scene_bank", load_profile("embedded"))
     assert isinstance(bank, SceneBankEngine), type(bank)

@@ -106,8 +106,10 @@ def score_in_parts(
     batch_size: int = DEFAULT_BATCH,
     progress: Progress | None = None,
     details: bool = False,
-) -> None:
+) -> pl.DataFrame:
     """What `score_file` writes, with PART_ROWS rows in memory at once, however large the file (`rows_in_parts`).
+
+    Returns the columns caption, `<method>` and `<method>_reason` of all rows.
 
     Finished parts wait in `unfinished_folder(out)`, and a stopped call's next one goes on from there; `out` appears
     when all are done. Raises as `score_file`.
@@ -138,6 +140,7 @@ def score_in_parts(
     with replacing(out) as temporary:
         pl.scan_parquet(parts, glob=False, hive_partitioning=False).sink_parquet(temporary)
     remove_path(unfinished_folder(out))
+    return pl.read_parquet(out, columns=["caption", new["value"], new["reason"]])
 
 
 def _new_columns(method: Method, names: Sequence[str], source: Path, *, details: bool) -> dict[str, str]:

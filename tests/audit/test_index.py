@@ -86,7 +86,7 @@ def test_another_machine_reads_the_index_and_no_table(bucket: Bucket, on: Callab
     assert [one for one in bucket.requests if one.method == "PUT"] == []  # nothing has changed
 
 
-@pytest.mark.parametrize("what", ["damaged", "gone", "of before"])
+@pytest.mark.parametrize("what", ["damaged", "missing", "of before"])
 def test_what_the_shared_index_lacks_is_read_from_the_tables(
     bucket: Bucket, on: Callable[[str], ShardStore], what: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_what_the_shared_index_lacks_is_read_from_the_tables(
     key = f"home/work/toy/{SHARED}"
     if what == "damaged":
         bucket.client.put_object(Bucket=BUCKET, Key=key, Body=bucket.read(key)[:-9])
-    elif what == "gone":
+    elif what == "missing":
         bucket.client.delete_object(Bucket=BUCKET, Key=key)
     else:
         write(one, SHARDS[1], 9)

@@ -139,7 +139,7 @@ def test_a_pool_goes_through_slurm_in_turns_with_the_same_bytes(slurm: Path, tmp
     array = first.stdout.split("jobs ")[1].split()[0]
     time.sleep(3)
     subprocess.run(["scancel", f"{array}_1"], check=True)
-    wait_for_jobs(home, 1200)  # the job of the whole pool is gone from the queue too: it does not wait for ever
+    wait_for_jobs(home, 1200)  # the job of the whole pool has left the queue too: it does not wait for ever
     assert not (home / "work/photos/filtered/subsets").exists()
     again = submit(home, "--per-task", "2")
     assert again.returncode == 0, again.stderr

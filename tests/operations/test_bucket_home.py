@@ -1,4 +1,4 @@
-"""A pool whose home is in a bucket: the same bytes as on a disk, from any machine, and gone when taken down."""
+"""A pool whose home is in a bucket: the bytes of a home on a disk, from any machine; a takedown leaves nothing."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""A failed run is told to a real command and a real server; neither changes how the run ends."""
+"""A failed run is reported to a real command and a real server; neither changes how the run ends."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ def messages(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def told(visits: list[bytes]) -> Any:
+def receiving(visits: list[bytes]) -> Any:
     """An answer that keeps the body of a POST."""
 
     def answer(visit: Visit) -> None:
@@ -79,7 +79,7 @@ def test_a_run_that_fails_tells_a_command_which_shard_was_bad(tmp_path: Path, mo
 def test_a_run_of_the_ui_tells_a_server_through_the_sensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: list[bytes] = []
     bad_pool(tmp_path)
-    with RawServer({"/hook": told(bodies)}) as server:
+    with RawServer({"/hook": receiving(bodies)}) as server:
         monkeypatch.setenv("CURATION_ON_FAILURE", server.url("/hook"))
         monkeypatch.setenv("CURATION_ON_FAILURE_HOSTS", server.host)
         settings = load_settings(tmp_path, "embedded")
@@ -126,7 +126,7 @@ def test_commands_tell_by_themselves_unless_they_were_killed(tmp_path: Path, mon
 
     command = {COMMAND: "curate run photos"}
     with dg.instance_for_test() as instance:
-        for tags, told_so_far in ((command, 0), ({**command, KILLED: "pid 7 on host"}, 1), ({}, 2)):
+        for tags, count in ((command, 0), ({**command, KILLED: "pid 7 on host"}, 1), ({}, 2)):
             result = broken.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
             context = dg.build_run_status_sensor_context(
                 sensor_name="failed_runs",
@@ -135,7 +135,7 @@ def test_commands_tell_by_themselves_unless_they_were_killed(tmp_path: Path, mon
                 dagster_run=instance.get_run_by_id(result.run_id),
             ).for_run_failure()
             sensor(context)
-            assert len(messages(heard)) == told_so_far
+            assert len(messages(heard)) == count
     assert messages(heard)[-1]["problems"] == ["breaks: ValueError: disk on fire"]
 
 
@@ -152,7 +152,7 @@ def test_commands_tell_by_themselves_unless_they_were_killed(tmp_path: Path, mon
         (FailureHook(url="http://localhost:8099/secret"), "is refused (private_address)"),
     ],
 )
-def test_who_cannot_be_told_costs_a_sentence_and_no_secret(
+def test_a_receiver_that_fails_costs_a_sentence_and_no_secret(
     hook: FailureHook, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failure_hook, "MAX_SECONDS", 0.5)

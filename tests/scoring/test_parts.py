@@ -56,7 +56,7 @@ def test_parts_give_the_same_table(source: Path, details: bool) -> None:
 
 
 def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
-    """Stopped in the third part; what the first two parts and the third's first batch gave is not asked for again."""
+    """Stopped in the third part; what the first two parts and the third's first batch gave is not computed again."""
     out = source.with_name("out.parquet")
     first, second = Lengths(stop_at=8), Lengths()
     with pytest.raises(KeyboardInterrupt):

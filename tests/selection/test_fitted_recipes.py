@@ -117,8 +117,8 @@ def test_a_full_concept_is_named(pool: PoolContext, settings: Settings) -> None:
     held = (" " + padded + " ").str.contains(f" {entry} ", literal=True).sum()
     assert int(count) == held
     assert held > 2
-    told = explain(settings, full["sample_id"][0])[0]["policies"]
-    words = next(sentence(verdict) for verdict in told if verdict["policy"] == "concept_balance")
+    verdicts = explain(settings, full["sample_id"][0])[0]["policies"]
+    words = next(sentence(verdict) for verdict in verdicts if verdict["policy"] == "concept_balance")
     assert words.startswith("dropped: fused.concept_balance")
     assert words.endswith(f"; concept full: {entry}, kept 2 of {count}")
 

@@ -105,7 +105,7 @@ def test_files_links_folders_and_removals_reach_another_machine(bucket: Bucket, 
     home = home_of(URL)
     open_home(home)
     write_text_atomically(home / "pools/toy.yaml", "name: toy")
-    write_text_atomically(home / "pools/gone.yaml", "name: gone")
+    write_text_atomically(home / "pools/removed.yaml", "name: removed")
     with replacing(home / "releases/toy/one") as folder:
         folder.mkdir()
         (folder / "release.json").write_text("{}")
@@ -117,15 +117,15 @@ def test_files_links_folders_and_removals_reach_another_machine(bucket: Bucket, 
     other = machine(tmp_path, "other")
     files = sorted(path.relative_to(other.root).as_posix() for path in other.root.rglob("*") if path.is_file())
     assert [name for name in files if "/." not in name] == [
-        "pools/gone.yaml", "pools/toy.yaml", "releases/toy/one/a/b.txt", "releases/toy/one/release.json",
+        "pools/removed.yaml", "pools/toy.yaml", "releases/toy/one/a/b.txt", "releases/toy/one/release.json",
     ]  # fmt: skip
     assert os.readlink(other.root / "work/toy/distilled/model") == ".model.version-0123456789ab/files"
-    remove_path(home / "pools/gone.yaml")
+    remove_path(home / "pools/removed.yaml")
     remove_path(home / "releases/toy/one")
     remove_path(home / "work/toy/distilled/model")
     other.refresh()
     assert bucket.keys() == ["homes/mine/pools/toy.yaml"]
-    assert not (other.root / "pools/gone.yaml").exists()
+    assert not (other.root / "pools/removed.yaml").exists()
     assert not (other.root / "releases").exists()
     assert not (other.root / "work/toy/distilled/model").is_symlink()
 
@@ -590,14 +590,20 @@ def quick_leases(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(object_lease, name, seconds)
 
 
+def other_machine_holding(tmp_path: Path, how: str) -> subprocess.Popen[str]:
+    """A process with a working copy of its own that holds the pool, "alone" or "shared"."""
+    elsewhere = {**os.environ, "CURATION_HOMES": str(tmp_path / "elsewhere")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, URL, how], env=elsewhere, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
 @pytest.mark.usefixtures("quick_leases")
 def test_a_pool_is_held_by_one_machine_and_a_dead_one_is_taken_over(bucket: Bucket, tmp_path: Path) -> None:
-    elsewhere = {**os.environ, "CURATION_HOMES": str(tmp_path / "elsewhere")}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, URL, "alone"], env=elsewhere, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+    holder = other_machine_holding(tmp_path, "alone")
     work = home_of(URL) / "work/toy"
     open_home(home_of(URL))
     said: list[str] = []
@@ -631,12 +637,7 @@ def test_a_machine_that_no_longer_renews_is_taken_over(bucket: Bucket, tmp_path:
 
 @pytest.mark.usefixtures("quick_leases")
 def test_who_rewrites_tables_waits_for_writers_of_other_machines(bucket: Bucket, tmp_path: Path) -> None:
-    elsewhere = {**os.environ, "CURATION_HOMES": str(tmp_path / "elsewhere")}
-    writer = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, URL, "shared"], env=elsewhere, stdout=subprocess.PIPE, text=True
-    )
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "held\n"
+    writer = other_machine_holding(tmp_path, "shared")
     work = home_of(URL) / "work/toy"
     said: list[str] = []
     with writing_tables(work, on_notice=said.append):  # writers do not wait for each other
@@ -659,8 +660,8 @@ def test_earlier_versions_and_unfinished_uploads_are_removed(bucket: Bucket, tmp
     objects = machine(tmp_path, "one")
     for text in ("secret", "clean"):
         put(objects, "work/toy/note.txt", text)
-    put(objects, "work/toy/gone.txt", "secret")
-    objects.delete(objects.root / "work/toy/gone.txt")
+    put(objects, "work/toy/removed.txt", "secret")
+    objects.delete(objects.root / "work/toy/removed.txt")
     put(objects, "work/other/note.txt", "first")
     put(objects, "work/other/note.txt", "second")
     client.create_multipart_upload(Bucket=BUCKET, Key="homes/mine/work/toy/tar")

@@ -152,7 +152,7 @@ def test_the_embedded_bank_is_shipped_and_never_embedded(tmp_path: Path, monkeyp
     scenes, cosines = engine.nearest_scenes(["a dog on the grass", *engine.scenes[:2]], 3)
     assert "dog" in scenes[0][0]
     assert [row[0] for row in scenes[1:]] == engine.scenes[:2]
-    np.testing.assert_allclose(cosines[1:, 0], 1.0, atol=1e-3)  # half precision
+    np.testing.assert_allclose(cosines[1:, 0], 1.0, atol=1e-3)
     assert not (tmp_path / "cache").exists()
     clear_engines()
 
@@ -161,18 +161,24 @@ def test_shipped_embeddings_are_those_of_the_encoder() -> None:
     """A stretch of the bank, in the batches of the shipping script: other processors may round otherwise."""
     engine = shipped_bank()
     some = engine.scenes[5120:5632]
-    made = embed_scenes(some, engine.encoder, Silent()).astype(np.float32)
-    np.testing.assert_allclose(engine.embeddings()[5120:5632], made, atol=5e-4)
+    made = embed_scenes(some, engine.encoder, Silent()).astype(np.int16)
+    shipped = shipped_embeddings(*engine.made_of)
+    assert shipped is not None
+    difference = np.abs(shipped[5120:5632] - made)
+    assert difference.max() <= 1  # a number halfway between two steps
+    assert difference.mean() < 1e-3
 
 
 def test_the_nearest_scenes_are_those_of_exact_embeddings() -> None:
-    """Half precision moves a cosine by less than 2e-4, and with it the order of scenes that are as near as that."""
+    """Eight bits move a cosine by less than 3e-3, and the score, the mean of the nearest ones, by less than 2e-4."""
     engine = shipped_bank()
     some = engine.scenes[::48]  # 500
     captions = [f"{CONCRETE[i % 3]} {ABSTRACT[i % 2]} {i}" for i in range(100)] + some[:200]
     exact = engine.encoder.embed_sentences(captions) @ engine.encoder.embed_sentences(some).T  # (N, 500)
     held = engine.encoder.embed_sentences(captions) @ engine.embeddings()[::48].T
-    np.testing.assert_allclose(held, exact, atol=2e-4)
+    np.testing.assert_allclose(held, exact, atol=3e-3)
+    score = [np.sort(cosines, axis=1)[:, -100:].mean(axis=1) for cosines in (exact, held)]
+    np.testing.assert_allclose(*score, atol=2e-4)
     top = [np.argsort(-cosines, axis=1)[:, :10] for cosines in (exact, held)]
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*top, strict=True)])
     assert recall > 0.99

@@ -6,6 +6,7 @@ so a shard that comes late moves nobody (docs/decisions/0041).
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import polars as pl
 
 
-class Kind:
+class Kind(ABC):
     """Settings of a recipe, and what they compute. Rows are those that raw kept, with sample_id."""
 
     version: ClassVar[str] = "1"  # bump when the same settings would give other numbers
@@ -40,13 +41,13 @@ class Kind:
         """Files that the fit reads: their content is part of the recipe."""
         return ()
 
+    @abstractmethod
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
         """What is frozen, from the rows of the pool, a frame per shard. Raises ValueError where there are too few."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
         """(N,) rows → what `scored` returns, row for row: each by itself and the fit."""
-        raise NotImplementedError
 
 
 @cache
