@@ -317,23 +317,23 @@ class ObjectHome:
 
     def _fetch(self, key: str) -> None:
         path = self.root / key
-        try:
-            with self._naming_refusals(key):
+        with self._naming_refusals(key):
+            try:
                 response = self.store.get(key)
-                meta = response.meta
-                path.parent.mkdir(parents=True, exist_ok=True)
-                temporary = temporary_path(path)
-                try:
-                    with temporary.open("xb") as file:
-                        for chunk in response.stream(min_chunk_size=8 * 2**20):
-                            file.write(chunk)
-                    self._take_in(key, temporary, _entry(meta))
-                finally:
-                    temporary.unlink(missing_ok=True)
-        except FileNotFoundError:  # removed since the listing
-            with self._lock:
-                self._entries.pop(key, None)
-                self._remove_copy(key)
+            except FileNotFoundError:  # removed since the listing
+                with self._lock:
+                    self._entries.pop(key, None)
+                    self._remove_copy(key)
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = temporary_path(path)
+            try:
+                with temporary.open("xb") as file:
+                    for chunk in response.stream(min_chunk_size=8 * 2**20):
+                        file.write(chunk)
+                self._take_in(key, temporary, _entry(response.meta))
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def _take_in(self, key: str, temporary: Path, entry: Entry) -> None:
         """Put what was fetched in its place; of the object of a link, the link too."""
