@@ -44,6 +44,7 @@ RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
 Device = Literal["auto", "cpu", "cuda"]
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that a process here may use
 KEEP_DAYS = 90
+SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
 SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
 
 
@@ -251,6 +252,7 @@ class Settings:
     on_failure: str | None = None  # command or URL that hears of failed runs, as operations/failure_hook.py reads it
     on_failure_hosts: tuple[str, ...] = ()  # hosts of such a URL that may be private
     keep_days: int = KEEP_DAYS  # runs, logs and reports older than this are removed at night; 0 keeps them
+    shards_per_run: int = SHARDS_PER_RUN  # of a backfill of the UI, at most; 0 makes one run of every range
     is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
     ray: str | None = None  # 'host:port' or 'auto': nodes of that Ray cluster score shards, in place of the workers
     own_dagster_home: Path | None = None  # Dagster's instance folder where it is not in the home
@@ -261,6 +263,10 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.keep_days < 0:
             raise ValueError(f"keep_days must be days, or 0 to keep everything, got {self.keep_days}")
+        if self.shards_per_run < 0:
+            raise ValueError(
+                f"CURATION_SHARDS_PER_RUN must be a number of shards, or 0 for one run, got {self.shards_per_run}"
+            )
         if self.ray is not None and not RAY_ADDRESS.match(self.ray):
             raise ValueError(f"CURATION_RAY must read host:port, ray://host:port or auto, got {self.ray!r}")
 
@@ -308,8 +314,8 @@ class Settings:
 
 def load_settings(home: Path | str | None = None, profile: str | None = None) -> Settings:
     """Settings from the arguments, else from CURATION_HOME, CURATION_PROFILE, CURATION_THREADS, CURATION_WORKERS,
-    CURATION_DEVICES, CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS and
-    CURATION_KEEP_DAYS; OPENLINEAGE_URL as OpenLineage's own clients read it.
+    CURATION_DEVICES, CURATION_RAY, CURATION_DAGSTER_HOME, CURATION_ON_FAILURE, CURATION_ON_FAILURE_HOSTS,
+    CURATION_KEEP_DAYS and CURATION_SHARDS_PER_RUN; OPENLINEAGE_URL as OpenLineage's own clients read it.
 
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
@@ -332,6 +338,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         on_failure=os.environ.get("CURATION_ON_FAILURE") or None,
         on_failure_hosts=tuple(os.environ.get("CURATION_ON_FAILURE_HOSTS", "").replace(",", " ").split()),
         keep_days=int(os.environ.get("CURATION_KEEP_DAYS", KEEP_DAYS)),
+        shards_per_run=int(os.environ.get("CURATION_SHARDS_PER_RUN", SHARDS_PER_RUN)),
         is_profile_chosen=name is not None,
         ray=os.environ.get("CURATION_RAY") or None,
         own_dagster_home=Path(dagster_home).absolute() if dagster_home else None,

@@ -22,7 +22,6 @@ from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import named
 
 JOBS: dict[Grain, str] = {"shard": "shards", "pool": "summary", "training": "trainings"}
-MAX_SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,12 @@ def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
     )
 
 
+def _backfill_policy(settings: Settings) -> dg.BackfillPolicy:
+    if settings.shards_per_run == 0:
+        return dg.BackfillPolicy.single_run()
+    return dg.BackfillPolicy.multi_run(settings.shards_per_run)
+
+
 def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]:
     """All assets of one pool, upstream first."""
     ctx = PoolContext.open(settings, pool_name)
@@ -100,7 +105,7 @@ def _asset_of(
         key=key,
         deps=[asset_key(pool_name, name) for name in table.inputs],
         partitions_def=partitions,
-        backfill_policy=None if partitions is None else dg.BackfillPolicy.multi_run(MAX_SHARDS_PER_RUN),
+        backfill_policy=None if partitions is None else _backfill_policy(settings),
         group_name=table.stage,
         code_version=table.version,
         description=described(table.description),

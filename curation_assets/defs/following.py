@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.index import Index, refresh_index
-from curation_assets.core.settings import Settings
-from curation_assets.defs.assets import MAX_SHARDS_PER_RUN, asset_key, job_name
+from curation_assets.core.settings import SHARDS_PER_RUN, Settings
+from curation_assets.defs.assets import asset_key, job_name
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
 from curation_assets.flow.context import PoolContext
@@ -110,11 +110,16 @@ def _state(index: Index) -> str:
     return digest.hexdigest()
 
 
-def requests_of(pool: str, step: Step, known: Sequence[str]) -> list[dg.RunRequest]:
-    """The runs of a step: one, or one per stretch of shards. `known`: the shards as Dagster orders them."""
+def requests_of(
+    pool: str, step: Step, known: Sequence[str], shards_per_run: int = SHARDS_PER_RUN
+) -> list[dg.RunRequest]:
+    """The runs of a step: one, or one per stretch of shards, or of `shards_per_run` of them (0: however long).
+
+    `known`: the shards as Dagster orders them.
+    """
     ranges: Sequence[tuple[str, str] | None] = [None]
     if step.grain == "shard":
-        ranges = list(stretches(known, step.keys, at_most=MAX_SHARDS_PER_RUN))
+        ranges = list(stretches(known, step.keys, at_most=shards_per_run or None))
     elif step.grain == "training":
         ranges = list(stretches(sorted(step.keys), step.keys))
     return [
@@ -146,7 +151,9 @@ def following_sensor(
         step = next_step(ctx, context.instance, time.time())
         if isinstance(step, str):
             return dg.SkipReason(step)
-        requests = requests_of(pool_name, step, context.instance.get_dynamic_partitions(pool_name))
+        requests = requests_of(
+            pool_name, step, context.instance.get_dynamic_partitions(pool_name), settings.shards_per_run
+        )
         before = context.instance.get_runs(
             dg.RunsFilter(tags={RUN_KEY: [str(request.run_key) for request in requests]})
         )

@@ -68,6 +68,8 @@ def test_what_follows_waits_for_the_shards_in_words_and_then_takes_one_step(tmp_
         assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("photos-000000", "photos-000002")
         (first, second) = requests_of("photos", Step(step.tables, "shard", step.keys[::2], "s"), ctx.shards())
         assert first.run_key != second.run_key
+        assert len(requests_of("photos", step, ctx.shards(), shards_per_run=2)) == 2
+        assert len(requests_of("photos", step, ctx.shards(), shards_per_run=0)) == 1
 
 
 def test_nothing_follows_what_a_person_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
