@@ -2,13 +2,16 @@
 
     make bench-downstream             (or: python benchmarks/training_sets.py scenes --pools 4 --seeds 2)
     python benchmarks/training_sets.py photos --pools 3 --seeds 1
+    python benchmarks/training_sets.py photos --set-choices --from-scratch 0
     python benchmarks/training_sets.py --into docs/evaluation.md     # the tables from the results alone
 
 `scenes`: pools of drawn scenes with planted noise, measured on held-out scenes. `photos`: photographs with planted
 noise (stores/pools/noisy_photos.py), one draw of the noise per pool, measured on the photographs of one shard that
 nothing was trained or chosen on; models on frozen features of the profile's encoder, and models from scratch.
-Writes benchmarks/results/training_sets_{scenes,photos}.csv (a row per pool, training set, size, seed and metric) and
-prints the comparison. What is finished is reused.
+--set-choices: policies that look at the whole set, beside random, CLIP, SIEVE and ICC; the targets of norm_sim are
+photographs of a shard that the pool then has not, or scenes of a stream of their own.
+Writes benchmarks/results/training_sets_{scenes,photos}[_set_choices].csv (a row per pool, training set, size, seed and
+metric) and prints the comparison. What is finished is reused.
 """
 
 import argparse
@@ -42,6 +45,15 @@ POLICIES = (
     "random", "clip", "icc", "icc_after_clip", "sieve", "sieve_clip", "tmars", "complexity_action", "reward",
 )  # fmt: skip
 METHODS = ["tmars", "complexity_action", "reward", "concreteness_lexicon"]
+SET_CHOICES = (
+    "random", "clip", "icc", "icc_after_clip", "sieve", "neg_clip_loss", "neg_clip_loss_norm_sim",
+    "clip_concept_balance", "concept_coverage", "ecodatum",
+)  # fmt: skip
+SET_METHODS = [
+    "neg_clip_loss", "norm_sim", "image_blur", "image_dark", "image_light", "image_entropy", "image_aspect", "english",
+]  # fmt: skip
+SET_RECIPES = ("concept_balance", "concept_coverage", "ecodatum")
+TARGET = "000004"  # with --set-choices
 SIZES = (0.1, 0.25)
 #: Trainers from scratch on images of 64 px; their budgets are a sixth and a quarter of the defaults.
 FROM_SCRATCH = {
@@ -63,9 +75,16 @@ def settings_of(home: Path, profile: str, shared: Path) -> Settings:
 def options_of(given: argparse.Namespace, shared: Path) -> dict[str, Any]:
     """What all pools of a run have in common."""
     methods = METHODS if (shared / WORD_RATINGS).is_file() else METHODS[:-1]
+    own: dict[str, Any] = {"methods": methods, "policies": list(POLICIES)}
+    if given.set_choices:
+        own = {
+            "methods": SET_METHODS,
+            "policies": list(SET_CHOICES),
+            "recipes": {name: {} for name in SET_RECIPES},
+            "downstream_controls": ["oracle", "all"],
+        }
     return {
-        "methods": methods,
-        "policies": list(POLICIES),
+        **own,
         "downstream": True,
         "downstream_sizes": list(SIZES),
         "downstream_seeds": list(range(given.seeds)),
@@ -75,7 +94,7 @@ def options_of(given: argparse.Namespace, shared: Path) -> dict[str, Any]:
 
 def declare_scenes(settings: Settings, number: int, given: argparse.Namespace) -> str:
     """A pool of drawn scenes; returns its name."""
-    name = f"scenes_{number}"
+    name = f"scenes_{'choices_' * given.set_choices}{number}"
     options = {"distillation_size": 700, "distil": True, **options_of(given, given.shared)}
     if name not in list_pools(settings):
         add_world_pool(settings, name, size=given.size, seed=FIRST_SEED + number, shard_size=1000, options=options)
@@ -84,11 +103,13 @@ def declare_scenes(settings: Settings, number: int, given: argparse.Namespace) -
 
 def declare_photos(settings: Settings, number: int, given: argparse.Namespace) -> str:
     """Photographs with the noise of one draw; returns the pool's name."""
-    name, folder = f"photos_{number}", settings.home / "photographs" / f"noisy_{number}"
+    name = f"photos_{'choices_' * given.set_choices}{number}"
+    folder = settings.home / "photographs" / name
     photos = given.shared / "photos"
+    shards = [shard for shard in TRAINED_ON if not (given.set_choices and shard == TARGET)]
     if not folder.is_dir():
         texts = noise_texts(pl.read_parquet(given.shared / ALT_TEXTS)["text"].to_list())
-        write_noisy_photos([photos / f"{shard}.tar" for shard in TRAINED_ON], folder, seed=number, texts=texts)
+        write_noisy_photos([photos / f"{shard}.tar" for shard in shards], folder, seed=number, texts=texts)
     options = {
         **options_of(given, given.shared),
         "truth": str(folder / TRUTH),
@@ -96,9 +117,11 @@ def declare_photos(settings: Settings, number: int, given: argparse.Namespace) -
         "evaluation_set": str(photos / f"{HELD_OUT}.tar"),
         "downstream_trainers": ["captioning", "retrieval", *(FROM_SCRATCH if number < given.from_scratch else ())],
         "downstream_budget": FROM_SCRATCH,
-        "policies": [name for name in POLICIES if name != "reward"],  # no reward model for photographs
     }
-    options["methods"] = [name for name in options["methods"] if name != "reward"]
+    for option in ("policies", "methods"):  # no reward model for photographs
+        options[option] = [name for name in options[option] if name != "reward"]
+    if given.set_choices:
+        options["reference_images"] = str(photos / f"{TARGET}.tar")
     if name not in list_pools(settings):
         add_pool(settings, name, folder, options=options)
     return with_options(settings, name, options)
@@ -125,7 +148,7 @@ def metrics_of_pool(settings: Settings, name: str, console: Console) -> pl.DataF
 def page() -> str:
     """Tables of all that was measured so far, as Markdown."""
     parts = []
-    for kind in ("scenes", "photos"):
+    for kind in ("scenes", "photos", "scenes_set_choices", "photos_set_choices"):
         path = RESULTS / f"training_sets_{kind}.csv"
         if path.is_file():
             parts += tables_of_results(kind, pl.read_csv(path, schema_overrides={"reason": pl.String}))
@@ -137,7 +160,8 @@ def tables_of_results(kind: str, metrics: pl.DataFrame) -> list[str]:
     compared = compare_training_sets(metrics)
     pools, seeds = metrics["pool"].n_unique(), metrics["seed"].n_unique()
     counted = f"{pools} pool{'s' * (pools > 1)}, {seeds} training seed{'s' * (seeds > 1)}"
-    parts = [f"### {kind.capitalize()}: {counted}"]
+    title = kind.capitalize().replace("_set_choices", ", choices over the whole set")
+    parts = [f"### {title}: {counted}"]
     for (trainer, size), part in compared.group_by("trainer", "size", maintain_order=True):
         shown = [metric for metric in SHOWN if metric in set(part["metric"])]
         cells = part.filter(pl.col("metric").is_in(shown)).with_columns(
@@ -174,6 +198,7 @@ def bench(given: argparse.Namespace, console: Console) -> None:
     """All pools, then the comparison."""
     profile = "embedded" if given.kind == "scenes" else "photos"
     settings = settings_of(given.home, profile, given.shared)
+    kind = f"{given.kind}_set_choices" if given.set_choices else given.kind
     declare = declare_scenes if given.kind == "scenes" else declare_photos
     parts: list[pl.DataFrame] = []
     for number in range(given.pools):
@@ -183,10 +208,8 @@ def bench(given: argparse.Namespace, console: Console) -> None:
     results = pl.concat(parts).with_columns(pl.col("value").round(5))
     RESULTS.mkdir(exist_ok=True)
     order: Sequence[str] = ("pool", "trainer", "metric", "policy", "size", "seed")
-    results.select("pool", "trainer", *results.columns[:8]).sort(order).write_csv(
-        RESULTS / f"training_sets_{given.kind}.csv"
-    )
-    print("\n\n".join(tables_of_results(given.kind, results)))
+    results.select("pool", "trainer", *results.columns[:8]).sort(order).write_csv(RESULTS / f"training_sets_{kind}.csv")
+    print("\n\n".join(tables_of_results(kind, results)))
 
 
 def main() -> None:
@@ -198,6 +221,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4000, help="samples of a pool of scenes")
     parser.add_argument("--seeds", type=int, default=2, help="training seeds")
     parser.add_argument("--from-scratch", type=int, default=1, help="pools of photos whose models are trained so, too")
+    parser.add_argument("--set-choices", action="store_true", help="the policies that look at the whole set")
     parser.add_argument("--into", type=Path, help="put the tables of all results into this page, and measure nothing")
     given = parser.parse_args()
     if given.into is not None:
