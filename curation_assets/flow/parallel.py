@@ -199,7 +199,7 @@ class WorkerEndedError(RuntimeError):
 
 
 class Workers(Executor):
-    """Processes that each own a device, and take a call at a time.
+    """Processes that each own a device, have the settings of this one's environment, and take a call at a time.
 
     One that is killed (the kernel does so when memory runs out) is replaced, and its call made once more: what saves
     its rows goes on from them. Calls of other workers are not touched.
@@ -207,6 +207,7 @@ class Workers(Executor):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._environment = _environment_of_settings()
         self._idle: queue.SimpleQueue[tuple[int, ProcessPoolExecutor]] = queue.SimpleQueue()
         for number in range(settings.workers):
             self._idle.put((number, self._started(number)))
@@ -232,7 +233,7 @@ class Workers(Executor):
             1,
             mp_context=_WorkerContext(),
             initializer=_start_worker,
-            initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number)),
+            initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number), self._environment),
         )
 
     def _call(self, function: Callable[[], Result]) -> Result:
@@ -258,9 +259,18 @@ class Workers(Executor):
 
 
 def workers(settings: Settings) -> Executor:
-    """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster."""
+    """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster.
+
+    Other settings, or another environment of theirs (the address of a bucket, say), start new ones.
+    """
     global _executor, _executor_of
-    executor_of = (settings.ray, settings.workers, settings.threads, settings.devices)
+    executor_of = (
+        settings.ray,
+        settings.workers,
+        settings.threads,
+        settings.devices,
+        tuple(_environment_of_settings().items()),
+    )
     if _executor is not None and _executor_of == executor_of:
         return _executor
     stop_workers()
@@ -272,6 +282,14 @@ def workers(settings: Settings) -> Executor:
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
     _executor_of = executor_of
     return _executor
+
+
+def _environment_of_settings() -> dict[str, str]:
+    """Variables that settings, buckets and the hub's client read."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_READ_BY_SETTINGS)}
+
+
+_READ_BY_SETTINGS = ("CURATION_", "AWS_", "HF_", "XDG_")
 
 
 def _threads_of_worker(settings: Settings) -> int:
@@ -319,7 +337,10 @@ def _thread_environment(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_worker(threads: int, device: str | None) -> None:
+def _start_worker(threads: int, device: str | None, environment: Mapping[str, str]) -> None:
+    for name in [name for name in os.environ if name.startswith(_READ_BY_SETTINGS)]:
+        del os.environ[name]  # the fork server's, which may have been started for another home
+    os.environ.update(environment)
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = (
             device  # read when CUDA is first used: the fork server has only imported it

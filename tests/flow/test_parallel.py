@@ -82,6 +82,21 @@ def test_each_worker_owns_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len({pid for _, pid in seen}) == 2, "and keeps it"
 
 
+def test_workers_have_the_environment_of_whoever_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their fork server keeps that of the first pool: a second one, in a bucket, was written to the disk alone."""
+    monkeypatch.setenv("CURATION_WORKERS", "2")
+    try:
+        for value in ("one", "two", None):
+            if value is None:
+                monkeypatch.delenv("CURATION_HOMES")
+            else:
+                monkeypatch.setenv("CURATION_HOMES", value)
+            executor = workers(load_settings(tmp_path, "embedded"))
+            assert executor.submit(os.getenv, "CURATION_HOMES").result() == value
+    finally:
+        stop_workers()
+
+
 def _die_once(marker: str) -> str:
     if not Path(marker).exists():
         Path(marker).touch()
