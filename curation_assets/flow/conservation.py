@@ -37,7 +37,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     if expected is not None and frame.height != expected[1]:
         sentences.append(f"{frame.height} rows, but {expected[0]} has {expected[1]}")
     if "sample_id" in frame.columns and table.name != "raw/registered_shards":
-        repeated = frame.height - frame.select(_row_key(frame)).n_unique()
+        repeated = _repeated_rows(frame)
         if repeated:
             sentences.append(f"{repeated} rows repeat an earlier row's identity")
     return sentences
@@ -60,15 +60,16 @@ def success_rate(frame: pl.DataFrame) -> float | None:
         return None
     reason = pl.col("reason").fill_null("")
     if "status" in frame.columns:
-        eligible = frame.filter((pl.col("status") != "dropped") & ~reason.str.contains(_NO_SAMPLE))
-        failed = eligible.filter(pl.col("status") == "failed").height
+        could = (pl.col("status") != "dropped") & ~reason.str.contains(_NO_SAMPLE)
+        did_not = pl.col("status") == "failed"
     else:
         value = next((name for name in ("value", "quality") if name in frame.columns), None)
         if value is None:
             return None
-        eligible = frame.filter(~reason.str.contains(_NOT_SCORABLE))
-        failed = eligible.filter(pl.col(value).is_null() | pl.col(value).is_nan()).height
-    return (eligible.height - failed) / eligible.height if eligible.height else None
+        could = ~reason.str.contains(_NOT_SCORABLE)
+        did_not = pl.col(value).is_null() | pl.col(value).is_nan()
+    eligible, failed = frame.select(eligible=could.sum(), failed=(could & did_not).sum()).row(0)
+    return (eligible - failed) / eligible if eligible else None
 
 
 def success_violations(
@@ -176,9 +177,12 @@ def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
     return {}
 
 
-def _row_key(frame: pl.DataFrame) -> list[str]:
-    """A duplicate sample keeps its own row, distinguished by its position in the source."""
-    return [name for name in ("shard", "source_row", "sample_id") if name in frame.columns]
+def _repeated_rows(frame: pl.DataFrame) -> int:
+    """Rows less distinct ones. A duplicate sample keeps its own row, distinguished by its position in the source."""
+    key = [name for name in ("shard", "source_row", "sample_id") if name in frame.columns]
+    if "source_row" in key and frame["source_row"].n_unique() == frame.height:  # of one shard: no text is hashed
+        return 0
+    return frame.height - frame.select(key).n_unique()
 
 
 def _state_violations(frame: pl.DataFrame) -> list[str]:
@@ -186,13 +190,16 @@ def _state_violations(frame: pl.DataFrame) -> list[str]:
     for column in ("verdict", "status"):
         if column not in frame.columns or "reason" not in frame.columns:
             continue
-        odd = frame.filter(~pl.col(column).is_in(TERMINAL_STATES) | pl.col(column).is_null())
-        if odd.height and column == "verdict":
-            sentences.append(f"{odd.height} rows have no terminal {column}")
-        kept_with_reason = frame.filter((pl.col(column) == "kept") & pl.col("reason").is_not_null()).height
+        state, has_reason = pl.col(column), pl.col("reason").is_not_null()
+        odd, kept_with_reason, without_reason = frame.select(
+            odd=(~state.is_in(TERMINAL_STATES) | state.is_null()).sum(),
+            kept=((state == "kept") & has_reason).sum(),
+            silent=(state.is_in(["dropped", "failed"]) & ~has_reason).sum(),
+        ).row(0)
+        if odd and column == "verdict":
+            sentences.append(f"{odd} rows have no terminal {column}")
         if kept_with_reason:
             sentences.append(f"{kept_with_reason} rows are kept and yet carry a reason")
-        without_reason = frame.filter(pl.col(column).is_in(["dropped", "failed"]) & pl.col("reason").is_null()).height
         if without_reason:
             sentences.append(f"{without_reason} rows are dropped or failed without a reason")
     return sentences
@@ -205,7 +212,7 @@ def _value_violations(frame: pl.DataFrame) -> list[str]:
     for column in ("value", "quality"):
         if column in frame.columns:
             missing = pl.col(column).is_null() | pl.col(column).is_nan()
-            silent = frame.filter(missing & pl.col("reason").is_null()).height
+            silent = frame.select((missing & pl.col("reason").is_null()).sum()).item()
             if silent:
                 sentences.append(f"{silent} rows have no {column} and no reason")
     return sentences

@@ -61,8 +61,9 @@ def plot_of(table: str, frame: pl.DataFrame) -> tuple[str, str] | None:
     if frame.is_empty():
         return None
     if {"verdict", "value"} <= columns:
+        verdicts, values = frame["verdict"], frame["value"]
         return f"values by verdict of {name}", _small_histogram(
-            {state: frame.filter(pl.col("verdict") == state)["value"] for state in ("kept", "dropped")}
+            {state: values.filter(verdicts == state) for state in ("kept", "dropped")}
         )
     if {"status", "reason"} <= columns:
         return "rows by state and reason", _states_table(frame)
