@@ -37,7 +37,6 @@ class SamplingCaptioner:
             raise ValueError(f"expected one seed per image, got {len(images)} images and {len(seeds)} seeds")
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
-        steps = int(self.settings.get("max_new_tokens", 20))
         if not images:
             return []
         uniforms = row_uniforms(seeds, count, int(self.settings.get("max_new_tokens", 20)))  # (N * count, steps)

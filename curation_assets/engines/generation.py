@@ -18,7 +18,8 @@ from curation_assets.engines.nucleus import sample_nucleus
 
 #: Rows that have ended leave the batch once they are this share of it: to leave is to copy the caches of the others.
 LEAVING_SHARE = 0.25
-#: Rows decoded together on a CPU, beams and samples counted: what keeps one thread busy; more only wait for the longest.
+#: Rows decoded together on a CPU, beams and samples counted. With 48, 96, 192 and 384 of them VBA's captioner takes
+#: 10.3, 9.1, 8.6 and 7.7 ms of a CPU per image; with few, a call of 64 captions has work for all threads.
 ROWS_AT_ONCE = 96
 NOT_FINISHED = -1e9  # the library's score of a beam that has not ended
 
