@@ -10,7 +10,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
-from curation_assets.engines.generation import BeamSearch, rows_at_once
+from curation_assets.engines.generation import BeamSearch, prompts_at_once
 
 
 class BeamSearchCaptioner:
@@ -31,7 +31,7 @@ class BeamSearchCaptioner:
         """
         if beams < 1:
             raise ValueError(f"beams must be at least 1, got {beams}")
-        size = min(self.batch_size, rows_at_once(self.loaded.device, beams))
+        size = min(self.batch_size, prompts_at_once(len(images), beams, self.loaded.device))
         with batches_side_by_side(self.loaded.device) as map_batches:
             sequences = list(map_batches(lambda batch: self._search(batch, beams), chunks(images, size)))
         rows = [text for batch in sequences for text in self.loaded.text(batch)]

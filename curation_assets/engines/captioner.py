@@ -11,7 +11,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest, nearest_captions
 from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
-from curation_assets.engines.generation import NucleusSampling, rows_at_once
+from curation_assets.engines.generation import NucleusSampling, prompts_at_once
 from curation_assets.engines.nearest_captions import NearestCaptions
 from curation_assets.engines.nucleus import row_uniforms
 
@@ -40,7 +40,7 @@ class SamplingCaptioner:
         if not images:
             return []
         uniforms = row_uniforms(seeds, count, int(self.settings.get("max_new_tokens", 20)))  # (N * count, steps)
-        size = min(self.batch_size, rows_at_once(self.loaded.device, count))
+        size = min(self.batch_size, prompts_at_once(len(images), count, self.loaded.device))
         with batches_side_by_side(self.loaded.device) as map_batches:
             of_batches = (uniforms[start * count : (start + size) * count] for start in range(0, len(images), size))
             sequences = list(map_batches(self._sample, chunks(images, size), of_batches))

@@ -5,7 +5,7 @@ processors as for its own methods. What is the same for all beams or samples of 
 the library repeats the row first and goes on until the last row of the batch has ended (docs/decisions/0048).
 """
 
-import sys
+import math
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,22 @@ from curation_assets.engines.nucleus import sample_nucleus
 
 #: Rows that have ended leave the batch once they are this share of it: to leave is to copy the caches of the others.
 LEAVING_SHARE = 0.25
-#: Rows decoded together on a CPU, beams and samples counted. With 48, 96, 192 and 384 of them VBA's captioner takes
-#: 10.3, 9.1, 8.6 and 7.7 ms of a CPU per image; with few, a call of 64 captions has work for all threads.
-ROWS_AT_ONCE = 96
+#: Rows decoded together on a CPU at most, beams and samples counted. With 48, 96, 192 and 384 of them VBA's captioner
+#: takes 10.3, 9.1, 8.6 and 7.7 ms of a CPU per image.
+ROWS_AT_ONCE = 192
 NOT_FINISHED = -1e9  # the library's score of a beam that has not ended
 
 
-def rows_at_once(device: str, repeats: int) -> int:
-    """Prompts in one call of `generate`, each with `repeats` beams or samples, at least 1; on a GPU no limit is set.
+def prompts_at_once(count: int, repeats: int, device: str) -> int:
+    """How many of `count` prompts one call of `generate` gets, each with `repeats` beams or samples; all on a GPU.
 
-    It does not depend on the number of threads: the size of a batch changes the last bits of what it computes.
+    On a CPU at most ROWS_AT_ONCE rows, and an even number of equal calls for threads side by side. The number of
+    threads plays no part: the size of a batch changes the last bits of what it computes.
     """
-    return max(1, ROWS_AT_ONCE // repeats) if torch.device(device).type == "cpu" else sys.maxsize
+    if torch.device(device).type != "cpu":
+        return max(1, count)
+    calls = 2 * math.ceil(count * repeats / (2 * ROWS_AT_ONCE))
+    return max(1, math.ceil(count / max(1, calls)))
 
 
 class BeamSearch:
@@ -222,10 +226,10 @@ class Answers:
         self, rows: torch.Tensor, has_ended: torch.Tensor, tokens: torch.Tensor, scores: torch.Tensor | None = None
     ) -> None:
         """Keeps `tokens` (R, ..., T) and `scores` (R, ...) where `has_ended` (R,); `rows` (R,): their numbers."""
-        for position in has_ended.nonzero()[:, 0].tolist():
-            self.tokens[int(rows[position])] = tokens[position]
+        for position, number in zip(has_ended.nonzero()[:, 0].tolist(), rows[has_ended].tolist(), strict=True):
+            self.tokens[number] = tokens[position]
             if scores is not None:
-                self.scores[int(rows[position])] = scores[position]
+                self.scores[number] = scores[position]
             self.missing -= 1
 
     def sequences(self, pad: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from curation_assets.engines.batches import (
     unique_texts,
     weights_dtype,
 )
-from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams, rows_at_once
+from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams, prompts_at_once
 from curation_assets.engines.image_text_encoder import ClipTextFeature
 
 
@@ -62,7 +62,7 @@ class SemanticDecoderEngine:
         # Long captions first: their reconstructions end at about the same time.
         order = by_length(distinct)
         features = self.text_feature([distinct[i] for i in order])  # (U, D)
-        size = min(self.batch_size, rows_at_once(self.device, beams))
+        size = min(self.batch_size, prompts_at_once(len(distinct), beams, self.device))
         with batches_side_by_side(self.device) as map_batches:
             sequences = list(map_batches(lambda batch: self._generate(batch, beams), features.split(size)))
         texts = [text for batch in sequences for text in self._texts(batch)]

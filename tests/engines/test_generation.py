@@ -1,6 +1,7 @@
 """Beam search and nucleus sampling in shrinking batches, against the library's own generation on the same networks."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import NoRepeatNGramLogitsProcessor
 from benchmarks.generation import PlainCaptioner, PlainDecoder, PlainPainter
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
-from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams
+from curation_assets.engines.generation import ROWS_AT_ONCE, BeamSearch, NoRepeatNgrams, prompts_at_once
 from tests.support.tiny_models import (
     make_images,
     profile_of,
@@ -227,6 +228,27 @@ def test_two_threads_change_no_bit(zoo: Path) -> None:
     np.testing.assert_array_equal(decoder(zoo).text_feature(CAPTIONS), feature)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_texts_of_the_cpu(zoo: Path) -> None:
+    """In float32, with the batches and the same random numbers of the CPU."""
+    settings = {"beams": 3, "no_repeat_ngram_size": 2, "max_new_tokens": LIMIT, "precision": "float32",
+                "text_encoder": f"path:{zoo / 'clip'}"}  # fmt: skip
+    on_gpu = replace(profile_of("semantic_decoder", zoo / "semantic_decoder", 8, **settings), device="cuda")
+    engine: Any = load_engine("semantic_decoder", on_gpu)
+    assert engine.reconstruct_captions(CAPTIONS) == decoder(zoo, ngram=2).reconstruct_captions(CAPTIONS)
+    seeds = list(range(len(IMAGES)))
+    for name in ("captioner", "blip", "blip2"):
+        prompt = {} if name == "captioner" else {"prompt": "a red kite"}
+        settings = {"max_new_tokens": 10, "min_new_tokens": 2, "top_p": 0.9, "precision": "float32", **prompt}
+        engines: list[Any] = [
+            load_engine(role, replace(profile_of(role, zoo / name, 8, **settings), device="cuda"))
+            for role in ("beam_captioner", "captioner")
+        ]
+        beams, samples = captioner(zoo, name, "beam_captioner"), captioner(zoo, name, "captioner")
+        assert engines[0].beam_captions(IMAGES, 3) == beams.beam_captions(IMAGES, 3)
+        assert engines[1].sample_captions(IMAGES, seeds, 4) == samples.sample_captions(IMAGES, seeds, 4)
+
+
 def test_rows_that_have_ended_are_no_longer_computed(zoo: Path) -> None:
     engine = decoder(zoo)
     often_ending(engine, 2.0)
@@ -256,6 +278,14 @@ def test_beams_that_never_end_stop_at_the_limit(zoo: Path) -> None:
     expected = plain_search(engine, prompt, 3, min_new_tokens=LIMIT)
     assert torch.equal(sequences, expected.sequences)
     np.testing.assert_allclose(scores, expected.sequences_scores, atol=SCORE_TOLERANCE)
+
+
+def test_calls_are_even_in_number_and_not_too_large() -> None:
+    assert [prompts_at_once(64, beams, "cpu") for beams in (3, 5, 8)] == [32, 32, 16]  # 2, 2 and 4 calls
+    assert prompts_at_once(1000, 3, "cpu") * 3 <= ROWS_AT_ONCE
+    assert [prompts_at_once(count, 5, "cpu") for count in (0, 1, 2, 3)] == [1, 1, 1, 2]
+    assert prompts_at_once(1, 500, "cpu") == 1
+    assert prompts_at_once(1000, 5, "cuda") == 1000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
