@@ -264,6 +264,7 @@ def _next_logits(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, An
     )
     outputs = model(**inputs, return_dict=True)
     model._update_model_kwargs_for_generation(outputs, model_kwargs, is_encoder_decoder=model.config.is_encoder_decoder)
+    model_kwargs.pop("inputs_embeds", None)  # from here on the prompt lies in the cache
     return outputs.logits[:, -1].float()
 
 
