@@ -271,7 +271,7 @@ def measure(
     ways: dict[str, dict[str, Callable[[int], Answers]]], counts: dict[str, int], rounds: int
 ) -> list[dict[str, Any]]:
     """Every work and way in turn, `rounds` times; ratios are against the faster loop, round by round, per caption."""
-    equal = {}
+    equal: dict[tuple[str, str], str] = {}
     threads = torch.get_num_threads()
     for work, of_work in ways.items():  # warms every way as well
         ours = of_work["ours"](counts["ours"])

@@ -27,13 +27,14 @@ NOT_FINISHED = -1e9  # the library's score of a beam that has not ended
 def prompts_at_once(count: int, repeats: int, device: str) -> int:
     """How many of `count` prompts one call of `generate` gets, each with `repeats` beams or samples; all on a GPU.
 
-    On a CPU at most ROWS_AT_ONCE rows, and an even number of equal calls for threads side by side. The number of
-    threads plays no part: the size of a batch changes the last bits of what it computes.
+    On a CPU at most ROWS_AT_ONCE rows, and from half of them on an even number of equal calls, side by side. How many
+    threads there are plays no part: the size of a batch changes the last bits of what it computes.
     """
     if torch.device(device).type != "cpu":
         return max(1, count)
-    calls = 2 * math.ceil(count * repeats / (2 * ROWS_AT_ONCE))
-    return max(1, math.ceil(count / max(1, calls)))
+    is_small = 2 * count * repeats <= ROWS_AT_ONCE  # halves of it would cost more than a second thread gives
+    calls = 1 if is_small else 2 * math.ceil(count * repeats / (2 * ROWS_AT_ONCE))
+    return max(1, math.ceil(count / calls))
 
 
 class BeamSearch:
