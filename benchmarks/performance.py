@@ -36,6 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "performance.csv"
 PLAIN_BATCH = 32
 FRACTION = 0.3  # of DataComp's baselines
 SHARD_ROWS = 10_000
+MARKERS = ("<!-- figures -->", "<!-- end of figures -->")
 Work = Callable[[], Any]
 
 
@@ -235,6 +236,15 @@ def processor() -> str:
     return f"{name.group(1) if name else platform.processor()} ({', '.join(kinds) or 'no vector units known'})"
 
 
+def between_markers(page: str, markers: tuple[str, str], shown: str) -> str:
+    """The page with `shown` between its two markers. Raises ValueError where it lacks one of them."""
+    start, end = markers
+    if start not in page or end not in page:
+        raise ValueError(f"expected the markers {start} and {end} in the page; add them where the tables belong")
+    before, _, rest = page.partition(start)
+    return f"{before}{start}\n{shown}\n{end}{rest.partition(end)[2]}"
+
+
 def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -261,10 +271,7 @@ def main() -> None:
     print(shown)
     if given.into is not None:
         page = given.into.read_text(encoding="utf-8")
-        start, end = "<!-- figures -->", "<!-- end of figures -->"
-        before, _, rest = page.partition(start)
-        after = rest.partition(end)[2]
-        given.into.write_text(f"{before}{start}\n{shown}\n{end}{after}", encoding="utf-8")
+        given.into.write_text(between_markers(page, MARKERS, shown), encoding="utf-8")
 
 
 if __name__ == "__main__":

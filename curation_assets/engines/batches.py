@@ -82,7 +82,7 @@ TEXTS_AT_ONCE = 16_384  # tokenised and grouped by length together
 
 
 @contextlib.contextmanager
-def _batches_side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
+def batches_side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
     """A `map`. On a CPU as many calls at a time as torch has threads, each with one thread: how many threads share a
     multiplication would change the last bits of its result.
     """
@@ -119,7 +119,7 @@ def run_unpadded(
         with torch.inference_mode():  # a mode of each thread
             return encode(torch.tensor(ids, device=device))
 
-    with _batches_side_by_side(device) as map_batches:
+    with batches_side_by_side(device) as map_batches:
         for part in chunks(distinct, TEXTS_AT_ONCE):
             tokens = tokenize(part)
             lengths = [len(ids) for ids in tokens]

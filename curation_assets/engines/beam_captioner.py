@@ -8,8 +8,9 @@ from PIL import Image
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
-from curation_assets.engines.batches import chunks
+from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
+from curation_assets.engines.generation import BeamSearch, prompts_at_once
 
 
 class BeamSearchCaptioner:
@@ -23,7 +24,6 @@ class BeamSearchCaptioner:
         self.settings = settings
         self.batch_size = batch_size
 
-    @torch.inference_mode()
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
         """Beam search, all beams, best first (ICC §4.1; docs/formulas.md §1.3): N lists of `beams` captions.
 
@@ -31,19 +31,24 @@ class BeamSearchCaptioner:
         """
         if beams < 1:
             raise ValueError(f"beams must be at least 1, got {beams}")
-        rows: list[str] = []
-        for batch in chunks(images, self.batch_size):
-            rows += self.loaded.text(
-                self.loaded.model.decode(
-                    self.loaded.encode(batch),
-                    do_sample=False,
-                    num_beams=beams,
-                    num_return_sequences=beams,
-                    max_new_tokens=int(self.settings.get("max_new_tokens", 20)),
-                    min_new_tokens=int(self.settings.get("min_new_tokens", 1)),
-                )
-            )
+        size = min(self.batch_size, prompts_at_once(len(images), beams, self.loaded.device))
+        with batches_side_by_side(self.loaded.device) as map_batches:
+            sequences = list(map_batches(lambda batch: self._search(batch, beams), chunks(images, size)))
+        rows = [text for batch in sequences for text in self.loaded.text(batch)]
         return [rows[i * beams : (i + 1) * beams] for i in range(len(images))]
+
+    @torch.inference_mode()  # a mode of each thread
+    def _search(self, images: Sequence[Image.Image], beams: int) -> torch.Tensor:
+        """(B,) images → (B * beams, L) token ids."""
+        return self.loaded.model.decode(
+            self.loaded.encode(images),
+            custom_generate=BeamSearch(beams),
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            max_new_tokens=int(self.settings.get("max_new_tokens", 20)),
+            min_new_tokens=int(self.settings.get("min_new_tokens", 1)),
+        )
 
 
 def load(request: EngineRequest) -> BeamSearchCaptioner:

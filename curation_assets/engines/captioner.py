@@ -6,17 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import LogitsProcessorList
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest, nearest_captions
+from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
+from curation_assets.engines.generation import NucleusSampling, prompts_at_once
 from curation_assets.engines.nearest_captions import NearestCaptions
-from curation_assets.engines.nucleus import SeededNucleus, row_uniforms
-
-#: Rows decoded together, as a multiple of the images encoded together (4 captions per image is SIEVE's demo
-#: setting).
-ROWS_PER_IMAGE = 4
+from curation_assets.engines.nucleus import row_uniforms
 
 
 class SamplingCaptioner:
@@ -30,7 +27,6 @@ class SamplingCaptioner:
         self.settings = settings
         self.batch_size = batch_size
 
-    @torch.inference_mode()
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; docs/formulas.md §2.2): N lists of `count` captions.
 
@@ -41,36 +37,36 @@ class SamplingCaptioner:
             raise ValueError(f"expected one seed per image, got {len(images)} images and {len(seeds)} seeds")
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
-        steps = int(self.settings.get("max_new_tokens", 20))
-        rows: list[str] = []
-        for start in range(0, len(images), self.batch_size):
-            encoded = self.loaded.encode(images[start : start + self.batch_size])  # (B, T, D)
-            states = encoded.repeat_interleave(count, dim=0)
-            uniforms = row_uniforms(seeds[start : start + self.batch_size], count, steps)  # (B * count, steps)
-            at_once = self.batch_size * ROWS_PER_IMAGE
-            for first in range(0, len(states), at_once):
-                chosen = slice(first, first + at_once)
-                rows += self._sample(states[chosen], uniforms[chosen], steps)
+        if not images:
+            return []
+        uniforms = row_uniforms(seeds, count, int(self.settings.get("max_new_tokens", 20)))  # (N * count, steps)
+        size = min(self.batch_size, prompts_at_once(len(images), count, self.loaded.device))
+        with batches_side_by_side(self.loaded.device) as map_batches:
+            of_batches = (uniforms[start * count : (start + size) * count] for start in range(0, len(images), size))
+            sequences = list(map_batches(self._sample, chunks(images, size), of_batches))
+        rows = [text for batch in sequences for text in self.loaded.text(batch)]
         return [rows[i * count : (i + 1) * count] for i in range(len(images))]
 
-    def _sample(self, states: torch.Tensor, uniforms: np.ndarray, steps: int) -> list[str]:
+    @torch.inference_mode()  # a mode of each thread
+    def _sample(self, images: Sequence[Image.Image], uniforms: np.ndarray) -> torch.Tensor:
+        """(B,) images, (B * count, steps) random numbers → (B * count, L) token ids."""
         settings = self.settings
-        sampler = SeededNucleus(
+        sampling = NucleusSampling(
             uniforms,
+            count=len(uniforms) // len(images),
             temperature=float(settings.get("temperature", 1.0)),
             top_k=int(settings.get("top_k", 50)),
             top_p=float(settings.get("top_p", 0.9)),
         )
-        return self.loaded.text(
-            self.loaded.model.decode(
-                states,
-                do_sample=False,  # the processor samples
-                num_beams=1,
-                max_new_tokens=steps,
-                min_new_tokens=int(settings.get("min_new_tokens", 1)),
-                repetition_penalty=float(settings.get("repetition_penalty", 1.0)),
-                logits_processor=LogitsProcessorList([sampler]),
-            )
+        return self.loaded.model.decode(
+            self.loaded.encode(images),
+            custom_generate=sampling,
+            do_sample=False,  # NucleusSampling samples
+            num_beams=1,
+            use_cache=True,
+            max_new_tokens=uniforms.shape[1],
+            min_new_tokens=int(settings.get("min_new_tokens", 1)),
+            repetition_penalty=float(settings.get("repetition_penalty", 1.0)),
         )
 
 

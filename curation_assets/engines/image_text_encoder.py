@@ -18,7 +18,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest, photo_pair
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
-from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length, unique_texts
+from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_unpadded, unique_texts
 from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
 from curation_assets.engines.open_clip_weights import check_open_clip_name
 from curation_assets.engines.photo_pair import PhotoPairEncoder
@@ -114,21 +114,20 @@ class ClipTextFeature:
         self.batch_size = batch_size
         self.device = device
 
-    @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> torch.Tensor:
         """(N,) strings → (N, D) float32 on the CPU. Raises ValueError for an empty list."""
         if not texts:
             raise ValueError("expected at least one text, got none")
+        return run_unpadded(texts, self._token_ids, self._encode, batch_size=self.batch_size, device=self.device)
 
-        def encode(batch: list[str]) -> torch.Tensor:
-            tokens = self.tokenizer(
-                batch, padding=True, truncation=True, max_length=self.context_length, return_tensors="pt"
-            ).to(self.device)
-            with autocast(self.device):
-                output = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
-            return output.text_embeds.float().cpu()  # (B, D)
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer(list(texts), truncation=True, max_length=self.context_length).input_ids
 
-        return run_by_length(list(texts), self.batch_size, encode)
+    def _encode(self, ids: torch.Tensor) -> torch.Tensor:
+        """(B, T) tokens without padding → (B, D)."""
+        with autocast(self.device):
+            output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        return output.text_embeds.float().cpu()
 
 
 def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval | PhotoPairEncoder:

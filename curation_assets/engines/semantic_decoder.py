@@ -7,12 +7,19 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import chunks, quiet_loading, unique_texts, weights_dtype
+from curation_assets.engines.batches import (
+    batches_side_by_side,
+    by_length,
+    quiet_loading,
+    unique_texts,
+    weights_dtype,
+)
+from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams, prompts_at_once
 from curation_assets.engines.image_text_encoder import ClipTextFeature
 
 
@@ -42,7 +49,6 @@ class SemanticDecoderEngine:
         self.device = device
         self.stop_ids = stop_token_ids(tokenizer)
 
-    @torch.inference_mode()
     def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
         """N lists of `beams` reconstructions, best first; a list depends on its own caption only.
 
@@ -53,34 +59,46 @@ class SemanticDecoderEngine:
             return []
         distinct, inverse = unique_texts(captions)
         beams = int(self.settings.get("beams", 5))
-        reconstructions: list[list[str]] = []
-        for batch in chunks(distinct, self.batch_size):
-            texts = self._generate(self._prompt(batch), beams)
-            reconstructions += [texts[i * beams : (i + 1) * beams] for i in range(len(batch))]
-        return [list(reconstructions[i]) for i in inverse]
+        # Long captions first: their reconstructions end at about the same time.
+        order = by_length(distinct)
+        features = self.text_feature([distinct[i] for i in order])  # (U, D)
+        size = min(self.batch_size, prompts_at_once(len(distinct), beams, self.device))
+        with batches_side_by_side(self.device) as map_batches:
+            sequences = list(map_batches(lambda batch: self._generate(batch, beams), features.split(size)))
+        texts = [text for batch in sequences for text in self._texts(batch)]
+        of_caption = {i: texts[n * beams : (n + 1) * beams] for n, i in enumerate(order)}
+        return [list(of_caption[i]) for i in inverse]
 
-    def _prompt(self, captions: Sequence[str]) -> torch.Tensor:
-        """(B,) captions → (B, 1 + prefix_length, H) embeddings: BOS, prefix."""
+    def _prompt(self, features: torch.Tensor) -> torch.Tensor:
+        """(B, D) text features → (B, 1 + prefix_length, H) embeddings: BOS, prefix."""
         embedding = self.language_model.get_input_embeddings()
-        features = self.text_feature(captions).to(self.device)  # (B, D)
+        features = features.to(self.device)
         prefix = self.bridge(features).view(len(features), self.prefix_length, -1)  # (B, L, H)
         bos = torch.full((len(features), 1), self.tokenizer.bos_token_id, device=self.device)
         start = embedding(bos)  # (B, 1, H)
         return torch.cat([start, prefix.to(start.dtype)], dim=1)
 
-    def _generate(self, prompt: torch.Tensor, beams: int) -> list[str]:
-        settings = self.settings
-        sequences = self.language_model.generate(
+    @torch.inference_mode()  # a mode of each thread
+    def _generate(self, features: torch.Tensor, beams: int) -> torch.Tensor:
+        """(B, D) text features → (B * beams, L) token ids, new ones only because the prompt is given as embeddings."""
+        prompt = self._prompt(features)
+        ngram_size = int(self.settings.get("no_repeat_ngram_size", 2))
+        return self.language_model.generate(
             inputs_embeds=prompt,
             attention_mask=torch.ones(prompt.shape[:2], dtype=torch.long, device=self.device),
+            custom_generate=BeamSearch(beams),
             do_sample=False,
-            num_beams=beams,
-            num_return_sequences=beams,
-            max_new_tokens=int(settings.get("max_new_tokens", 1024)),
-            no_repeat_ngram_size=int(settings.get("no_repeat_ngram_size", 2)),
+            num_beams=1,
+            use_cache=True,
+            max_new_tokens=int(self.settings.get("max_new_tokens", 1024)),
+            no_repeat_ngram_size=0,
+            logits_processor=LogitsProcessorList([NoRepeatNgrams(ngram_size)] if ngram_size else []),
             eos_token_id=self.stop_ids,
             pad_token_id=self.tokenizer.eos_token_id,
-        )  # (B * beams, T), new tokens only because the prompt was given as embeddings
+        )
+
+    def _texts(self, sequences: torch.Tensor) -> list[str]:
+        """(M, L) token ids → M texts up to their newline."""
         decoded = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         return [text.lstrip().split("\n")[0].strip() for text in decoded]
 

@@ -12,8 +12,10 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import (
+    TOKENS_AT_ONCE,
     autocast,
-    by_length,
+    batches_of_equal_length,
+    batches_side_by_side,
     chunks,
     quiet_loading,
     requested_precision,
@@ -84,28 +86,31 @@ class BertScoreEngine:
         return scores[pair_of] if count else np.zeros(0)
 
     def _encode(self, texts: list[str]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Per text: (T, D) unit token vectors, and (T,) whether a token counts (is no special token)."""
+        """Per text: (T, D) unit token vectors, and (T,) whether a token counts (is no special token).
+
+        A batch holds texts of one length, so nothing is padded (docs/decisions/0044).
+        """
+        if not texts:
+            return []
+        tokens = self.tokenizer(texts, truncation=True, max_length=self.context_length, return_special_tokens_mask=True)
+        lengths = [len(ids) for ids in tokens.input_ids]
+        at_once = TOKENS_AT_ONCE[torch.device(self.device).type]
+        batches = list(batches_of_equal_length(lengths, self.batch_size, at_once))
         encoded: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * len(texts)
-        for positions in chunks(by_length(texts), self.batch_size):
-            tokens = self.tokenizer(
-                [texts[i] for i in positions],
-                padding=True,
-                truncation=True,
-                max_length=self.context_length,
-                return_special_tokens_mask=True,
-                return_tensors="pt",
-            )
-            mask = tokens.attention_mask.bool()  # (B, T)
-            with autocast(self.device, self.precision):
-                hidden = self.model(
-                    input_ids=tokens.input_ids.to(self.device),
-                    attention_mask=tokens.attention_mask.to(self.device),
-                ).last_hidden_state  # (B, T, D)
-            hidden = torch.nn.functional.normalize(hidden.float(), dim=-1).cpu()
-            counts = mask & ~tokens.special_tokens_mask.bool()
-            for row, position in enumerate(positions):
-                encoded[position] = (hidden[row, mask[row]], counts[row, mask[row]])
+        with batches_side_by_side(self.device) as map_batches:
+            hidden = map_batches(self._hidden, ([tokens.input_ids[i] for i in batch] for batch in batches))
+            for batch, states in zip(batches, hidden, strict=True):
+                for position, vectors in zip(batch, states, strict=True):
+                    encoded[position] = (vectors, ~torch.tensor(tokens.special_tokens_mask[position], dtype=torch.bool))
         return [item for item in encoded if item is not None]
+
+    @torch.inference_mode()  # a mode of each thread
+    def _hidden(self, ids: list[list[int]]) -> torch.Tensor:
+        """(B, T) token ids → (B, T, D) unit vectors on the CPU."""
+        input_ids = torch.tensor(ids, device=self.device)
+        with autocast(self.device, self.precision):
+            output = self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids))
+        return torch.nn.functional.normalize(output.last_hidden_state.float(), dim=-1).cpu()
 
 
 def unique_pairs(pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:

@@ -3,6 +3,7 @@
 The stock Stable Diffusion pipeline for every address.
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,10 @@ from transformers import AutoTokenizer, CLIPTextModel
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import chunks, quiet_loading, weights_dtype
+from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
+
+#: On a CPU: 121 ms an image with 16 of them, 134 with 8 (64 × 64 px, ten steps); more leave threads without work.
+IMAGES_AT_ONCE = 16
 
 
 class DiffusionEngine:
@@ -42,7 +46,6 @@ class DiffusionEngine:
         self.settings = settings
         self.batch_size = batch_size
 
-    @torch.inference_mode()
     def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
         """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width, precision).
 
@@ -51,19 +54,33 @@ class DiffusionEngine:
         """
         if len(captions) != len(seeds):
             raise ValueError(f"expected one seed per caption, got {len(captions)} captions and {len(seeds)} seeds")
-        images: list[Image.Image] = []
-        for positions in chunks(range(len(captions)), self.batch_size):
+        size = min(self.batch_size, IMAGES_AT_ONCE) if self.pipeline.device.type == "cpu" else self.batch_size
+        with batches_side_by_side(self.pipeline.device.type) as map_batches:
+            prompts = [self._prompt(list(batch)) for batch in chunks(captions, size)]  # a tokenizer serves one thread
+            return [image for batch in map_batches(self._draw, prompts, chunks(seeds, size)) for image in batch]
+
+    @torch.inference_mode()
+    def _prompt(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Encoded captions (B, T, D), and as many times the encoded empty caption if it guides."""
+        is_guided = float(self.settings.get("guidance_scale", 9.0)) > 1
+        return self.pipeline.encode_prompt(captions, self.pipeline.device, 1, is_guided)
+
+    @torch.inference_mode()  # a mode of each thread
+    def _draw(self, prompt: tuple[torch.Tensor, torch.Tensor | None], seeds: Sequence[int]) -> list[Image.Image]:
+        # A pipeline and its scheduler remember the step of the call that runs; their models do not.
+        pipeline = copy.copy(self.pipeline)
+        pipeline.scheduler = copy.deepcopy(self.pipeline.scheduler)
+        images = pipeline(
+            prompt_embeds=prompt[0],
+            negative_prompt_embeds=prompt[1],
+            num_inference_steps=int(self.settings.get("steps", 20)),
+            guidance_scale=float(self.settings.get("guidance_scale", 9.0)),
+            height=int(self.settings.get("height", 768)),
+            width=int(self.settings.get("width", 768)),
             # CPU generators on every device: the same seed gives the same noise with and without a GPU
-            generators = [torch.Generator("cpu").manual_seed(seeds[i]) for i in positions]
-            images += self.pipeline(
-                [captions[i] for i in positions],
-                num_inference_steps=int(self.settings.get("steps", 20)),
-                guidance_scale=float(self.settings.get("guidance_scale", 9.0)),
-                height=int(self.settings.get("height", 768)),
-                width=int(self.settings.get("width", 768)),
-                generator=generators,
-                output_type="pil",
-            ).images
+            generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
+            output_type="pil",
+        ).images
         return [image.convert("RGB") for image in images]
 
 
@@ -108,6 +125,8 @@ def load(request: EngineRequest) -> DiffusionEngine:
     if request.device == "cpu":
         # one fused attention call per layer costs more than it saves at 16 × 16 (docs/formulas.md §12)
         pipeline.unet.set_attn_processor(AttnProcessor())
+        # convolutions take this layout as it is: an eighth faster; a pixel in 12,000 changes by one grey level
+        pipeline.unet.to(memory_format=torch.channels_last)
     pipeline.to(request.device)
     pipeline.set_progress_bar_config(disable=True)
     return DiffusionEngine(request.identity, pipeline, request.settings, request.batch_size)

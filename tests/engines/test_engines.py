@@ -39,7 +39,7 @@ from curation_assets.engines import (
 )
 from curation_assets.engines.addresses import HUB_IGNORED, HUB_PATTERNS, WEIGHTS_ROOT, local_folder
 from curation_assets.engines.batches import CHARACTERS_AT_ONCE, batches_by_length
-from curation_assets.engines.nucleus import SeededNucleus, nucleus, row_uniforms
+from curation_assets.engines.nucleus import nucleus, row_uniforms, sample_nucleus
 from curation_assets.engines.text_similarity import greedy_f1
 from curation_assets.methods import get_method
 from tests.support.tiny_models import (
@@ -315,8 +315,8 @@ def test_nucleus_agrees_with_the_library(temperature: float, top_k: int, top_p: 
 def test_sampled_tokens_follow_the_nucleus_distribution() -> None:
     draws = 20_000
     logits = torch.log(torch.tensor([[0.3, 0.05, 0.5, 0.15]])).expand(draws, -1)
-    sampler = SeededNucleus(row_uniforms(range(draws), 1, 1), temperature=1.0, top_k=0, top_p=0.9)
-    chosen = sampler(None, logits).argmax(dim=-1).numpy()
+    uniforms = torch.from_numpy(row_uniforms(range(draws), 1, 1)[:, 0])
+    chosen = sample_nucleus(logits, uniforms, temperature=1.0, top_k=0, top_p=0.9).numpy()
     shares = np.bincount(chosen, minlength=4) / draws
     # .5 + .3 + .15 reaches .9: token 1 is out; three standard errors of .5 are .011
     np.testing.assert_allclose(shares, [0.3 / 0.95, 0, 0.5 / 0.95, 0.15 / 0.95], atol=0.011)
@@ -478,34 +478,28 @@ def test_reconstructions_depend_on_their_own_caption_only(zoo: Path) -> None:
 def test_every_sequence_stops_at_its_own_newline(zoo: Path) -> None:
     """The released decoder watched row 0 only: its neighbours were cut where it ended (docs/formulas.md §1.4)."""
     settings = {"beams": 1, "no_repeat_ngram_size": 0, "max_new_tokens": 30}
-    engine = load_engine("semantic_decoder", profile_of("semantic_decoder", zoo / "semantic_decoder", **settings))
+    engine: Any = load_engine("semantic_decoder", profile_of("semantic_decoder", zoo / "semantic_decoder", **settings))
     newline = engine.tokenizer("\n", add_special_tokens=False).input_ids[0]
     assert newline in engine.stop_ids
     assert engine.tokenizer.eos_token_id in engine.stop_ids
-    letters = engine.tokenizer("ab", add_special_tokens=False).input_ids
-    lengths = {0: 2, 1: 9, 2: 5}  # row → words before its newline
-
-    class Script(torch.nn.Module):
-        """Stands in for the model's last layer: says 'ab' and then a newline, at a time of the row's own."""
-
-        step = 0
-
-        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-            logits = torch.full((len(hidden), hidden.shape[1], len(engine.tokenizer)), -50.0)
-            for row in range(len(hidden)):
-                is_over = self.step >= lengths[row]
-                logits[row, :, newline if is_over else letters[0]] = 50.0
-            self.step += 1
-            return logits
-
-    head, engine.language_model.lm_head = engine.language_model.lm_head, Script()
+    features = engine.text_feature([f"{number} kites over the sea" for number in range(12)])
+    head = engine.language_model.lm_head.weight
+    before = head[newline].clone()
+    with torch.no_grad():
+        head[newline] = 2.5 * head[newline]  # lines end often
     try:
-        with torch.inference_mode():
-            texts = engine._generate(engine._prompt(["a", "b", "c"]), beams=1)
+        together = engine._generate(features, beams=1).tolist()
+        alone = [engine._generate(features[row : row + 1], beams=1)[0].tolist() for row in range(len(features))]
     finally:
-        engine.language_model.lm_head = head
-    unit = engine.tokenizer.decode([letters[0]])
-    assert texts == [unit * lengths[row] for row in range(3)]
+        with torch.no_grad():
+            head[newline] = before
+    ends = [next((i for i, token in enumerate(row) if token in engine.stop_ids), 29) for row in together]
+    assert [row[: end + 1] for row, end in zip(together, ends, strict=True)] == alone
+    assert len(set(ends)) > 3
+    assert any(row[end] == newline for row, end in zip(together, ends, strict=True))
+    assert all(set(row[end + 1 :]) <= {engine.tokenizer.eos_token_id} for row, end in zip(together, ends, strict=True))
+    texts = engine._texts(torch.tensor(together))
+    assert not any("\n" in text for text in texts)
 
 
 def test_no_repeat_ngram_is_a_switch(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

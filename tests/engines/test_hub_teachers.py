@@ -418,7 +418,7 @@ def test_the_loss_is_that_of_the_library_over_the_caption_and_its_newline(hub: P
         ids = tokenizer(caption + "\n", add_special_tokens=False).input_ids
         labels = torch.tensor([[-100, -100, *ids]])
         with torch.inference_mode():
-            prompt = engine._prompt([caption])  # (1, 2, H): BOS and the bridged feature
+            prompt = engine._prompt(engine.text_feature([caption]))  # (1, 2, H): BOS and the bridged feature
             embeds = torch.cat([prompt, model.get_input_embeddings()(torch.tensor([ids]))], dim=1)
             total += float(model(inputs_embeds=embeds, labels=labels).loss) * len(ids)
         count += len(ids)
