@@ -286,6 +286,16 @@ class QualityJudge(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class CopyDescriptor(Engine, Protocol):
+    """What an image shows, so that copies of it are near: cropped, filtered, written upon. None is shipped
+    (docs/models/sscd.md)."""
+
+    def describe_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images → (N, D) float32, unit length. A vector depends on its own image only."""
+        ...
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 

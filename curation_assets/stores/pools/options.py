@@ -39,6 +39,12 @@ class DuplicateSettings:
     pdq_bits: Whole | None = setting(
         default=None, ge=0, le=31, unit="bits of 256", description="PDQ hashes that differ in at most so many (31)."
     )
+    copy_cosine: Number | None = setting(
+        default=None,
+        gt=0,
+        le=1,
+        description="SSCD vectors at least so near (.75); needs role copy_descriptor; null: not compared.",
+    )
     keep: KeepWhich = setting(
         default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
     )
@@ -60,6 +66,7 @@ class DuplicateSettings:
         both = (
             ("perceptual_hash", self.perceptual_bits),
             ("pdq_hash", self.pdq_bits),
+            ("copy_descriptor", self.copy_cosine),
             ("image_embedding", self.cosine),
         )
         return [name for name, limit in both if limit is not None]
