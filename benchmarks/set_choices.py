@@ -31,7 +31,7 @@ from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ["clip_score", "icc", "neg_clip_loss", "norm_sim", "vas"]
-RECIPES = ["concept_balance", "concept_coverage", "ecodatum", "density", "clip_soft_cap"]
+RECIPES = ["concept_balance", "concept_coverage", "ecodatum", "density", "clip_soft_cap", "vas_d"]
 IMAGE_CHECKS = ["image_blur", "image_dark", "image_light", "image_entropy", "image_aspect", "english"]
 QUARTER = 0.25
 POLICIES = [
