@@ -15,6 +15,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.methods import all_methods
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.selection.fitted import load_recipe, load_recipes
@@ -282,6 +283,33 @@ def test_shipped_recipes_wait_until_the_pool_names_them(settings: Settings, sour
     assert not {policy.name for policy in policies_of(ctx)} & set(POLICIES)
     add_pool(settings, "named", source, options={"policies": ["ecodatum"]})
     assert set(fitted_recipes(PoolContext.open(settings, "named"))) == {"ecodatum"}
+
+
+def test_the_published_voters_vote_in_a_pool(settings: Settings, source: Path) -> None:
+    """EcoDatum on drawn scenes, whose detector knows their objects: all voters vote, objects and flips are counted."""
+    recipe = load_recipes()["ecodatum"]
+    run_here = sorted(name.removeprefix("signals.") for name in recipe.settings.signals)
+    assert set(run_here) <= set(all_methods())
+    add_pool(settings, "voted", source, options={"methods": run_here, "policies": ["ecodatum"]})
+    ctx = PoolContext.open(settings, "voted")
+    run_with_upstream(ctx, "filtered/ecodatum")
+    fit = ctx.store.read("fused/ecodatum_fit")
+    assert fit["voter"].to_list() == list(recipe.settings.signals)
+    votes = dict(fit.select("voter", pl.col("keep_votes") + pl.col("drop_votes")).iter_rows())
+    assert all(count > 0 for count in votes.values()), votes
+    objects_fit = fit.filter(pl.col("voter") == "signals.object_count")
+    assert objects_fit["keep_votes"][0] > 0
+    assert objects_fit["drop_votes"][0] > 0
+    counted = ctx.store.scan("signals/object_count").select("source_row", "shard", "value").collect()
+    objects = ctx.store.scan("signals/detected_objects").select("source_row", "shard", "detected_objects").collect()
+    both = counted.join(objects, on=["shard", "source_row"]).drop_nulls()
+    assert (both["value"] == both["detected_objects"].list.n_unique()).all()
+    flipped = ctx.store.scan("signals/flipped_clip_score").collect().drop_nulls("value")
+    assert (flipped["value"] == flipped.select(pl.min_horizontal("mirrored", "upside_down")).to_series()).all()
+    kept_rows = ctx.store.scan("filtered/ecodatum").filter(pl.col("verdict") == "kept").collect()
+    table = ctx.store.scan("fused/ecodatum").collect()
+    worst_kept = table.join(kept_rows, on=["shard", "source_row"], how="semi")["quality"].min()
+    assert worst_kept >= table["quality"].median()
 
 
 def test_a_recipe_file_is_checked(tmp_path: Path) -> None:
