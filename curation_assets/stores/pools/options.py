@@ -244,7 +244,7 @@ class PoolOptions:
         default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
     )
     caption_choice: Switched[CaptionChoice] = setting(
-        default=None, description="Choose between each sample's own caption and generated ones, for exports and training."
+        default=None, description="Choose between a sample's own caption and generated ones, for exports and training."
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."
