@@ -296,6 +296,18 @@ class CopyDescriptor(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class HyperbolicTextEncoder(Engine, Protocol):
+    """Captions and reference images in one hyperbolic space (MERU, HYPE). None is shipped (docs/formulas.md §15.12)."""
+
+    curvature: float  # c > 0
+    reference_images: np.ndarray  # (R, D) float32 tangent vectors at the origin
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32 tangent vectors at the origin, not normalised."""
+        ...
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
