@@ -51,8 +51,8 @@ def entailment(texts: np.ndarray, images: np.ndarray, curvature: float) -> np.nd
 def text_specificity(texts: np.ndarray, images: np.ndarray, curvature: float) -> np.ndarray:
     """ε_t of HYPE (Kim et al. 2024, arXiv 2404.17507) §3: the mean entailment of reference images.
 
-    (N, D), (M, D) → (N,) radians in (−π/2, π): a caption that entails most images, because it tells little, is low; one that fits few is
-    high. Raises ValueError for no images.
+    (N, D), (M, D) → (N,) radians in (−π/2, π): a caption that entails most images, because it tells little, is low; one
+    that fits few is high. Raises ValueError for no images.
     """
     if not len(images):
         raise ValueError("text specificity needs reference images, got none")

@@ -47,9 +47,7 @@ def test_vectors_are_the_projected_states_times_the_scale(folder: Path) -> None:
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert not np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
     assert engine.embed_texts([]).shape == (0, WIDTH)
-    assert engine.identity == identify_engine(
-        "hyperbolic_text_encoder", profile_of("hyperbolic_text_encoder", folder)
-    )
+    assert engine.identity == identify_engine("hyperbolic_text_encoder", profile_of("hyperbolic_text_encoder", folder))
     values = get_method("text_specificity").function(captions, engine).value
     by_hand = [entailment(vectors[at : at + 1], engine.reference_images, 0.7).mean() for at in range(len(captions))]
     np.testing.assert_allclose(values, by_hand, atol=1e-9)
