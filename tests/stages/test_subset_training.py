@@ -214,6 +214,7 @@ def test_a_tournament_compares_raw_with_chosen_captions(tmp_path: Path) -> None:
         twin = key.replace("_own-", "_chosen_own-")
         assert table_config(ctx, "downstream/retrieval_runs", twin) != before[key]
         assert table_config(ctx, TRAINING_SETS, twin) != table_config(ctx, TRAINING_SETS, key)
+    assert table_config(raw, TRAINING_SETS, None) != table_config(ctx, TRAINING_SETS, None)
     brought_up_to_date(settings, TRAINING_SETS)
     chosen = ctx.store.scan(CHOSEN_CAPTION).collect().drop_nulls("chosen_caption")
     caption_by_id = dict(chosen.select("sample_id", "chosen_caption").iter_rows())
@@ -237,7 +238,7 @@ def test_a_tournament_compares_raw_with_chosen_captions(tmp_path: Path) -> None:
     assert sorted(written) == sorted(trained_on)
 
 
-def table_config(ctx: PoolContext, table: str, key: str) -> dict[str, Any]:
+def table_config(ctx: PoolContext, table: str, key: str | None) -> dict[str, Any]:
     config = tables_of(ctx)[table].config
     assert config is not None
     return config(ctx, key)

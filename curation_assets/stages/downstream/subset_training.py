@@ -109,7 +109,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         version=trainer.version,
         compute=lambda ctx, key: train(ctx, trainer, str(key)),
         roles=ROLES if trainer.reads == "features" else (),
-        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, str(key)),
+        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
         description=(
             f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, size and "
             "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")

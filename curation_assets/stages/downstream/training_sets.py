@@ -122,7 +122,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         partition_inputs=reads,
         version="1",
         compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
-        config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, str(key)),
+        config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
         description=(
             "One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
             "(`count`). Sets are those of policies, controls and given files, without what models are measured on."
@@ -130,8 +130,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def captions_config(ctx: PoolContext, key: str) -> dict[str, str]:
-    """What a table of this training has in its config beside all else: nothing for raw captions."""
+def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
+    """What a table of this training (None: of all) has in its config beside all else; nothing for raw captions."""
+    captions = ctx.options.downstream_captions
+    if key is None:
+        return {} if captions == "raw" else {"captions": captions}
     return {"captions": "chosen"} if reads_chosen(ctx, TrainingKey.parse(key).name) else {}
 
 
