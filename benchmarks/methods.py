@@ -70,6 +70,8 @@ def scene_settings(settings: Settings) -> tuple[dict[str, dict[str, Any]], dict[
     without = {
         "nsfw": "no planted image is unsafe, and the embedded profile names no safety_classifier",
         "aesthetic": "no aesthetic_head is shipped",
+        "quality_judge": "no judge is shipped",
+        "text_specificity": "no hyperbolic CLIP is shipped",
     }
     if WORD_RATINGS.is_file():
         methods["concreteness_lexicon"] = {"path": str(WORD_RATINGS)}

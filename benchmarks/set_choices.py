@@ -31,8 +31,9 @@ from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ["clip_score", "icc", "neg_clip_loss", "norm_sim", "vas"]
-RECIPES = ["concept_balance", "concept_coverage", "ecodatum", "density", "clip_soft_cap"]
+RECIPES = ["concept_balance", "concept_coverage", "ecodatum", "density", "clip_soft_cap", "vas_d"]
 IMAGE_CHECKS = ["image_blur", "image_dark", "image_light", "image_entropy", "image_aspect", "english"]
+VOTERS = [*IMAGE_CHECKS, "flipped_clip_score", "object_count"]  # what ecodatum reads besides CLIP and ICC
 QUARTER = 0.25
 POLICIES = [
     Policy(name="random", rank_by="random", fraction=QUARTER),
@@ -59,7 +60,7 @@ POLICIES = [
 def options(**more: Any) -> dict[str, Any]:
     """What the user of such a pool would set."""
     recipes: dict[str, Any] = {name: {} for name in RECIPES}
-    return {"methods": [*METHODS, *IMAGE_CHECKS], "recipes": recipes, "downstream": False, "distil": False, **more}
+    return {"methods": [*METHODS, *VOTERS], "recipes": recipes, "downstream": False, "distil": False, **more}
 
 
 def measure(ctx: PoolContext, name: str) -> None:

@@ -286,6 +286,28 @@ class QualityJudge(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class CopyDescriptor(Engine, Protocol):
+    """What an image shows, so that copies of it are near: cropped, filtered, written upon. None is shipped
+    (docs/models/sscd.md)."""
+
+    def describe_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) images → (N, D) float32, unit length. A vector depends on its own image only."""
+        ...
+
+
+@runtime_checkable
+class HyperbolicTextEncoder(Engine, Protocol):
+    """Captions and reference images in one hyperbolic space (MERU, HYPE). None is shipped (docs/formulas.md §15.12)."""
+
+    curvature: float  # c > 0
+    reference_images: np.ndarray  # (R, D) float32 tangent vectors at the origin
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) strings → (N, D) float32 tangent vectors at the origin, not normalised."""
+        ...
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 

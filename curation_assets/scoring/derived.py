@@ -154,6 +154,10 @@ def _image_embedding(columns: dict[str, list[Any]], encoder: Any) -> dict[str, l
     return {"image_embedding": list(encoder.embed_images(columns["image"]))}
 
 
+def _copy_descriptor(columns: dict[str, list[Any]], descriptor: Any) -> dict[str, list[Any]]:
+    return {"copy_descriptor": list(descriptor.describe_images(columns["image"]))}
+
+
 def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
     import imagehash
 
@@ -208,6 +212,13 @@ DERIVED_COLUMNS: dict[str, DerivedColumn] = {
         _image_embedding,
         pl.List(pl.Float32),
         "One row per sample: the unit vector of its image, for clusters and near-duplicates.",
+    ),
+    "copy_descriptor": DerivedColumn(
+        "copy_descriptor",
+        _copy_descriptor,
+        pl.List(pl.Float32),
+        "One row per sample: the unit vector by which copies of its image are found (SSCD).",
+        kinds=("torch", "polars"),
     ),
     "perceptual_hash": DerivedColumn(
         None,

@@ -15,9 +15,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.methods import all_methods
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.selection.fitted import load_recipe, load_recipes
+from curation_assets.stages.fused.fitted import rows_of
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
 from curation_assets.world.pool import plant_pool
@@ -26,6 +28,7 @@ from tests.support.tiny_wordnet import write_wordnet
 
 SCENES = plant_pool(150, 77)
 POLICIES = ["concept_balance", "clip_concept_balance", "concept_coverage", "eyes", "density", "clip_soft_cap", "mix"]
+POLICIES += ["vas_d"]
 VOTES = """name: eyes
 kind: votes
 voters:
@@ -65,6 +68,7 @@ def pool(settings: Settings, source: Path, tmp_path_factory: pytest.TempPathFact
             "density": {"clusters": 4, "fraction": 0.5},
             "clip_soft_cap": {"budget": 1.5, "draws": 30},
             "concept_coverage": {"bins": 4, "least": 2},
+            "vas_d": {"start_fraction": 0.8, "fraction": 0.5, "steps": 7},
         },
         "methods": ["image_entropy", "image_light"],
     }
@@ -173,6 +177,51 @@ def test_quotas_of_clusters_are_met(pool: PoolContext) -> None:
     assert kept(pool, "density").height == fit["quota"].sum()
 
 
+def test_a_shrunk_set_is_that_of_the_plain_loop(pool: PoolContext) -> None:
+    """VAS-D as published, on the tables of the pool; what it dropped before the last step may come back."""
+    keys = ["sample_id", "shard", "source_row"]
+    values = pool.store.scan("signals/clip_score").select(*keys, "value").collect().drop_nulls()
+    embedded = pool.store.scan("signals/image_embedding").select(*keys[1:], "image_embedding").collect().drop_nulls()
+    rows = values.join(embedded, on=keys[1:]).unique("sample_id").sort("value", descending=True)
+    n = rows.height
+    left = rows.head(round(n * 0.8)).sort("sample_id")
+    sizes = [left.height - (left.height - round(n * 0.5)) * step // 7 for step in range(1, 8)]
+    for size in sizes:
+        vectors = np.array(left["image_embedding"].to_list(), dtype=np.float64)
+        moment = sum(np.outer(vector, vector) for vector in vectors) / len(vectors)
+        aligned = pl.Series("vas", [vector @ moment @ vector for vector in vectors])
+        left = left.with_columns(aligned).sort("vas", descending=True).head(size).sort("sample_id")
+    fit = pool.store.read("fused/vas_d_fit")
+    np.testing.assert_allclose(np.array(fit["second_moment"].to_list()), moment, atol=1e-5)
+    table = pool.store.scan("fused/vas_d").collect().unique("sample_id")
+    chosen = table.filter(pl.col("quality") >= 0)
+    assert set(left["sample_id"]) <= set(chosen["sample_id"])
+    assert chosen.height == left.height + fit["returned"][0]
+    assert fit["left"][0] == left.height == sizes[-1]
+    both = left.join(table, on="sample_id", suffix="_scored")
+    np.testing.assert_allclose(both["vas"], both["vas_scored"], atol=1e-5)
+    words = kept_words(pool, "vas_d")
+    assert words.str.contains("clip_score below the start|variance alignment below").all()
+    assert words.str.contains("below the start").sum() == n - round(n * 0.8)
+
+
+def kept_words(ctx: PoolContext, policy: str) -> pl.Series:
+    """Reasons of what a policy drops by its cut."""
+    frame = ctx.store.scan(f"filtered/{policy}").filter(pl.col("verdict") == "dropped").collect()
+    return frame.filter(pl.col("reason").str.starts_with("below_cut"))["reason"]
+
+
+def test_the_order_of_shards_does_not_matter(pool: PoolContext) -> None:
+    """A fit is the same frame, to the bit, whichever shard is read first."""
+    recipe = fitted_recipes(pool)["vas_d"]
+    shards = [rows_of(pool, recipe, key) for key in pool.store.partitions("raw/samples")]
+    fit = recipe.settings.fit(shards, {})
+    assert fit.equals(pool.store.read("fused/vas_d_fit"))
+    assert recipe.settings.fit(shards[::-1], {}).equals(fit)
+    mixed = pl.concat(shards).sample(fraction=1.0, shuffle=True, seed=3)
+    assert recipe.settings.fit([mixed[:40], mixed[40:]], {}).equals(fit)
+
+
 def test_multiplicities_reach_npy_parquet_and_tars(pool: PoolContext, tmp_path: Path) -> None:
     fit = pool.store.read("fused/clip_soft_cap_fit")
     ids = read_subset_npy(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.npy")
@@ -236,6 +285,33 @@ def test_shipped_recipes_wait_until_the_pool_names_them(settings: Settings, sour
     assert set(fitted_recipes(PoolContext.open(settings, "named"))) == {"ecodatum"}
 
 
+def test_the_published_voters_vote_in_a_pool(settings: Settings, source: Path) -> None:
+    """EcoDatum on drawn scenes, whose detector knows their objects: all voters vote, objects and flips are counted."""
+    recipe = load_recipes()["ecodatum"]
+    run_here = sorted(name.removeprefix("signals.") for name in recipe.settings.signals)
+    assert set(run_here) <= set(all_methods())
+    add_pool(settings, "voted", source, options={"methods": run_here, "policies": ["ecodatum"]})
+    ctx = PoolContext.open(settings, "voted")
+    run_with_upstream(ctx, "filtered/ecodatum")
+    fit = ctx.store.read("fused/ecodatum_fit")
+    assert fit["voter"].to_list() == list(recipe.settings.signals)
+    votes = dict(fit.select("voter", pl.col("keep_votes") + pl.col("drop_votes")).iter_rows())
+    assert all(count > 0 for count in votes.values()), votes
+    objects_fit = fit.filter(pl.col("voter") == "signals.object_count")
+    assert objects_fit["keep_votes"][0] > 0
+    assert objects_fit["drop_votes"][0] > 0
+    counted = ctx.store.scan("signals/object_count").select("source_row", "shard", "value").collect()
+    objects = ctx.store.scan("signals/detected_objects").select("source_row", "shard", "detected_objects").collect()
+    both = counted.join(objects, on=["shard", "source_row"]).drop_nulls()
+    assert (both["value"] == both["detected_objects"].list.n_unique()).all()
+    flipped = ctx.store.scan("signals/flipped_clip_score").collect().drop_nulls("value")
+    assert (flipped["value"] == flipped.select(pl.min_horizontal("mirrored", "upside_down")).to_series()).all()
+    kept_rows = ctx.store.scan("filtered/ecodatum").filter(pl.col("verdict") == "kept").collect()
+    table = ctx.store.scan("fused/ecodatum").collect()
+    worst_kept = table.join(kept_rows, on=["shard", "source_row"], how="semi")["quality"].min()
+    assert worst_kept >= table["quality"].median()
+
+
 def test_a_recipe_file_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     for text, said in (
@@ -243,6 +319,7 @@ def test_a_recipe_file_is_checked(tmp_path: Path) -> None:
         ("name: yours\nkind: votes\n", "file and recipe are named alike"),
         ("name: mine\nkind: vote\n", "did you mean 'votes'"),
         ("name: mine\nkind: votes\nvoters: [{signal: signals.icc, keep_from: 1, drop_below: 2}]\n", "keep_from"),
+        ("name: mine\nkind: vas_d\nstart_fraction: 0.2\nfraction: 0.3\n", "at most start_fraction 0.2, got 0.3"),
         ("name: mine\nkind: soft_cap\nscore_by: fused.other\nbudget: 1\n", "of a stage before fused"),
     ):
         path.write_text(text)

@@ -1,6 +1,7 @@
 """Training on subsets of a pool of one's own: what models are trained and measured on, and with which encoder."""
 
 import json
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from curation_assets.core.settings import Settings
 from curation_assets.engines.patch_features import patch_features
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import CHOSEN_CAPTION
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
@@ -21,6 +23,7 @@ from curation_assets.stages.downstream.subset_training import COMPARISON, METRIC
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
 from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.pools.options import CaptionChoice
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.training.trainers import Examples, Task
 from curation_assets.training.trainers.clip import work_folder
@@ -191,6 +194,77 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
     assert len(task.training.features) == len(task.training.load(range(4))) == 4
     tars = task.write_tars(tmp_path / "made")
     assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
+
+
+def test_a_tournament_compares_raw_with_chosen_captions(tmp_path: Path) -> None:
+    """Of each set a twin with the same samples and the chosen captions; tables of raw ones stay as they were."""
+    from curation_assets.stages.downstream import subset_training
+    from curation_assets.training.trainers import all_trainers, metrics_frame
+
+    choice = replace(CaptionChoice(), raw_share=0.3, icc_weight=0)
+    settings = trained_pool(tmp_path, evaluation_set="split:0.3", caption_choice=choice, caption_count=1)
+    raw = brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES, "downstream/evaluation_features")
+    before = {key: table_config(raw, "downstream/retrieval_runs", key) for key in keys_of_pool(raw)}
+    settings = with_options(settings, downstream_captions="both")
+    ctx = PoolContext.open(settings, "photos")
+    tables = tables_of(ctx)
+    for key in before:
+        assert is_up_to_date(ctx, tables[TRAINING_SETS], key, tables=tables), "a set with raw captions is the same"
+        assert table_config(ctx, "downstream/retrieval_runs", key) == before[key]
+        twin = key.replace("_own-", "_chosen_own-")
+        assert table_config(ctx, "downstream/retrieval_runs", twin) != before[key]
+        assert table_config(ctx, TRAINING_SETS, twin) != table_config(ctx, TRAINING_SETS, key)
+    assert table_config(raw, TRAINING_SETS, None) != table_config(ctx, TRAINING_SETS, None)
+    brought_up_to_date(settings, TRAINING_SETS)
+    chosen = ctx.store.scan(CHOSEN_CAPTION).collect().drop_nulls("chosen_caption")
+    caption_by_id = dict(chosen.select("sample_id", "chosen_caption").iter_rows())
+    everything = ctx.store.read(TRAINING_SETS, "all_chosen_own-000000")
+    own = ctx.store.read(TRAINING_SETS, "all_own-000000")
+    assert everything["sample_id"].to_list() == own["sample_id"].to_list()
+    assert everything["caption"].to_list() == [caption_by_id[sample_id] for sample_id in own["sample_id"]]
+    assert 0 < (everything["caption"] != own["caption"]).sum() < own.height
+    random, twin = (ctx.store.read(TRAINING_SETS, f"random{name}_own-000000") for name in ("", "_chosen"))
+    assert twin["sample_id"].to_list() == random["sample_id"].to_list()
+    seen: list[Task] = []
+    spy = replace(all_trainers()["retrieval"], train=lambda task: seen.append(task) or metrics_frame({"n": 1.0}))
+    subset_training.train(ctx, spy, "all_chosen_own-000000")
+    trained_on = everything.filter(pl.col("sample_id").is_in(usable_ids(ctx).implode()))["caption"].to_list()
+    assert [caption for (caption,) in seen[0].training.captions] == trained_on
+    written = []
+    for path in seen[0].write_tars(tmp_path / "made"):
+        with tarfile.open(path) as tar:
+            texts = [tar.extractfile(member) for member in tar if member.name.endswith(".txt")]
+            written += [text.read().decode() for text in texts if text is not None]
+    assert sorted(written) == sorted(trained_on)
+
+
+def table_config(ctx: PoolContext, table: str, key: str | None) -> dict[str, Any]:
+    config = tables_of(ctx)[table].config
+    assert config is not None
+    return config(ctx, key)
+
+
+def usable_ids(ctx: PoolContext) -> pl.Series:
+    return ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null()).collect()["sample_id"]
+
+
+def test_chosen_captions_alone_keep_the_names_of_sets(tmp_path: Path) -> None:
+    choice = replace(CaptionChoice(), icc_weight=0)
+    given: dict[str, Any] = {"caption_choice": choice, "caption_count": 1, "downstream_captions": "chosen"}
+    ctx = brought_up_to_date(trained_pool(tmp_path, evaluation_set="split:0.3", **given))
+    assert {TrainingKey.parse(key).name for key in keys_of_pool(ctx)} == {"random", "longest_caption", "all"}
+    chosen = set(ctx.store.scan(CHOSEN_CAPTION).collect()["chosen_caption"].drop_nulls())
+    assert set(ctx.store.read(TRAINING_SETS, "all_own-000000")["caption"]) <= chosen
+    manifest = ctx.store.manifest("downstream/captioning_runs", "all_own-000000")
+    assert manifest is not None
+    reading = ctx.store.read(COMPARISON).filter(pl.col("policy") == "random", pl.col("metric") == "cider")["reading"]
+    assert reading.str.starts_with("what the others are compared with").to_list() == [True]
+
+
+def test_chosen_captions_of_a_pool_that_chooses_none_are_refused(tmp_path: Path) -> None:
+    settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_captions="chosen")
+    with pytest.raises(ValueError, match=r"downstream_captions: chosen needs .* set its option caption_choice: true"):
+        tables_of(PoolContext.open(settings, "photos"))
 
 
 def test_a_stopped_clip_goes_on_with_the_same_samples_and_budget_alone(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def error_of(home: Path, options: str) -> str:
         ),
         (
             "{duplicates: {cosin: .9}}",
-            "options.duplicates has no setting 'cosin'; did you mean 'cosine'? known: cosine",
+            "options.duplicates has no setting 'cosin'; did you mean 'cosine'? known: copy_cosine, cosine",
         ),
         ("{downstream_budget: {captioning: {samples_seen: many}}}", "options.downstream_budget"),
         ("{train_sba: {lr: 1}}", "options.train_sba has no setting 'lr'; known: accumulation, batch_size"),

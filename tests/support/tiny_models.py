@@ -313,3 +313,44 @@ def profile_of(role: str, folder: Path | str, batch_size: int = 3, **generation:
         batch_size={role: batch_size},
         device="cpu",
     )
+
+
+def sscd_network(seed: int, dimensions: int) -> Any:
+    """An SSCD of one block a stage with random weights, in torchvision's classes as its authors build theirs.
+
+    Its last layer is centred on blurred noise: vectors of different images then point to different sides.
+    """
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    class GeM(torch.nn.Module):
+        def forward(self, places: torch.Tensor) -> torch.Tensor:
+            return places.clamp(min=1e-6).pow(3.0).mean(dim=(2, 3)).pow(1 / 3)
+
+    torch.manual_seed(seed)
+    net: Any = ResNet(Bottleneck, [1, 1, 1, 1], num_classes=dimensions)
+    net.avgpool = GeM()
+    net.eval()
+    weight = torch.randn(dimensions, 2048)
+    views = torch.from_numpy(np.stack([np.asarray(image.resize((96, 96))) for image in blurred_noise(12, 1)])).float()
+    with torch.inference_mode():
+        net.fc = torch.nn.Identity()
+        pooled = net((views / 255 - 0.45).permute(0, 3, 1, 2) / 0.225)
+    net.fc = torch.nn.Linear(2048, dimensions)
+    net.fc.weight.data, net.fc.bias.data = weight, -weight @ pooled.mean(dim=0)
+    return net.eval()
+
+
+def save_sscd(net: Any, folder: Path, pixels: int) -> None:
+    """The folder of role copy_descriptor for `sscd_network`, with the names of a published file."""
+    folder.mkdir(parents=True)
+    state = {f"backbone.{name}": tensor.contiguous() for name, tensor in net.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+    config = {"model_type": "sscd", "layers": [1, 1, 1, 1], "pixels": pixels}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def blurred_noise(count: int, seed: int) -> list[Image.Image]:
+    """Pictures of a few soft spots of colour, each of its own size."""
+    rng = np.random.default_rng(seed)
+    small = [Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8)) for _ in range(count)]
+    return [image.resize((120 + 4 * at, 160), Image.Resampling.BICUBIC) for at, image in enumerate(small)]

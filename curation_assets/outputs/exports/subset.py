@@ -95,19 +95,24 @@ def with_chosen_captions(subset: Subset) -> Subset:
 
     A sample without a choice keeps its own. Raises ValueError where the pool has made no choice.
     """
-    store = subset.ctx.store
-    if not store.partitions(CHOSEN_CAPTION):
-        raise ValueError(
-            f"pool {subset.ctx.pool.name!r} has chosen no captions; set its option caption_choice: true and run it"
-        )
-    chosen = store.scan(CHOSEN_CAPTION).select("shard", "source_row", "chosen_caption", "caption_source").collect()
-    rows = subset.rows.join(chosen, on=["shard", "source_row"], how="left", maintain_order="left")
-    rows = rows.with_columns(
+    return replace(subset, rows=choose_captions(subset.ctx, subset.rows))
+
+
+def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows (shard, source_row, caption …) with the chosen caption as `caption`, and CHOICE_COLUMNS.
+
+    Raises as `with_chosen_captions`.
+    """
+    if not ctx.store.partitions(CHOSEN_CAPTION):
+        name = ctx.pool.name
+        raise ValueError(f"pool {name!r} has chosen no captions; set its option caption_choice: true and run it")
+    chosen = ctx.store.scan(CHOSEN_CAPTION).select("shard", "source_row", "chosen_caption", "caption_source").collect()
+    joined = rows.join(chosen, on=["shard", "source_row"], how="left", maintain_order="left").with_columns(
         pl.coalesce("chosen_caption", "caption").alias("caption"),
         pl.col("caption_source").fill_null("raw"),
         pl.col("caption").alias("caption_original"),
     )
-    return replace(subset, rows=rows.select(*subset.rows.columns, *CHOICE_COLUMNS))
+    return joined.select(*rows.columns, *CHOICE_COLUMNS)
 
 
 def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:

@@ -13,7 +13,7 @@ import webdataset as wds
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
-from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids
+from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
@@ -64,13 +64,22 @@ def export_webdataset(
 
 
 def write_training_tars(
-    ctx: PoolContext, sample_ids: Sequence[str], out: Path, *, name: str, max_samples: int = MAX_SAMPLES_PER_SHARD
+    ctx: PoolContext,
+    sample_ids: Sequence[str],
+    out: Path,
+    *,
+    name: str,
+    max_samples: int = MAX_SAMPLES_PER_SHARD,
+    chosen_captions: bool = False,
 ) -> list[Path]:
     """The tars of `export_webdataset` for ids of a pool, an id given m times written m times; returns them, sorted.
 
-    `name`: the training set, for the manifest. Raises ValueError as `subset_of_ids` and `export_webdataset`.
+    `name`: the training set, for the manifest. `chosen_captions`: those of the pool's table in place of raw ones.
+    Raises ValueError as `subset_of_ids`, `with_chosen_captions` and `export_webdataset`.
     """
-    return sorted(export_webdataset(subset_of_ids(ctx, sample_ids, name), out, max_samples=max_samples).glob("*.tar"))
+    subset = subset_of_ids(ctx, sample_ids, name)
+    subset = with_chosen_captions(subset) if chosen_captions else subset
+    return sorted(export_webdataset(subset, out, max_samples=max_samples).glob("*.tar"))
 
 
 def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,13 @@ from curation_assets.stages.downstream.evaluation_set import (
     evaluation_rows,
     untrained_reason,
 )
-from curation_assets.stages.downstream.training_sets import TRAINING_SETS, keys_of_pool, kinds_of_sets
+from curation_assets.stages.downstream.training_sets import (
+    TRAINING_SETS,
+    captions_config,
+    keys_of_pool,
+    kinds_of_sets,
+    reads_chosen,
+)
 from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, ROLES, VISION_FEATURES, stacked
 from curation_assets.training.trainers import Examples, Task, Trainer, all_trainers
 
@@ -103,7 +109,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         version=trainer.version,
         compute=lambda ctx, key: train(ctx, trainer, str(key)),
         roles=ROLES if trainer.reads == "features" else (),
-        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)},
+        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
         description=(
             f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, size and "
             "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")
@@ -215,7 +221,8 @@ def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: P
     if folder.is_dir():
         return sorted(folder.glob("*.tar"))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return write_training_tars(ctx, sample_ids, folder, name=key)
+    is_chosen = reads_chosen(ctx, TrainingKey.parse(key).name)
+    return write_training_tars(ctx, sample_ids, folder, name=key, chosen_captions=is_chosen)
 
 
 def _evaluation_examples(ctx: PoolContext, trainer: Trainer, evaluation: pl.DataFrame) -> Examples:

@@ -1,13 +1,14 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import CHOSEN_CAPTION, policies_of
 from curation_assets.flow.table import Table
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DUPLICATES, PoolRows
@@ -32,11 +33,45 @@ TRAINING_SETS = "downstream/training_sets"
 HELD_OUT = "downstream/held_out"
 LEXICON = "signals/concreteness_lexicon"
 RELEASE = "release:"  # before a release's name in option downstream_subsets
+CHOSEN = "_chosen"  # after a set's name, where it is trained on with raw and with chosen captions
 OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
 
 
 def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
-    """Training set → policy, control or file; policies first. Raises ValueError for a name used twice."""
+    """Training set → policy, control or file; policies first, those with chosen captions beside raw ones last.
+
+    Raises ValueError for a name used twice, and for chosen captions of a pool that chooses none.
+    """
+    kinds = _kinds(ctx)
+    if ctx.options.downstream_captions == "raw":
+        return kinds
+    if ctx.options.caption_choice is None:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: downstream_captions: {ctx.options.downstream_captions} needs chosen captions; "
+            "set its option caption_choice: true"
+        )
+    if ctx.options.downstream_captions == "chosen":
+        return kinds
+    twins = {f"{name}{CHOSEN}": kind for name, kind in kinds.items()}
+    twice = sorted(set(twins) & set(kinds))
+    if twice:
+        raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {twice[0]!r}; rename one of them")
+    return kinds | twins
+
+
+def reads_chosen(ctx: PoolContext, name: str) -> bool:
+    """Whether the training set of this name has chosen captions."""
+    if ctx.options.downstream_captions == "both":
+        return name not in _kinds(ctx)
+    return ctx.options.downstream_captions == "chosen"
+
+
+def _source(ctx: PoolContext, name: str) -> str:
+    """The set whose samples the one of this name has: its own, or that of its twin with raw captions."""
+    return name.removesuffix(CHOSEN) if ctx.options.downstream_captions == "both" and reads_chosen(ctx, name) else name
+
+
+def _kinds(ctx: PoolContext) -> dict[str, str]:
     kinds = {policy.name: CONTROL if policy.rank_by == RANDOM else POLICY for policy in policies_of(ctx)}
     for name in [*_controls(ctx), *ctx.options.downstream_subsets]:
         if name in kinds:
@@ -66,31 +101,41 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     controls = _controls(ctx)
     lexicon = (LEXICON,) if "lexicon" in controls else ()
     always = ("raw/samples", DUPLICATES, HELD_OUT)
+    choice = () if ctx.options.downstream_captions == "raw" else (CHOSEN_CAPTION,)
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
         wanted = TrainingKey.parse(key)
-        policy = policies.get(wanted.name)
+        policy = policies.get(_source(ctx, wanted.name))
         own: Sequence[str] = lexicon
         if policy is not None:
             is_own_size = wanted.size is None and policy.rank_by != RANDOM
             signals = [reference.replace(".", "/") for reference in policy.references]
             own = [f"filtered/{policy.name}"] if is_own_size else signals
-        return [(name, key) for name in (*always, *own)]
+        captions = choice if reads_chosen(ctx, wanted.name) else ()
+        return [(name, key) for name in (*always, *own, *captions)]
 
     yield Table(
         name=TRAINING_SETS,
         grain="training",
         keys=keys_of_pool(ctx),
-        inputs=(*always, *sorted(references | set(lexicon)), *(f"filtered/{name}" for name in policies)),
+        inputs=(*always, *sorted(references | set(lexicon)), *(f"filtered/{name}" for name in policies), *choice),
         partition_inputs=reads,
         version="1",
         compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
-        config=lambda ctx, key: _config(ctx, policies),
+        config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
         description=(
-            "One row per sample of a training set: its caption, and how often it is listed (`count`). Sets are those "
-            "of policies, controls and given files, without what models are measured on."
+            "One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
+            "(`count`). Sets are those of policies, controls and given files, without what models are measured on."
         ),
     )
+
+
+def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
+    """What a table of this training (None: of all) has in its config beside all else; nothing for raw captions."""
+    captions = ctx.options.downstream_captions
+    if key is None:
+        return {} if captions == "raw" else {"captions": captions}
+    return {"captions": "chosen"} if reads_chosen(ctx, TrainingKey.parse(key).name) else {}
 
 
 def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
@@ -122,10 +167,15 @@ def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) ->
     ids = pl.DataFrame({"sample_id": _ids(ctx, policies, wanted, rows)}, schema={"sample_id": pl.String})
     counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
     facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))
+    if reads_chosen(ctx, wanted.name):
+        from curation_assets.outputs.exports.subset import choose_captions
+
+        facts = choose_captions(ctx, facts).select(facts.columns)
     return facts.join(counted, on="sample_id", maintain_order="left").rename({"shard": "in_shard"}).sort("sample_id")
 
 
 def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
+    wanted = replace(wanted, name=_source(ctx, wanted.name))
     if wanted.name in policies:
         if wanted.size is None and policies[wanted.name].rank_by != RANDOM:
             return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut

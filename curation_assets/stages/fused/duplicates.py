@@ -6,6 +6,7 @@ rows, .05 ms of CPU each), 4.3 kB with embeddings of 64 numbers (at 60,000). So 
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,10 +22,8 @@ from curation_assets.selection.rows import Texts
 from curation_assets.stores.pools.options import DuplicateSettings
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
-PDQ, SEMANTIC = (
-    1.0,
-    2.0,
-)  # added to distances, so that a pHash twin goes before a PDQ twin and that before a semantic one
+#: Added to distances, so that a pHash twin goes before a PDQ twin, that before an SSCD one, and semantic ones are last.
+PDQ, COPY, SEMANTIC = 1.0, 2.0, 3.0
 ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
 
 
@@ -40,14 +39,19 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
         inputs=("raw/samples", *(f"signals/{name}" for name in settings.columns), *preferred),
         version="2",
         compute=lambda ctx, shard: _duplicates(ctx, settings),
-        config=lambda ctx, shard: asdict(settings),
+        config=lambda ctx, shard: _config(settings),
         continues="raw/samples",
         description=(
             "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
-            "`representative`. kind: exact (same file), perceptual (pHash), pdq or semantic (embedding). Every "
-            "sample is within the limit of its representative."
+            "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic (embedding). "
+            "Every sample is within the limit of its representative."
         ),
     )
+
+
+def _config(settings: DuplicateSettings) -> dict[str, Any]:
+    """The settings; without copy_cosine where it is not set, so that tables from before it was there stay current."""
+    return {name: value for name, value in asdict(settings).items() if name != "copy_cosine" or value is not None}
 
 
 def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
@@ -67,9 +71,10 @@ def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
 def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
     """One row per row, in order: sample_id, shard, source_row, quality, representative, kind, distance, reason.
 
-    `rows`: sample_id, shard, source_row, image_sha256, width, height, status, reason, and of perceptual_hash,
-    image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest `prefer`, then
-    most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or 1 − cosine (semantic).
+    `rows`: sample_id, shard, source_row, image_sha256, width, height, status, reason, and of perceptual_hash, pdq_hash,
+    copy_descriptor, image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest
+    `prefer`, then most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or 1 − cosine (copy,
+    semantic).
     """
     not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
     causes = [
@@ -163,19 +168,27 @@ def _pairs(items: pl.DataFrame, settings: DuplicateSettings, rank: np.ndarray) -
         close, bits = _pdq_pairs(items["pdq_hash"], settings.pdq_bits, rank)
         pairs.append(close)
         distances.append(bits / 256.0 + PDQ)
-    if settings.cosine is not None and items.height:
-        embeddings = vectors_of(items["image_embedding"])
-        clusters = None
-        if len(embeddings) > CLUSTERED_FROM:
-            clusters = nearest_centroid(embeddings, fit_centroids(embeddings, len(embeddings) // CLUSTERED_FROM + 1))
-        close, apart = cosine_pairs(embeddings, settings.cosine, clusters)
-        pairs.append(close)
-        distances.append(apart + SEMANTIC)
+    for column, min_cosine, offset in (
+        ("copy_descriptor", settings.copy_cosine, COPY),
+        ("image_embedding", settings.cosine, SEMANTIC),
+    ):
+        if min_cosine is not None and items.height:
+            close, apart = _vector_pairs(vectors_of(items[column]), min_cosine)
+            pairs.append(close)
+            distances.append(apart + offset)
     both, apart = np.concatenate(pairs), np.concatenate(distances)
     order = np.lexsort((apart, both[:, 1], both[:, 0]))
     both, apart = both[order], apart[order]
     _, first = np.unique(both, axis=0, return_index=True)
     return both[first], apart[first]
+
+
+def _vector_pairs(vectors: np.ndarray, min_cosine: float) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of unit vectors and 1 − cosine: all of few items, of many those within one cluster of k-means."""
+    clusters = None
+    if len(vectors) > CLUSTERED_FROM:
+        clusters = nearest_centroid(vectors, fit_centroids(vectors, len(vectors) // CLUSTERED_FROM + 1))
+    return cosine_pairs(vectors, min_cosine, clusters)
 
 
 def _pdq_pairs(column: pl.Series, max_distance: int, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -223,19 +236,24 @@ def _kinds(
     sides = of[dropped], of[leader[dropped]]
     sha = [side["image_sha256"].to_list() for side in sides]
     bits = np.bitwise_count(_hashes(sides[0]) ^ _hashes(sides[1])) if settings.perceptual_bits is not None else None
-    vectors = (
-        [vectors_of(side["image_embedding"]) for side in sides]
-        if settings.cosine is not None and len(dropped)
-        else None
-    )
+    vectors = {
+        kind: [vectors_of(side[column]) for side in sides]
+        for kind, column, limit in (
+            ("copy", "copy_descriptor", settings.copy_cosine),
+            ("semantic", "image_embedding", settings.cosine),
+        )
+        if limit is not None and len(dropped)
+    }
     for at, row in enumerate(dropped.tolist()):
         if sha[0][at] == sha[1][at]:
             kinds[row], distances[row] = "exact", 0.0
-        elif PDQ <= apart[row] < SEMANTIC:
+        elif PDQ <= apart[row] < COPY:
             kinds[row] = "pdq"
             distances[row] = float(_pdq_bits(sides[0]["pdq_hash"][at], sides[1]["pdq_hash"][at]))
-        elif apart[row] >= SEMANTIC and vectors is not None:
-            kinds[row], distances[row] = "semantic", max(0.0, 1.0 - float(vectors[0][at] @ vectors[1][at]))
+        elif apart[row] >= COPY:
+            kind = "semantic" if apart[row] >= SEMANTIC else "copy"
+            one, other = vectors[kind]
+            kinds[row], distances[row] = kind, max(0.0, 1.0 - float(one[at] @ other[at]))
         else:
             assert bits is not None
             kinds[row], distances[row] = "perceptual", float(bits[at])

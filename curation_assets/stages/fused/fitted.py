@@ -40,7 +40,7 @@ def _inputs(recipe: FittedRecipe) -> tuple[str, ...]:
 
 def _fit_table(recipe: FittedRecipe) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        shards = (_kept(ctx, recipe, key) for key in ctx.store.partitions("raw/samples"))
+        shards = (rows_of(ctx, recipe, key) for key in ctx.store.partitions("raw/samples"))
         return recipe.settings.fit(shards, ctx.engines(recipe.settings.roles))
 
     return Table(
@@ -62,7 +62,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
 def _score_table(recipe: FittedRecipe) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         assert shard is not None, "a recipe is applied shard by shard"
-        rows = _kept(ctx, recipe, shard)
+        rows = rows_of(ctx, recipe, shard)
         scored = recipe.settings.score(rows, ctx.store.read(f"fused/{recipe.name}{FIT}"))
         samples = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", "reason"])
         not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
@@ -94,7 +94,7 @@ def _score_table(recipe: FittedRecipe) -> Table:
     )
 
 
-def _kept(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
+def rows_of(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
     """Rows of a shard that raw kept, with the columns that the kind reads."""
     kind = recipe.settings
     own = [name for name in kind.columns if name not in DERIVED_COLUMNS]

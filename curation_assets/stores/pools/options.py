@@ -19,6 +19,7 @@ ImageDomain = Literal["photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
 KeepWhich = Literal["best", "hard", "easy", "random"]
 Similarity = Literal["text_similarity", "edit_similarity"]
+TrainingCaptions = Literal["raw", "chosen", "both"]
 Control = Literal["longest_caption", "lexicon", "oracle", "all"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
 CaptionMetric = Literal["bleu", "meteor", "rouge_l", "cider", "spice", "bert_score"]
@@ -38,6 +39,12 @@ class DuplicateSettings:
     )
     pdq_bits: Whole | None = setting(
         default=None, ge=0, le=31, unit="bits of 256", description="PDQ hashes that differ in at most so many (31)."
+    )
+    copy_cosine: Number | None = setting(
+        default=None,
+        gt=0,
+        le=1,
+        description="SSCD vectors at least so near (.75); needs role copy_descriptor; null: not compared.",
     )
     keep: KeepWhich = setting(
         default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
@@ -60,6 +67,7 @@ class DuplicateSettings:
         both = (
             ("perceptual_hash", self.perceptual_bits),
             ("pdq_hash", self.pdq_bits),
+            ("copy_descriptor", self.copy_cosine),
             ("image_embedding", self.cosine),
         )
         return [name for name, limit in both if limit is not None]
@@ -236,7 +244,7 @@ class PoolOptions:
         default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
     )
     caption_choice: Switched[CaptionChoice] = setting(
-        default=None, description="Choose between each sample's own caption and generated ones, for exports."
+        default=None, description="Choose between a sample's own caption and generated ones, for exports and training."
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."
@@ -274,6 +282,10 @@ class PoolOptions:
     )
     downstream_subsets: Mapping[str, str] = setting(
         default_factory=dict, description="Subsets made elsewhere to train on: name → .npy of ids, or release:NAME."
+    )
+    downstream_captions: TrainingCaptions = setting(
+        default="raw",
+        description="Captions trained on: raw, chosen (caption_choice), or both: each set again as NAME_chosen.",
     )
     downstream_budget: Mapping[str, Mapping[str, Whole]] = setting(
         default_factory=dict,
