@@ -51,6 +51,7 @@ SET_CHOICES = (
 )  # fmt: skip
 SET_METHODS = [
     "neg_clip_loss", "norm_sim", "image_blur", "image_dark", "image_light", "image_entropy", "image_aspect", "english",
+    "flipped_clip_score", "object_count",
 ]  # fmt: skip
 SET_RECIPES = ("concept_balance", "concept_coverage", "ecodatum")
 TARGET = "000004"  # with --set-choices
