@@ -1,4 +1,4 @@
-"""The teachers and SIEVE's captioner against plain `generate`: python -m benchmarks.generation --shared DIR.
+"""The teachers and SIEVE's captioner against plain `generate`: python benchmarks/generation.py --shared DIR.
 
 The same embedded networks, alternating in one run, --rounds times: a loop over captions one by one with the generation
 of transformers and diffusers as a user would write it, on all threads and on one, the same in batches of 64, and this
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from performance import machine_facts, publish
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from benchmarks.performance import between_markers, processor
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.batches import chunks
@@ -366,22 +366,9 @@ def main() -> None:
     few = min(given.loop, given.captions)
     counts = {"loop": few, "loop, one thread": few, "batches": given.captions, "ours": given.captions}
     rows = measure(ways, counts, given.rounds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    facts = [
-        f"{os.cpu_count()} cores of {processor()}",
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads",
-        f"load {load:.1f} when started",
-        f"{given.captions} captions ({counts['loop']} of them in the loop), half COCO, half alt-text",
-        f"{given.rounds} rounds, medians",
-        f"peak memory of the whole run {peak:.1f} GiB",
-    ]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows).write_csv(given.out)
-    shown = table(rows, facts)
-    print(shown)
-    if given.into is not None:
-        page = given.into.read_text(encoding="utf-8")
-        given.into.write_text(between_markers(page, MARKERS, shown), encoding="utf-8")
+    facts = machine_facts(load, given.rounds)
+    facts.insert(-2, f"{given.captions} captions ({few} of them in the loop), half COCO, half alt-text")
+    publish(rows, table(rows, facts), given.out, given.into, MARKERS)
 
 
 if __name__ == "__main__":

@@ -245,6 +245,29 @@ def between_markers(page: str, markers: tuple[str, str], shown: str) -> str:
     return f"{before}{start}\n{shown}\n{end}{rest.partition(end)[2]}"
 
 
+def machine_facts(load: float, rounds: int) -> list[str]:
+    """What figures depend on: processor, torch, load when the run began, rounds, memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return [
+        f"{os.cpu_count()} cores of {processor()}",
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads",
+        f"load {load:.1f} when started",
+        f"{rounds} rounds, medians",
+        f"peak memory of the whole run {peak:.1f} GiB",
+    ]
+
+
+def publish(
+    rows: list[dict[str, Any]], shown: str, out: Path, into: Path | None, markers: tuple[str, str] = MARKERS
+) -> None:
+    """Write the rows as CSV, print what is shown, and put it between the markers of a page."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(rows).write_csv(out)
+    print(shown)
+    if into is not None:
+        into.write_text(between_markers(into.read_text(encoding="utf-8"), markers, shown), encoding="utf-8")
+
+
 def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -257,21 +280,7 @@ def main() -> None:
     given = parser.parse_args()
     load = os.getloadavg()[0]
     rows = caption_rows(given.shared, given.captions, given.rounds) + selection_rows(given.rows, given.rounds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    facts = [
-        f"{os.cpu_count()} cores of {processor()}",
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads",
-        f"load {load:.1f} when started",
-        f"{given.rounds} rounds, medians",
-        f"peak memory of the whole run {peak:.1f} GiB",
-    ]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows).write_csv(given.out)
-    shown = tables(rows, facts)
-    print(shown)
-    if given.into is not None:
-        page = given.into.read_text(encoding="utf-8")
-        given.into.write_text(between_markers(page, MARKERS, shown), encoding="utf-8")
+    publish(rows, tables(rows, machine_facts(load, given.rounds)), given.out, given.into)
 
 
 if __name__ == "__main__":
