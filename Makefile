@@ -74,7 +74,7 @@ bench-downstream: install ## What subsets are worth to models trained on them (a
 
 bench-performance: install ## Speed of student, selection and teachers against plain loops (SHARED=DIR of data/captions; 13 minutes)
 	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/performance.md
-	$(BIN)/python benchmarks/generation.py --shared $(SHARED) --into docs/performance.md
+	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into docs/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table

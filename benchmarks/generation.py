@@ -1,4 +1,4 @@
-"""The teachers and SIEVE's captioner against plain `generate`: python benchmarks/generation.py --shared DIR.
+"""The teachers and SIEVE's captioner against plain `generate`: python -m benchmarks.generation --shared DIR.
 
 The same embedded networks, alternating in one run, --rounds times: a loop over captions one by one with the generation
 of transformers and diffusers as a user would write it, on all threads and on one, the same in batches of 64, and this
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from performance import machine_facts, publish
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from benchmarks.performance import machine_facts, publish
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.batches import chunks
