@@ -44,7 +44,7 @@ class Sscd(nn.Module):
         super().__init__()
         from timm.models.resnet import Bottleneck, ResNet
 
-        block: Any = Bottleneck  # timm's annotation asks for an instance
+        block: Any = Bottleneck  # timm annotates an instance
         self.backbone: Any = ResNet(block, tuple(layers), dimensions, channels=tuple(channels))
         self.power = power
 
