@@ -25,7 +25,7 @@ def flipped_clip_score(
 
 
 class _ExampleEncoder:
-    """An image points to its bright pixel, from the centre; a text says where it looks for it."""
+    """An image vector points from the centre to the bright pixel; a text vector to the place that the text names."""
 
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         corners = [np.unravel_index(np.asarray(one.convert("L")).argmax(), (3, 3)) for one in images]
