@@ -114,6 +114,7 @@ def main() -> None:
     given = parser.parse_args()
     work = given.work or Path(tempfile.mkdtemp(prefix="same_bytes_"))
     os.environ["CURATION_HOMES"] = str(work / "homes")
+    os.environ["CURATION_WORKERS"] = "2"  # a thread each: a node of the cluster has one CPU
     differing = 0
     for pool in given.pools.split(","):
         folder = work / pool

@@ -46,10 +46,12 @@ class RayExecutor(Executor):
         ray = _connected(settings)
         resources = ray.cluster_resources()
         needs_gpu = settings.profile.device != "cpu" and resources.get("GPU", 0) >= 1
-        if resources.get("CPU", 0) < threads:
+        largest = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+        if largest < threads:  # such a task would wait for ever
             raise RayUnavailableError(
-                f"a task needs {threads} CPUs, the whole Ray cluster at {settings.ray} has "
-                f"{resources.get('CPU', 0):g}; set CURATION_THREADS to fewer or add nodes"
+                f"a task needs {threads} CPUs of one node, the largest node of the Ray cluster at {settings.ray} has "
+                f"{largest:.0f}; start nodes with more (`ray start --num-cpus`), or set CURATION_WORKERS so that "
+                f"CURATION_THREADS / CURATION_WORKERS ({settings.threads} / {settings.workers} now) is not above it"
             )
         self._home = home_name(settings.home)
         self._call = ray.remote(

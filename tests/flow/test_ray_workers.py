@@ -55,6 +55,21 @@ def test_a_task_that_is_lost_with_every_node_says_so() -> None:
 
 
 @pytest.mark.slow
+def test_tasks_that_fit_on_no_node_are_refused(tmp_path: Path) -> None:
+    """Two nodes with one CPU each have two together, and a task of two would wait for ever."""
+    pytest.importorskip("ray")
+    from tests.support.ray_cluster import ray_cluster
+
+    with ray_cluster() as cluster:
+        environment = {**cluster.environment, "CURATION_THREADS": "2", "CURATION_WORKERS": "1"}
+        webdataset_pool(tmp_path, shards=1, per_shard=3)
+        command = [*CURATE, "run", "photos", "--home", str(tmp_path), "--profile", "embedded"]
+        ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode != 0
+    assert "a task needs 2 CPUs of one node" in " ".join((ended.stdout + ended.stderr).split())
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     """Two real nodes on 127.0.0.1; the second is killed while it computes. The rest goes on, with the same tables."""
