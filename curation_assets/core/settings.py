@@ -232,6 +232,14 @@ def home_name(home: Path) -> str:
     return str(home) if found is None else found[0]
 
 
+def environment_read() -> dict[str, str]:
+    """Variables of this process that settings, clients of buckets and the hub's client read; sorted."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_READ)}
+
+
+_READ = ("CURATION_", "AWS_", "HF_", "XDG_")
+
+
 def hub_is_offline() -> bool:
     """HF_HUB_OFFLINE as it is now; the hub's own client looks at it once, when it is imported."""
     return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
@@ -207,7 +207,7 @@ class Workers(Executor):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._environment = _environment_of_settings()
+        self._environment = environment_read()
         self._idle: queue.SimpleQueue[tuple[int, ProcessPoolExecutor]] = queue.SimpleQueue()
         for number in range(settings.workers):
             self._idle.put((number, self._started(number)))
@@ -269,7 +269,7 @@ def workers(settings: Settings) -> Executor:
         settings.workers,
         settings.threads,
         settings.devices,
-        tuple(_environment_of_settings().items()),
+        tuple(environment_read().items()),
     )
     if _executor is not None and _executor_of == executor_of:
         return _executor
@@ -282,14 +282,6 @@ def workers(settings: Settings) -> Executor:
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
     _executor_of = executor_of
     return _executor
-
-
-def _environment_of_settings() -> dict[str, str]:
-    """Variables that settings, buckets and the hub's client read."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_READ_BY_SETTINGS)}
-
-
-_READ_BY_SETTINGS = ("CURATION_", "AWS_", "HF_", "XDG_")
 
 
 def _threads_of_worker(settings: Settings) -> int:
@@ -338,8 +330,8 @@ def _thread_environment(threads: int) -> Iterator[None]:
 
 
 def _start_worker(threads: int, device: str | None, environment: Mapping[str, str]) -> None:
-    for name in [name for name in os.environ if name.startswith(_READ_BY_SETTINGS)]:
-        del os.environ[name]  # the fork server's, which may have been started for another home
+    for name in environment_read():  # the fork server's, which may have been started for another home
+        del os.environ[name]
     os.environ.update(environment)
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = (
