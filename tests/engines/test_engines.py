@@ -48,12 +48,8 @@ from tests.support.tiny_models import (
     make_images,
     make_tokenizer,
     profile_of,
-    save_blip,
-    save_blip2,
-    save_captioner,
-    save_clip,
     save_encoder,
-    save_semantic_decoder,
+    save_generators,
     save_text_to_image,
     small_processor,
     special,
@@ -67,13 +63,8 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of tiny random checkpoints, one sub-folder per layout."""
     torch.manual_seed(0)
     root = tmp_path_factory.mktemp("zoo")
-    save_clip(root / "clip")
-    save_captioner(root / "captioner")
-    save_blip(root / "blip")
-    save_blip2(root / "blip2")
-    save_text_to_image(root / "text_to_image", real_vae=False)
+    save_generators(root)
     save_text_to_image(root / "stable_diffusion", real_vae=True)
-    save_semantic_decoder(root / "semantic_decoder")
     save_encoder(root / "bert", "bert")
     save_encoder(root / "roberta", "roberta")
     return root

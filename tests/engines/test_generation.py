@@ -17,12 +17,7 @@ from curation_assets.engines.generation import ROWS_AT_ONCE, BeamSearch, NoRepea
 from tests.support.tiny_models import (
     make_images,
     profile_of,
-    save_blip,
-    save_blip2,
-    save_captioner,
-    save_clip,
-    save_semantic_decoder,
-    save_text_to_image,
+    save_generators,
 )
 
 CAPTIONS = [
@@ -49,12 +44,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny random checkpoints; the decoder's lines end often, so that beams end at different times."""
     torch.manual_seed(1)
     root = tmp_path_factory.mktemp("zoo")
-    save_clip(root / "clip")
-    save_captioner(root / "captioner")
-    save_blip(root / "blip")
-    save_blip2(root / "blip2")
-    save_text_to_image(root / "text_to_image", real_vae=False)
-    save_semantic_decoder(root / "semantic_decoder")
+    save_generators(root)
     (root / "semantic_decoder" / "text_encoder").symlink_to(root / "clip")
     return root
 

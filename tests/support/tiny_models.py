@@ -354,3 +354,13 @@ def blurred_noise(count: int, seed: int) -> list[Image.Image]:
     rng = np.random.default_rng(seed)
     small = [Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8)) for _ in range(count)]
     return [image.resize((120 + 4 * at, 160), Image.Resampling.BICUBIC) for at, image in enumerate(small)]
+
+
+def save_generators(root: Path) -> None:
+    """Every model that generates, and the CLIP that the decoder reads, one sub-folder per layout."""
+    save_clip(root / "clip")
+    save_captioner(root / "captioner")
+    save_blip(root / "blip")
+    save_blip2(root / "blip2")
+    save_text_to_image(root / "text_to_image", real_vae=False)
+    save_semantic_decoder(root / "semantic_decoder")
