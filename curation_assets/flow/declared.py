@@ -1,6 +1,6 @@
 """What several stages need to know of each other's tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,16 @@ CHOSEN_CAPTION = "fused/chosen_caption"
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
-    run = {method.name for method in ctx.methods("signals")}
-    reached, fitted = set(references), fitted_recipes(ctx)
+    return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx))
+
+
+def _signals_run(ctx: PoolContext) -> set[str]:
+    return {method.name for method in ctx.methods("signals")}
+
+
+def _missing_signals(references: Iterable[str], run: set[str], fitted: Mapping[str, FittedRecipe]) -> list[str]:
+    """As `missing_signals`, of a pool that runs these signals and these recipes with a frozen fit."""
+    reached = set(references)
     for reference in references:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
         name = reference.removeprefix("fused.")
@@ -97,10 +105,9 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
         check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
         policies = {name: policies[name] for name in requested if name in policies}
     else:  # a shipped policy waits until the pool runs its signals
+        waits = _waits_for(ctx, policies)
         policies = {
-            name: policy
-            for name, policy in policies.items()
-            if not _waits_for(ctx, policy) and not _meaningless(ctx, policy)
+            name: policy for name, policy in policies.items() if not waits[name] and not _meaningless(ctx, policy)
         }
     check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
     shipped = []
@@ -117,7 +124,9 @@ def left_out(ctx: PoolContext) -> dict[str, list[Worth]]:
     """
     if ctx.options.policies is not None:
         return {}
-    candidates = {name: policy for name, policy in load_policies().items() if not _waits_for(ctx, policy)}
+    policies = load_policies()
+    waits = _waits_for(ctx, policies)
+    candidates = {name: policy for name, policy in policies.items() if not waits[name]}
     return {name: worths for name, policy in candidates.items() if (worths := _meaningless(ctx, policy))}
 
 
@@ -146,13 +155,15 @@ def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
     return [worth for worth in worths if worth.is_meaningful is False]
 
 
-def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
-    """Signals, fitted recipes and the duplicates that the policy reads and the pool does not run."""
-    waits = set(missing_signals(ctx, policy.references))
-    run = fitted_recipes(ctx)
-    waits |= {recipe.key for name, recipe in load_recipes().items() if name not in run} & set(policy.references)
-    if NEAR_DUPLICATES.replace("/", ".") in policy.references and ctx.options.duplicates is None:
-        waits.add(NEAR_DUPLICATES)
+def _waits_for(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, set[str]]:
+    """Policy → signals, fitted recipes and the duplicates that it reads and the pool does not run."""
+    run, fitted = _signals_run(ctx), fitted_recipes(ctx)  # once for all policies: both read the pool's files
+    not_run = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
+    waits = {}
+    for name, policy in policies.items():
+        waits[name] = {*_missing_signals(policy.references, run, fitted), *(not_run & set(policy.references))}
+        if NEAR_DUPLICATES.replace("/", ".") in policy.references and ctx.options.duplicates is None:
+            waits[name].add(NEAR_DUPLICATES)
     return waits
 
 
