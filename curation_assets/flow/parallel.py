@@ -53,14 +53,15 @@ def materialise_shards(
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that run models go to `settings.workers` processes when at least two shards have work to do (with devices of
-    their own: one), or to the nodes of a Ray cluster; everything else happens here.
+    Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
+    (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
-    runs_models = bool(table.roles) or "torch" in table.kinds
+    # hashes of images run no model, but take along the tables of the same images that do
+    runs_models = bool(table.roles) or "torch" in table.kinds or table.compute_images is not None
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
     has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
     side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
