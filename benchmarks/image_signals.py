@@ -35,7 +35,6 @@ import polars as pl
 import psutil
 from PIL import Image
 
-from benchmarks.performance import between_markers, processor
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
@@ -386,6 +385,8 @@ def main() -> None:
     if given.way:
         measure_own(given.way, given.folder, given.profile)
         return
+    from benchmarks.performance import between_markers, processor  # loads torch, which the ways do not need
+
     load = os.getloadavg()[0]
     samples = []
     for sample in photographs(given.folder):
