@@ -26,15 +26,18 @@ NEAR_DUPLICATES = "fused/duplicates"
 CHOSEN_CAPTION = "fused/chosen_caption"
 
 
-def missing_signals(
-    ctx: PoolContext, references: Iterable[str], fitted: Mapping[str, FittedRecipe] | None = None
-) -> list[str]:
-    """Methods of 'signals.name' references that this pool does not run, those of recipes included.
+def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
+    """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
+    return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx))
 
-    `fitted`: what `fitted_recipes` gives, for a caller with many references: it reads the files of all policies.
-    """
-    run = {method.name for method in ctx.methods("signals")}
-    reached, fitted = set(references), fitted_recipes(ctx) if fitted is None else fitted
+
+def _signals_run(ctx: PoolContext) -> set[str]:
+    return {method.name for method in ctx.methods("signals")}
+
+
+def _missing_signals(references: Iterable[str], run: set[str], fitted: Mapping[str, FittedRecipe]) -> list[str]:
+    """As `missing_signals`, of a pool that runs these signals and these recipes with a frozen fit."""
+    reached = set(references)
     for reference in references:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
         name = reference.removeprefix("fused.")
@@ -64,8 +67,8 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
 
 def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
     """Recipes in SQL whose signals this pool runs."""
-    fitted = fitted_recipes(ctx)
-    return [recipe for recipe in recipes().values() if not missing_signals(ctx, recipe.references, fitted)]
+    run, fitted = _signals_run(ctx), fitted_recipes(ctx)  # once for all: both read the pool's files
+    return [recipe for recipe in recipes().values() if not _missing_signals(recipe.references, run, fitted)]
 
 
 def shown_name(recipe: SqlModel) -> str:
@@ -154,14 +157,14 @@ def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
 
 def _applicable(ctx: PoolContext) -> dict[str, Policy]:
     """Shipped policies of which the pool runs all that they read: signals, fitted recipes, the duplicates."""
-    run = fitted_recipes(ctx)
-    left = {recipe.key for name, recipe in load_recipes().items() if name not in run}
+    run, fitted = _signals_run(ctx), fitted_recipes(ctx)
+    left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
     if ctx.options.duplicates is None:
         left.add(NEAR_DUPLICATES.replace("/", "."))
     return {
         name: policy
         for name, policy in load_policies().items()
-        if left.isdisjoint(policy.references) and not missing_signals(ctx, policy.references, run)
+        if left.isdisjoint(policy.references) and not _missing_signals(policy.references, run, fitted)
     }
 
 
