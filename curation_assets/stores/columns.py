@@ -6,20 +6,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
 
-CODED = ("status", "reason")
+CODED = ("status", "reason", "drop_reason")
 THREADS = 2  # decoding runs outside Python's lock
 Result = TypeVar("Result")
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> Any:
-    """An Arrow table of one file; texts of few kinds (`CODED`) as dictionaries, as they are stored."""
+    """An Arrow table of those of `columns` that a file has; texts of few kinds (`CODED`) as dictionaries, as stored."""
     coded = [name for name in columns if name in CODED]
-    return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
+    try:
+        file = pq.ParquetFile(path, read_dictionary=coded)
+    except KeyError:  # it has not all of them
+        names = pq.read_schema(path).names
+        file = pq.ParquetFile(path, read_dictionary=[name for name in coded if name in names])
+    return file.read(columns=list(columns), use_threads=False)
 
 
 def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads: int = THREADS) -> Iterator[Result]:
@@ -30,11 +36,12 @@ def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads
 
 def hex_column(column: Any) -> np.ndarray:
     """Texts of one length, hex digits, null left out → (M, length ÷ 16) uint64. Raises ValueError for others."""
-    texts = column.drop_null().combine_chunks().cast(pa.large_string())
+    texts = _whole(column.drop_null() if column.null_count else column)
     if not len(texts):
         return np.zeros((0, 1), dtype=np.uint64)
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    ends, data = texts.buffers()[1:]
+    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    offsets = np.frombuffer(ends, dtype=kind)[texts.offset : texts.offset + len(texts) + 1]
     widths = np.diff(offsets)
     if widths.min() != widths.max() or widths[0] % 16:
         raise ValueError(f"expected hex digits of one length, a multiple of 16, got lengths {np.unique(widths)[:5]}")
@@ -44,9 +51,51 @@ def hex_column(column: Any) -> np.ndarray:
 
 def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
     """Texts → (N,) int32 codes, -1 for null, and the text of each code."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int32), []
-    whole = column.combine_chunks()
+    whole = _whole(column)
+    if not len(whole) or pa.types.is_null(whole.type):
+        return np.full(len(whole), -1, dtype=np.int32), []
     coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    codes = coded.indices.fill_null(-1) if coded.null_count else coded.indices
-    return codes.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), coded.dictionary.to_pylist()
+    codes = _numbers(coded.indices).astype(np.int32)
+    codes[_is_null(coded.indices)] = -1
+    return codes, coded.dictionary.to_pylist()
+
+
+def float_column(column: Any) -> np.ndarray:
+    """Numbers or truth values → (N,) float64, NaN for null."""
+    whole = _whole(column)
+    if not (pa.types.is_floating(whole.type) or pa.types.is_integer(whole.type)) or pa.types.is_float16(whole.type):
+        return pl.Series(whole).cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    values = _numbers(whole).astype(np.float64)
+    values[_is_null(whole)] = np.nan
+    return values
+
+
+def integer_column(column: Any) -> np.ndarray:
+    """Whole numbers → (N,) int64. Raises ValueError where one is null."""
+    whole = _whole(column)
+    if whole.null_count:
+        raise ValueError(f"expected whole numbers, got {whole.null_count} nulls among {len(whole)}")
+    return _numbers(whole).astype(np.int64, copy=False)
+
+
+# Arrow's own to_numpy loads pandas, which takes longer than to read a hundred shards.
+
+
+def _whole(column: Any) -> Any:
+    """A column of one or more chunks as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """(N,) numbers as stored; where there is a null, anything."""
+    stored = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
+    return stored[array.offset : array.offset + len(array)]
+
+
+def _is_null(array: Any) -> np.ndarray:
+    """(N,) bool."""
+    valid = array.buffers()[0]
+    if valid is None or not array.null_count:
+        return np.zeros(len(array), dtype=bool)
+    bits = np.unpackbits(np.frombuffer(valid, dtype=np.uint8), bitorder="little")
+    return np.asarray(bits[array.offset : array.offset + len(array)] == 0)

@@ -193,10 +193,9 @@ def random_rows(n: int, *, shards: int, seed: int) -> PoolRows:
     codes = (place % shards).astype(np.int32)
     names = [f"photos-{number:06d}" for number in range(shards)]
     none = Texts(np.full(n, -1, dtype=np.int32), [])
-    row_keys = pl.DataFrame({"source_row": place})
     return PoolRows(
         ShardStore(Path("nowhere")), high[order], low[order], Texts(codes, names), place, np.zeros(n, np.int8), none,
-        row_keys, np.arange(n),
+        np.arange(n),
     )  # fmt: skip
 
 
