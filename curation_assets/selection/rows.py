@@ -377,10 +377,12 @@ class PoolRows:
         if reference == RANDOM or (signal is not None and signal.scores is not None):
             return {} if signal is None or signal.scores is None else signal.scores
         asset = reference.replace(".", "/")
-        names = _score_columns(self._scan(asset).collect_schema().names())
-        if names and self.store.table_path(asset).is_file():
+        if self.store.table_path(asset).is_file():
             frame = self._aligned(asset, self._scan(asset).collect())
+            names = _score_columns(frame.columns)
             return {name: gather(_floats(frame[name]).astype(kind), self.order) for name in names}
+        paths = self._shard_paths(asset)
+        names = _score_columns(pq.read_schema(paths[0]).names)
         scores = {name: np.full(len(self), np.nan, dtype=kind) for name in names}
 
         def read(path: Path) -> None:
@@ -389,7 +391,7 @@ class PoolRows:
             for name in names:
                 scores[name][rows] = float_column(table.column(name))[here]
 
-        for _ in each_file(read, self._shard_paths(asset) if names else []):
+        for _ in each_file(read, paths if names else []):
             pass
         return scores
 
