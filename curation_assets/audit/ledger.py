@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
+from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
@@ -123,11 +125,15 @@ class Ledger:
 
 
 def recorded_subset(path: Path) -> np.ndarray:
-    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat; reads no row that is not kept whole."""
+    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat. Reads it stretch by stretch."""
     policy = ledger_facts(path)[0]
     columns = dict.fromkeys(["uid_high", "uid_low", "verdict", *([signal_column(policy.rank_by)] * policy.repeats)])
-    scan = pl.scan_parquet(path, hive_partitioning=False).select(columns).filter(pl.col("verdict") == "kept")
-    return _packed(policy, scan.collect(engine="streaming"))
+    file = pq.ParquetFile(path, memory_map=False)
+    parts = []
+    for group in range(file.num_row_groups):
+        frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, columns=list(columns))))
+        parts.append(_packed(policy, frame.filter(pl.col("verdict") == "kept")))
+    return np.concatenate([np.zeros(0, dtype=UID_DTYPE), *parts])
 
 
 def _packed(policy: Policy, kept: pl.DataFrame) -> np.ndarray:
@@ -209,7 +215,7 @@ def write_rows(rows_of: Callable[[slice], pl.DataFrame], size: int, footer: Mapp
     """
 
     def batches(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
-        for part in stretches(size):
+        for part in stretches(size, 4 * ROW_GROUP_ROWS):
             frame = rows_of(part)
             yield frame if columns is None else frame.select(columns)
 

@@ -7,12 +7,12 @@ import numpy as np
 
 THREADS = 2  # numpy sorts and gathers outside Python's lock
 SMALL = 200_000  # below, threads cost more than they bring
-STRETCH = 1 << 20  # rows of an array that are worked on at once: temporary arrays stay small
+STRETCH = 1 << 18  # rows of an array that are worked on at once: temporary arrays stay small
 
 
-def stretches(size: int) -> list[slice]:
-    """Consecutive slices of at most STRETCH that cover `size` rows; one empty slice for none."""
-    return [slice(start, min(start + STRETCH, size)) for start in range(0, max(size, 1), STRETCH)]
+def stretches(size: int, length: int = STRETCH) -> list[slice]:
+    """Consecutive slices of at most `length` that cover `size` rows; one empty slice for none."""
+    return [slice(start, min(start + length, size)) for start in range(0, max(size, 1), length)]
 
 
 def position_type(size: int) -> type[np.unsignedinteger[Any]]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,21 +11,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from curation_assets.core.errors import StoreError
 from curation_assets.numeric.identity import UID_DTYPE, to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.stores.columns import (
-    coded_column,
-    each_file,
-    float_column,
-    hex_column,
-    integer_column,
-    read_columns,
-)
+from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -36,7 +28,8 @@ _State = tuple[Any, ...]  # which files a table consists of, and when they were 
 
 #: Column of a table that says, in words, why a cut by it drops a row (selection/kinds).
 DROP_REASON = "drop_reason"
-RECENT_BYTES = 512 << 20  # of signals that are kept for the next reader
+RECENT_BYTES = 256 << 20  # of signals that are kept for the next reader
+ROWS_AT_ONCE = 400_000  # of a signal, while it is read
 
 #: Rows whose sample another shard has already; see stages/filtered/tables.py.
 DUPLICATES = "filtered/duplicates"
@@ -381,18 +374,11 @@ class PoolRows:
             frame = self._aligned(asset, self._scan(asset).collect())
             names = _score_columns(frame.columns)
             return {name: gather(_floats(frame[name]).astype(kind), self.order) for name in names}
-        paths = self._shard_paths(asset)
-        names = _score_columns(pq.read_schema(paths[0]).names)
+        names = _score_columns(self._columns_of(asset))
         scores = {name: np.full(len(self), np.nan, dtype=kind) for name in names}
-
-        def read(path: Path) -> None:
-            table = read_columns(path, ["source_row", *names])
-            rows, here, _ = self._found(asset, path, integer_column(table.column("source_row")))
+        for rows, frame, _ in self._parts(asset, names) if names else ():
             for name in names:
-                scores[name][rows] = float_column(table.column(name))[here]
-
-        for _ in each_file(read, paths if names else []):
-            pass
+                scores[name][rows] = _floats(frame[name])
         return scores
 
     def without_signals(self) -> "PoolRows":
@@ -430,58 +416,69 @@ class PoolRows:
         asset = reference.replace(".", "/")
         if self.store.table_path(asset).is_file():
             return self._read_whole(asset)
-        paths = self._shard_paths(asset)
-        columns = ["source_row", "value", "quality", "reason", DROP_REASON]
-        values, texts = np.full(len(self), np.nan), {name: _Coded(len(self)) for name in ("reason", DROP_REASON)}
-        columns = [name for name in columns if name in pq.read_schema(paths[0]).names]
-
-        def read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray, list[str]]]:
-            """Puts the values where they belong; returns texts, with their rows and codes."""
-            table = read_columns(path, columns)
-            value = table.column(_value_column(asset, table.column_names))
-            rows, here, lacking = self._found(asset, path, integer_column(table.column("source_row")))
-            values[rows] = float_column(value)[here]
-            found = [("reason", lacking, np.zeros(len(lacking), dtype=np.int32), ["no_row"])] if len(lacking) else []
-            for name in texts.keys() & set(table.column_names):
-                codes, words = coded_column(table.column(name))
-                codes = codes[here]
-                has_text = np.flatnonzero(codes >= 0)
-                found.append((name, rows[has_text], codes[has_text], words))
-            return found
-
-        for found in each_file(read, paths):
-            for name, rows, codes, words in found:
-                texts[name].put(rows, codes, words)
-        missing = self._ends.keys() - {path.parent.name.removeprefix("shard=") for path in paths}
-        for shard in missing:
-            rows = self.of_shard(shard)
-            texts["reason"].put(rows, np.zeros(len(rows), dtype=np.int32), ["no_row"])
-        drop_reasons = texts[DROP_REASON].texts() if DROP_REASON in columns else None
+        columns = self._columns_of(asset)
+        value = _value_column(asset, columns)
+        values = np.full(len(self), np.nan)
+        texts = {name: _Coded(len(self)) for name in ("reason", DROP_REASON) if name in columns}
+        for rows, frame, lacking in self._parts(asset, [value, *texts]):
+            values[rows] = _floats(frame[value])
+            for name, coded in texts.items():
+                has_text = frame[name].is_not_null().arg_true().to_numpy()
+                column = Texts.of(frame[name][has_text])
+                coded.put(rows[has_text], column.codes, column.words)
+            texts["reason"].put(lacking, np.zeros(len(lacking), dtype=np.int8), ["no_row"] if len(lacking) else [])
+        drop_reasons = texts[DROP_REASON].texts() if DROP_REASON in texts else None
         return Signal(values, texts["reason"].texts(), None, drop_reasons)
 
-    def _shard_paths(self, asset: str) -> list[Path]:
-        """Files of a table's shards: of all that are known here, or of those that were named."""
+    def _shards_of(self, asset: str) -> list[str]:
+        """Shards of a table: all that are known here, or those that were named."""
         shards = self.store.partitions(asset) if self.shards is None else self.shards
-        return self.store.checked_paths(asset, [shard for shard in shards if shard in self._ends])
+        return [shard for shard in shards if shard in self._ends]
 
-    def _found(
-        self, asset: str, path: Path, source_row: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | slice, np.ndarray]:
-        """Positions here of a file's rows, where these are in the file, and positions of rows that the file lacks.
+    def _columns_of(self, asset: str) -> list[str]:
+        """Columns of a table of shards, of the first of them. Raises MissingTableError where there is none."""
+        return list(pl.read_parquet_schema(self.store.checked_paths(asset, self._shards_of(asset)[:1])[0]))
 
-        Raises StoreError where the file has two rows for one.
-        """
-        mine = self.of_shard(path.parent.name.removeprefix("shard="))
-        known = self.source_row[mine]
-        if np.array_equal(known, source_row):  # as nearly always
-            return mine, slice(None), mine[:0]
-        order = np.argsort(source_row, kind="stable")
-        ordered = source_row[order]
-        if (ordered[1:] == ordered[:-1]).any():
-            raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
-        index = np.minimum(np.searchsorted(ordered, known), max(len(ordered) - 1, 0))
-        is_there = ordered[index] == known if len(ordered) else np.zeros(len(known), dtype=bool)
-        return mine[is_there], order[index[is_there]] if len(ordered) else order, mine[~is_there]
+    def _parts(self, asset: str, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, pl.DataFrame, np.ndarray]]:
+        """Columns of a table, some shards at a time: (n,) positions of rows here, the rows, and (m,) positions
+        of rows that the table lacks. Raises StoreError where it has two rows for one."""
+        stored = self._shards_of(asset)
+        for shard in self._ends.keys() - set(stored):
+            yield self.stored_order[:0], pl.DataFrame(schema=dict.fromkeys(columns, pl.Null)), self.of_shard(shard)
+        names = ["source_row", *columns]
+        for group in self._groups(stored):
+            paths = self.store.checked_paths(asset, group)
+            counts = [manifest.row_count for shard in group if (manifest := self.store.manifest(asset, shard))]
+            ends = [self._ends[shard] for shard in group]
+            if counts == [end.stop - end.start for end in ends]:
+                mine = self.stored_order[ends[0].start : ends[-1].stop]
+                frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
+                if np.array_equal(self.source_row[mine], frame["source_row"].to_numpy()):  # as nearly always
+                    yield mine, frame, mine[:0]
+                    continue
+            for shard, path in zip(group, paths, strict=True):
+                frame = pl.read_parquet(path, columns=names, hive_partitioning=False)
+                mine = self.of_shard(shard)
+                here = pl.DataFrame({"source_row": self.source_row[mine].astype(np.int64), "position": mine})
+                if frame["source_row"].is_duplicated().any():
+                    raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
+                known = frame.join(here, on="source_row", how="inner")
+                lacking = here.join(frame, on="source_row", how="anti")["position"].to_numpy()
+                yield known["position"].to_numpy(), known, lacking
+
+    def _groups(self, shards: Sequence[str]) -> Iterator[list[str]]:
+        """Shards that follow each other as stored here, up to some ROWS_AT_ONCE rows of them."""
+        group: list[str] = []
+        for shard in shards:
+            here, first = self._ends[shard], self._ends[group[0]] if group else None
+            if first is not None and (
+                here.start != self._ends[group[-1]].stop or here.stop - first.start > ROWS_AT_ONCE
+            ):
+                yield group
+                group = []
+            group.append(shard)
+        if group:
+            yield group
 
     def _read_whole(self, asset: str) -> Signal:
         """A signal of a table that is one file for the whole pool."""

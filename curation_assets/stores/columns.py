@@ -12,20 +12,15 @@ import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
 
-CODED = ("status", "reason", "drop_reason")
+CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
 Result = TypeVar("Result")
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> Any:
-    """An Arrow table of those of `columns` that a file has; texts of few kinds (`CODED`) as dictionaries, as stored."""
+    """An Arrow table of one file; texts of few kinds (`CODED`) as dictionaries, as they are stored."""
     coded = [name for name in columns if name in CODED]
-    try:
-        file = pq.ParquetFile(path, read_dictionary=coded)
-    except KeyError:  # it has not all of them
-        names = pq.read_schema(path).names
-        file = pq.ParquetFile(path, read_dictionary=[name for name in coded if name in names])
-    return file.read(columns=list(columns), use_threads=False)
+    return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
 
 
 def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads: int = THREADS) -> Iterator[Result]:
@@ -55,16 +50,6 @@ def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
     codes = stored_numbers(coded.indices).astype(np.int32)
     codes[null_mask(coded.indices)] = -1
     return codes, coded.dictionary.to_pylist()
-
-
-def float_column(column: Any) -> np.ndarray:
-    """Numbers or truth values → (N,) float64, NaN for null."""
-    whole = one_array(column)
-    if not (pa.types.is_floating(whole.type) or pa.types.is_integer(whole.type)) or pa.types.is_float16(whole.type):
-        return pl.Series(whole).cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    values = stored_numbers(whole).astype(np.float64)
-    values[null_mask(whole)] = np.nan
-    return values
 
 
 def integer_column(column: Any) -> np.ndarray:
