@@ -119,7 +119,7 @@ def _cpu_seconds() -> float:
 
 def chain(home: Path) -> dict[str, Any]:
     """Fuse, cut, ledger, npy of policy sieve_clip, by the flow's tables."""
-    from curation_assets.audit.ledger import LEDGER, read_ledger, write_ledger, write_versions
+    from curation_assets.audit.ledger import LEDGER, recorded_subset, write_ledger, write_versions
     from curation_assets.audit.versions import VersionBook
     from curation_assets.flow.declared import policies_of
     from curation_assets.flow.freshness import materialise_table
@@ -164,7 +164,7 @@ def chain(home: Path) -> dict[str, Any]:
         write_versions(book, folder)
 
     def npy() -> int:
-        packed = read_ledger(folder / "sieve_clip.parquet", ["uid_high", "uid_low", "verdict"]).packed
+        packed = recorded_subset(folder / "sieve_clip.parquet")
         np.save(home / "sieve_clip.npy", packed, allow_pickle=False)
         return len(packed)
 

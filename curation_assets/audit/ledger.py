@@ -12,16 +12,20 @@ suffices to replay its policy: `replay` judges the recorded values again and giv
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
+from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
+from curation_assets.numeric.identity import UID_DTYPE
+from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
@@ -33,6 +37,7 @@ from curation_assets.selection.rows import (
     Texts,
     enum_series,
     packed_uids,
+    stored_order,
     uid_columns,
     uid_texts,
 )
@@ -116,42 +121,68 @@ class Ledger:
     @property
     def packed(self) -> np.ndarray:
         """The subset as DataComp's sorted u8,u8, an entry per repeat."""
-        times = self.multiplicity
-        return packed_uids(
-            np.repeat(self.frame["uid_high"].to_numpy(), times), np.repeat(self.frame["uid_low"].to_numpy(), times)
+        return _packed(self.policy, self.frame.filter(self.frame["verdict"] == "kept"))
+
+
+def recorded_subset(path: Path) -> np.ndarray:
+    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat. Reads it stretch by stretch."""
+    policy = ledger_facts(path)[0]
+    columns = dict.fromkeys(["uid_high", "uid_low", "verdict", *([signal_column(policy.rank_by)] * policy.repeats)])
+    file = pq.ParquetFile(path, memory_map=False)
+    parts = []
+    for group in range(file.num_row_groups):
+        frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, columns=list(columns))))
+        parts.append(_packed(policy, frame.filter(pl.col("verdict") == "kept")))
+    return np.concatenate([np.zeros(0, dtype=UID_DTYPE), *parts])
+
+
+def _packed(policy: Policy, kept: pl.DataFrame) -> np.ndarray:
+    high, low = kept["uid_high"].to_numpy(), kept["uid_low"].to_numpy()
+    if policy.repeats:
+        values = kept[signal_column(policy.rank_by)].to_numpy()
+        times = multiplicity(np.ones(kept.height, dtype=bool), values)
+        high, low = np.repeat(high, times), np.repeat(low, times)
+    return packed_uids(high, low)
+
+
+def _ledger_rows(
+    judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray
+) -> Callable[[slice], pl.DataFrame]:
+    """Consecutive rows of the ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
+    cuts = [cut.rank_by for cut in judged.cut.cuts]
+    decided_by, verdict = Texts(judged.step, cuts), Texts(judged.verdict, list(STATES))
+    policy_version = pl.Enum([judged.policy.version])
+    rank, seed = judged.rank, judged.policy.seed
+    recorded: dict[str, np.ndarray] = {}
+    for reference in signals:
+        recorded[signal_column(reference)] = rows.signal(reference, seed).values
+        for name, scores in rows.scores(reference, np.float32).items():  # 7 digits are enough: no cut uses them
+            recorded[signal_column(reference, name)] = scores.astype(np.float32, copy=False)
+
+    def rows_of(part: slice) -> pl.DataFrame:
+        frame = pl.DataFrame(
+            [
+                pl.Series("uid_high", rows.uid_high[part]),
+                pl.Series("uid_low", rows.uid_low[part]),
+                rows.shard.series("shard", part),
+                pl.Series("source_row", rows.source_row[part].astype(np.int64)),
+                decided_by.series("decided_by", part),
+                pl.Series("rank", rank[part]),
+                pl.Series("threshold", judged.threshold_in(part)),
+                pl.Series("margin", judged.margin_in(part)),
+                verdict.series("verdict", part),
+                judged.reason.series("reason", part),
+                pl.Series("policy_version", np.zeros(part.stop - part.start, dtype=np.uint32)).cat.to(policy_version),
+                pl.Series("version_id", version_ids[rows.shard.codes[part]]),
+                *(pl.Series(name, values[part]) for name, values in recorded.items()),
+            ]
+        )
+        return frame.with_columns(
+            pl.col(pl.Float64, pl.Float32).fill_nan(None),
+            pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"),
         )
 
-
-def ledger_frame(judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray) -> pl.DataFrame:
-    """The ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
-    n = len(rows)
-    cuts = [cut.rank_by for cut in judged.cut.cuts]
-    columns = [
-        pl.Series("uid_high", rows.uid_high),
-        pl.Series("uid_low", rows.uid_low),
-        rows.shard.series("shard"),
-        pl.Series("source_row", rows.source_row),
-        enum_series("decided_by", judged.step.astype(np.int32), cuts),
-        pl.Series("rank", judged.rank),
-        pl.Series("threshold", judged.threshold),
-        pl.Series("margin", judged.margin),
-        enum_series("verdict", judged.verdict.astype(np.int32), STATES),
-        judged.reason.series("reason"),
-        _constant("policy_version", judged.policy.version, n),
-        pl.Series("version_id", version_ids[rows.shard.codes]),
-    ]
-    for reference in signals:
-        signal = rows.signal(reference, judged.policy.seed)
-        columns.append(pl.Series(signal_column(reference), signal.values))
-        for name, scores in signal.scores.items():  # for people: 7 digits are enough, the cut uses the column before
-            columns.append(pl.Series(signal_column(reference, name), scores.astype(np.float32)))
-    return pl.DataFrame(columns).with_columns(
-        pl.col(pl.Float64, pl.Float32).fill_nan(None), pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank")
-    )
-
-
-def _constant(name: str, word: str, size: int) -> pl.Series:
-    return pl.Series(name, np.zeros(size, dtype=np.uint32)).cat.to(pl.Enum([word]))
+    return rows_of
 
 
 def write_ledger(
@@ -164,22 +195,32 @@ def write_ledger(
     cut: PolicyCut | None = None,
 ) -> Judged:
     """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
+    rows = rows.without_signals()  # those of an earlier policy are let go
     rows_sha256 = in_background(lambda: rows.rows_sha256)
     judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)
     version_ids = book.version_ids(
         [reference for reference in signals if reference != RANDOM] or ["raw.samples"], rows.shard.words
     )
-    frame = ledger_frame(judged, rows, signals, version_ids)
+    rows_of = _ledger_rows(judged, rows, signals, version_ids)
     footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
-    write_frame(frame, footer | {"rows_sha256": rows_sha256.result()}, path)
+    write_rows(rows_of, len(rows), footer | {"rows_sha256": rows_sha256.result()}, path)
     return judged
 
 
-def write_frame(frame: pl.DataFrame, footer: Mapping[str, Any], path: Path) -> None:
-    """Write the rows and the footer of a ledger, whole or not at all."""
+def write_rows(rows_of: Callable[[slice], pl.DataFrame], size: int, footer: Mapping[str, Any], path: Path) -> None:
+    """Write `size` rows and the footer of a ledger, whole or not at all.
+
+    `rows_of` gives consecutive rows: they are written one stretch after the other, and few are in memory.
+    """
+
+    def batches(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
+        for part in stretches(size, 4 * ROW_GROUP_ROWS):
+            frame = rows_of(part)
+            yield frame if columns is None else frame.select(columns)
+
     with replacing(path) as temporary:
-        frame.write_parquet(
+        register_io_source(batches, schema=rows_of(slice(0, 0)).schema).sink_parquet(
             temporary,
             compression="zstd",
             compression_level=1,  # most of it is random: more effort gains two bytes in a hundred
@@ -257,8 +298,7 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
         frame["source_row"].to_numpy(),
         np.where(judged.to_numpy(), np.int8(KEPT), verdict),
         raw_reason,
-        frame.select("shard", "source_row"),
-        np.arange(frame.height),
+        stored_order(shard.codes, frame["source_row"].to_numpy(), len(shard.words)),
     )
     why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
     for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
@@ -302,21 +342,19 @@ def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable
 
     `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises LedgerError.
     """
-    by_shard = np.argsort(rows.shard.codes, kind="stable")  # within a shard still by id
-    ends = np.cumsum(np.bincount(rows.shard.codes, minlength=len(rows.shard.words)))
-    mine = pl.DataFrame(
-        [
-            pl.Series("uid_high", rows.uid_high),
-            pl.Series("uid_low", rows.uid_low),
-            enum_series("verdict", judged.verdict.astype(np.int32), STATES),
-            judged.reason.series("reason"),
-        ]
-    )
     differing = 0
-    for shard, start, end in zip(rows.shard.words, [0, *ends[:-1]], ends, strict=True):
+    for shard in rows.shard.words:
+        mine = np.sort(rows.of_shard(shard))  # by id
+        here = pl.DataFrame(
+            [
+                pl.Series("uid_high", rows.uid_high[mine]),
+                pl.Series("uid_low", rows.uid_low[mine]),
+                enum_series("verdict", judged.verdict[mine], STATES),
+                Texts(judged.reason.codes[mine], judged.reason.words).series("reason"),
+            ]
+        ).with_columns(pl.col("verdict", "reason").cast(pl.String))
         written = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
         written = written.sort("uid_high", "uid_low", "source_row")
-        here = mine[by_shard[start:end]].with_columns(pl.col("verdict", "reason").cast(pl.String))
         differing += abs(written.height - here.height)
         if not (written := written.drop("source_row")).equals(here) and written.height == here.height:
             differing += int((written.hash_rows() != here.hash_rows()).sum())

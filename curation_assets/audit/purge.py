@@ -3,11 +3,12 @@
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read_ledger, rows_of_ledger, write_frame
+from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read_ledger, rows_of_ledger, write_rows
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
 from curation_assets.selection.rows import PoolRows, uid_columns, uid_texts
@@ -51,8 +52,9 @@ def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Led
         pl.Series("threshold", judged.threshold).fill_nan(None),
         pl.Series("margin", judged.value - judged.threshold).fill_nan(None),
     ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
-    footer = {"policy": asdict(ledger.policy), "cut": cut.to_dict(), "profile": ledger.profile}
-    write_frame(frame, {**footer, "counts": judged.counts, "rows_sha256": rows.rows_sha256}, target)
+    footer: dict[str, Any] = {"policy": asdict(ledger.policy), "cut": cut.to_dict(), "profile": ledger.profile}
+    footer |= {"counts": judged.counts, "rows_sha256": rows.rows_sha256}
+    write_rows(lambda part: frame[part], frame.height, footer, target)
     return replace(ledger, frame=frame, cut=cut, counts=judged.counts)
 
 

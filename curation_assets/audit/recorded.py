@@ -10,7 +10,7 @@ import polars as pl
 from curation_assets.audit.ledger import LEDGER, LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts
+from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts, stored_order
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 
@@ -75,9 +75,6 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
     verdict = frame["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
     shard = _coded(frame["shard"])
     source_row = frame["source_row"].to_numpy()
-    order = _stored_order(shard.codes, source_row, len(shard.words))
-    stored = np.empty(len(order), dtype=np.int64)
-    stored[order] = np.arange(len(order))
     rows = PoolRows(
         store,
         frame["uid_high"].to_numpy(),
@@ -85,9 +82,8 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
         shard,
         source_row,
         np.where(frame["decided_by"].is_not_null().to_numpy(), np.int8(KEPT), verdict),
-        Texts(np.full(len(order), -1, dtype=np.int32), []),
-        frame.select("shard", "source_row")[stored],
-        order,
+        Texts.none(frame.height),
+        stored_order(shard.codes, source_row, len(shard.words)),
     )
     for path in ledgers:
         policy = ledger_facts(path)[0]
@@ -102,22 +98,12 @@ def _coded(column: pl.Series) -> Texts:
     return Texts(column.to_physical().cast(pl.Int32).to_numpy(), column.dtype.categories.to_list())
 
 
-def _stored_order(codes: np.ndarray, source_row: np.ndarray, shards: int) -> np.ndarray:
-    """(N,) position of each row if rows are sorted by shard and source row."""
-    counts = np.bincount(codes, minlength=shards)
-    if (source_row < counts[codes]).all() and source_row.min(initial=0) >= 0:  # no gaps: nothing to sort
-        return np.concatenate([[0], np.cumsum(counts)])[codes] + source_row
-    order = np.empty(len(codes), dtype=np.int64)
-    order[np.lexsort((source_row, codes))] = np.arange(len(codes))
-    return order
-
-
 def _provide(rows: PoolRows, path: Path, reference: str, seed: int) -> None:
     column = signal_column(reference)
     recorded = (
         pl.read_parquet(path, columns=[column], hive_partitioning=False)[column].fill_null(float("nan")).to_numpy()
     )
     if not reference.startswith("fused."):
-        rows.provide(reference, Signal(recorded, Texts(np.full(len(rows), -1, dtype=np.int32), [])), seed)
+        rows.provide(reference, Signal(recorded, Texts.none(len(rows))), seed)
     elif not np.array_equal(rows.signal(reference).values, recorded, equal_nan=True):
         raise LedgerError(f"{path} records other values of {reference} than its table has; `curate run` the pool again")

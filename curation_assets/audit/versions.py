@@ -37,6 +37,11 @@ SHARD_VERSIONS_SCHEMA = pl.Schema(
 )
 
 
+def made_by(manifest: Manifest) -> tuple[object, ...]:
+    """Code, settings and models of a table; may be a key."""
+    return manifest.code_version, manifest.config_hash, tuple(tuple(sorted(model.items())) for model in manifest.models)
+
+
 @dataclass
 class VersionBook:
     """Manifests of a pool's tables, read once, and the version ids given out so far."""
@@ -69,31 +74,36 @@ class VersionBook:
 
     def version_ids(self, references: Iterable[str], shards: list[str]) -> np.ndarray:
         """(S,) version_id per shard: equal exactly where code, settings and models of all tables upstream are equal."""
-        assets = self.upstream_of(references)
+        by_asset = {asset: self.manifests(asset) for asset in self.upstream_of(references)}
+        known: dict[tuple[object, ...], int] = {}  # so that few shards are described
         ids = np.zeros(len(shards), dtype=np.uint32)
         for number, shard in enumerate(shards):
-            rows = []
-            for asset in assets:
-                of_asset = self.manifests(asset)
-                manifest = of_asset.get(shard) or of_asset.get(None)
-                if manifest is not None:
-                    rows.append(
-                        {
-                            "table": asset,
-                            "code_version": manifest.code_version,
-                            "config_hash": manifest.config_hash,
-                            "profile": self.profile,
-                            "models": [dict(model) for model in manifest.models],
-                        }
-                    )
-            # What was registered differs from shard to shard by nature; its data version shows it.
-            described = [row | {"config_hash": ""} if row["table"] == "raw/registered_shards" else row for row in rows]
-            key = json.dumps(described, sort_keys=True)
-            if key not in self._ids:
-                self._ids[key] = len(self._ids)
-                self._rows += [{"version_id": self._ids[key], **row} for row in described]
-            ids[number] = self._ids[key]
+            made = [(asset, of_asset.get(shard) or of_asset.get(None)) for asset, of_asset in by_asset.items()]
+            found = [(asset, manifest) for asset, manifest in made if manifest is not None]
+            key = tuple((asset, *made_by(manifest)) for asset, manifest in found)
+            if key not in known:
+                known[key] = self._version_id([self._described(asset, manifest) for asset, manifest in found])
+            ids[number] = known[key]
         return ids
+
+    def _described(self, asset: str, manifest: Manifest) -> dict[str, object]:
+        """What made a table. Of what was registered the settings differ from shard to shard by nature; its data version
+        shows them."""
+        return {
+            "table": asset,
+            "code_version": manifest.code_version,
+            "config_hash": "" if asset == "raw/registered_shards" else manifest.config_hash,
+            "profile": self.profile,
+            "models": [dict(model) for model in manifest.models],
+        }
+
+    def _version_id(self, rows: list[dict[str, object]]) -> int:
+        """The id of a set of versions, which is a new one where it is new."""
+        key = json.dumps(rows, sort_keys=True)
+        if key not in self._ids:
+            self._ids[key] = len(self._ids)
+            self._rows += [{"version_id": self._ids[key], **row} for row in rows]
+        return self._ids[key]
 
     def versions(self) -> pl.DataFrame:
         """Every version id given out (VERSIONS_SCHEMA)."""

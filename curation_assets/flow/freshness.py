@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.versions import VersionBook
+from curation_assets.audit.versions import VersionBook, made_by
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.stores.content_hash import config_sha256
@@ -107,12 +107,13 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
     upstream: dict[str, list[str]] = {}
     for asset in book.upstream_of(name.replace("/", ".") for name in table.inputs):
         if asset != "raw/registered_shards":
+            different = {made_by(manifest): manifest for manifest in book.manifests(asset).values()}
             made = {
                 json.dumps(
                     [manifest.code_version, manifest.config_hash, [dict(model) for model in manifest.models]],
                     sort_keys=True,
                 )
-                for manifest in book.manifests(asset).values()
+                for manifest in different.values()
             }
             upstream[asset] = sorted(made)
     return upstream_code_digest(upstream)

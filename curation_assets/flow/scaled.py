@@ -16,6 +16,8 @@ from curation_assets.methods import all_methods
 
 SCALED = "_scaled"
 ALL_SCALED = "fused.scaled"
+#: What a query of tables that are not in step fails with.
+OUT_OF_STEP = "rows of a signal are not those of raw.samples in the same order"
 #: Columns of `fused.scaled` besides the scores.
 OTHER_COLUMNS = ("sample_id", "shard", "source_row", "reason")
 
@@ -67,16 +69,25 @@ def signal_view(signal: str) -> str:
     return _SIGNAL.format(signal=signal, score=score_column(signal))
 
 
-def recipe_view(signals: Sequence[str]) -> str:
-    """The statement of `fused.scaled` for a recipe that names `signals` in this order."""
+def recipe_view(signals: Sequence[str], in_step: bool = False) -> str:
+    """The statement of `fused.scaled` for a recipe that names `signals` in this order.
+
+    `in_step`: for tables whose rows follow each other alike, shard by shard: nothing is looked up, which takes half
+    the time; where a source row is not its neighbour's, the query fails with OUT_OF_STEP.
+    """
     scores = ",\n    ".join(f"{signal}.{score_column(signal)}" for signal in signals)
     reasons = "\n        ".join(
         f"when {signal}.{score_column(signal)} is null then '{signal}:' || coalesce({signal}.reason, 'no_row')"
         for signal in signals
     )
-    joins = "\n".join(
-        f"left join fused.{signal}{SCALED} as {signal}"
-        f" on samples.shard = {signal}.shard and samples.source_row = {signal}.source_row"
-        for signal in signals
-    )
-    return _RECIPE.format(scores=scores, reasons=reasons, joins=joins)
+    tables = [f"fused.{signal}{SCALED} as {signal}" for signal in signals]
+    if in_step:
+        same = " and ".join(f"samples.source_row = {signal}.source_row" for signal in signals)
+        joins = [f"positional join {table}" for table in tables]
+        joins.append(f"where if({same}, true, error('{OUT_OF_STEP}'))")
+    else:
+        joins = [
+            f"left join {table} on samples.shard = {signal}.shard and samples.source_row = {signal}.source_row"
+            for signal, table in zip(signals, tables, strict=True)
+        ]
+    return _RECIPE.format(scores=scores, reasons=reasons, joins="\n".join(joins))

@@ -19,7 +19,15 @@ from sqlglot.lineage import lineage
 from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.flow.graph import inputs_first
-from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, SCALED, recipe_view, signal_of, signal_view
+from curation_assets.flow.scaled import (
+    ALL_SCALED,
+    OTHER_COLUMNS,
+    OUT_OF_STEP,
+    SCALED,
+    recipe_view,
+    signal_of,
+    signal_view,
+)
 from curation_assets.numeric.metrics.separation import KINDS
 
 if TYPE_CHECKING:
@@ -91,6 +99,7 @@ class SqlModel:
     is_per_shard: bool  # '-- applied: per shard': row by row, so one shard needs no other
     parameters: Mapping[str, float]  # '-- parameter: alpha 0.5' → default of $alpha
     made_for: tuple[str, ...]  # '-- made for: caps': planted kinds of noise that it should tell from clean samples
+    scaled: tuple[str, ...]  # signals whose scores it reads from fused.scaled, in order
     views: Mapping[str, str]  # scaled signals that it reads: 'fused.sieve_scaled' → select statement, in order
     code_version: str  # sha256 of the normalised syntax tree, views included; comments and white space do not count
 
@@ -143,7 +152,8 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
     header = _header(text, path)
     statement = _single_select(text, path)
-    views = _views(statement, path)
+    scaled = tuple(_named_signals(statement, path))
+    views = _views(statement, scaled)
     statement = _expanded(statement, views)
     used = {parameter.name for parameter in statement.find_all(exp.Placeholder)}
     if used != set(header.parameters):
@@ -176,23 +186,49 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
         is_per_shard=header.is_per_shard,
         parameters=header.parameters,
         made_for=header.made_for,
+        scaled=scaled,
         views=views,
         code_version=hashlib.sha256(canonical.encode()).hexdigest(),
     )
 
 
 def run_model(
-    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float] | None = None
+    model: SqlModel,
+    connection: "duckdb.DuckDBPyConnection",
+    parameters: Mapping[str, float] | None = None,
+    *,
+    in_step: bool = False,
 ) -> pl.DataFrame:
     """The model's table, from a connection that has its references as `stage.name`; `parameters` replace defaults.
 
     The model's views are made on the connection, in place of any of an earlier model. Rows are sorted by the first
-    `unique` test's columns, so that the same input gives the same bytes. Raises SqlModelError as `with_defaults`.
+    `unique` test's columns, so that the same input gives the same bytes. `in_step`: each shard has as many rows in
+    every table that the model reads, so they are probably the same rows in the same order, which is then found out.
+    Raises SqlModelError as `with_defaults`.
     """
     _create_views(model, connection)
-    frame = connection.sql(model.text, params=with_defaults(model, parameters or {})).pl()
+    defaults = with_defaults(model, parameters or {})
+    frame = _run_in_step(model, connection, defaults) if in_step and model.scaled else None
+    if frame is None:
+        frame = connection.sql(model.text, params=defaults).pl()
     keys = next((test.columns for test in model.tests if test.kind == "unique"), None)
     return frame if keys is None or _ascends(frame, keys) else frame.sort(keys)
+
+
+def _run_in_step(
+    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float]
+) -> pl.DataFrame | None:
+    """The model's table, from tables whose rows follow each other alike; None where they do not."""
+    import duckdb
+
+    connection.execute(_create_view(ALL_SCALED, recipe_view(model.scaled, in_step=True)))
+    try:
+        return connection.sql(model.text, params=dict(parameters)).pl()
+    except duckdb.Error as error:
+        if OUT_OF_STEP not in str(error):
+            raise
+        connection.execute(_create_view(ALL_SCALED, model.views[ALL_SCALED]))
+        return None
 
 
 def _ascends(frame: pl.DataFrame, keys: Sequence[str]) -> bool:
@@ -333,15 +369,14 @@ def _single_select(text: str, path: Path) -> exp.Select:
     return statement
 
 
-def _views(statement: exp.Select, path: Path) -> dict[str, str]:
+def _views(statement: exp.Select, scaled: Sequence[str]) -> dict[str, str]:
     """The scaled signals that a statement reads: 'fused.sieve_scaled' → select statement, each after what it reads."""
     read = {f"{table.db}.{table.name}" for table in statement.find_all(exp.Table)}
     signals = {name.removeprefix("fused.").removesuffix(SCALED) for name in read if _is_scaled_signal(name)}
     views = {}
-    if ALL_SCALED in read:
-        named = _named_signals(statement, path)
-        signals |= set(named)
-        views[ALL_SCALED] = recipe_view(named)
+    if scaled:
+        signals |= set(scaled)
+        views[ALL_SCALED] = recipe_view(scaled)
     return {**{f"fused.{signal}{SCALED}": signal_view(signal) for signal in sorted(signals)}, **views}
 
 
@@ -352,6 +387,8 @@ def _is_scaled_signal(name: str) -> bool:
 def _named_signals(statement: exp.Select, path: Path) -> list[str]:
     """Signals whose scores a statement names where it selects from `fused.scaled`, in the order of the text."""
     columns: dict[str, None] = {}
+    if ALL_SCALED not in {f"{table.db}.{table.name}" for table in statement.find_all(exp.Table)}:
+        return []
     for select in statement.find_all(exp.Select):
         source = select.args["from_"].this if select.args.get("from_") else None
         if not isinstance(source, exp.Table) or f"{source.db}.{source.name}" != ALL_SCALED:

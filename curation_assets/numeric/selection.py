@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 import numpy as np
 
 from curation_assets.numeric.identity import unit_interval_of
-from curation_assets.numeric.sorting import argsort
+from curation_assets.numeric.sorting import argsort_descending, stretches
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ def _position_of_rank(values: np.ndarray, valued: int, rank: int) -> int:
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """(M,) values → (M,) uint32: 1 is best, 0 for NaN."""
-    positions = np.flatnonzero(~np.isnan(values))
+    order = argsort_descending(values)
     rank = np.zeros(len(values), dtype=np.uint32)
-    rank[positions[argsort(-values[positions])]] = np.arange(1, len(positions) + 1, dtype=np.uint32)
+    for part in stretches(count_valued(values)):
+        rank[order[part]] = np.arange(part.start + 1, part.stop + 1, dtype=np.uint32)
     return rank
 
 

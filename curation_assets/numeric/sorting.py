@@ -1,12 +1,34 @@
-"""Sorting and reordering of many numbers, with two cores."""
+"""Sorting and reordering of many numbers, with two cores and little memory beside the numbers themselves."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 THREADS = 2  # numpy sorts and gathers outside Python's lock
 SMALL = 200_000  # below, threads cost more than they bring
+STRETCH = 1 << 18  # rows of an array that are worked on at once: temporary arrays stay small
+
+
+def stretches(size: int, length: int = STRETCH) -> list[slice]:
+    """Consecutive slices of at most `length` that cover `size` rows; one empty slice for none."""
+    return [slice(start, min(start + length, size)) for start in range(0, max(size, 1), length)]
+
+
+def position_type(size: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest type, of 4 bytes or 8, of positions in an array of `size`."""
+    return np.uint32 if size <= 1 << 32 else np.uint64
+
+
+def positions(mask: np.ndarray) -> np.ndarray:
+    """(N,) bool → (M,) positions of the true ones, ascending, in `position_type`. As numpy.flatnonzero."""
+    found = np.empty(int(np.count_nonzero(mask)), dtype=position_type(len(mask)))
+    end = 0
+    for part in stretches(len(mask)):
+        some = np.flatnonzero(mask[part])
+        found[end : end + len(some)] = some + part.start
+        end += len(some)
+    return found
 
 
 def argsort(keys: np.ndarray) -> np.ndarray:
@@ -16,13 +38,32 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     last bits, where there is no room for them, are looked at only in keys that agree in the others. Raises TypeError
     for another dtype.
     """
+    return _argsort(_ordinals(keys))
+
+
+def argsort_descending(keys: np.ndarray) -> np.ndarray:
+    """(N,) float64 → (N,) positions, largest first, NaN last, equal keys in order of position. Raises as `argsort`."""
     ordinal = _ordinals(keys)
-    position_bits = max(len(keys) - 1, 0).bit_length()
+    np.invert(ordinal, out=ordinal)
+    is_number = ~np.isnan(keys)
+    highest = ordinal.max(where=is_number, initial=0)  # of -inf it is 2^52 below the largest number
+    np.copyto(ordinal, highest + np.uint64(1), where=~is_number)
+    return _argsort(ordinal)
+
+
+def _argsort(ordinal: np.ndarray) -> np.ndarray:
+    """(N,) uint64, which is overwritten → (N,) positions."""
+    if len(ordinal):  # as small as can be, then shifted to the first bits
+        ordinal -= ordinal.min()
+        ordinal <<= np.uint64(64 - int(ordinal.max()).bit_length() & 63)
+    position_bits = max(len(ordinal) - 1, 0).bit_length()
     position_mask = np.uint64((1 << position_bits) - 1)
     packed = ordinal & ~position_mask
-    packed |= np.arange(len(keys), dtype=np.uint64)
+    for part in stretches(len(packed)):
+        packed[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
     packed.sort()
-    order = (packed & position_mask).view(np.int64)
+    order = np.empty(len(packed), dtype=position_type(len(packed)))
+    np.bitwise_and(packed, position_mask, out=order, casting="unsafe")
     if np.bitwise_or.reduce(ordinal) & position_mask:
         packed &= ~position_mask
         near = np.flatnonzero(in_runs(packed))
@@ -42,18 +83,16 @@ def _in_mixed_runs(first_bits: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _ordinals(keys: np.ndarray) -> np.ndarray:
-    """(N,) uint64 in the order of `keys`, as small as can be and then shifted to the first bits."""
+    """(N,) uint64 in the order of `keys`; NaN is first or last, by its sign."""
     if keys.dtype == np.float64:
         ordinal = (keys + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0
-        negative = (ordinal.view(np.int64) >> 63).view(np.uint64)  # all bits set or none
-        ordinal ^= negative | np.uint64(1 << 63)
+        for part in stretches(len(ordinal)):
+            negative = (ordinal[part].view(np.int64) >> 63).view(np.uint64)  # all bits set or none
+            ordinal[part] ^= negative | np.uint64(1 << 63)
     elif keys.dtype == np.uint64:
         ordinal = keys.copy()
     else:
         raise TypeError(f"expected uint64 or float64 keys, got {keys.dtype}")
-    if len(ordinal):
-        ordinal -= ordinal.min()
-        ordinal <<= np.uint64(64 - int(ordinal.max()).bit_length() & 63)
     return ordinal
 
 
@@ -65,7 +104,23 @@ def in_runs(ordered: np.ndarray) -> np.ndarray:
     return is_tied
 
 
-def gather(columns: Sequence[np.ndarray], order: np.ndarray) -> list[np.ndarray]:
-    """Each of `columns` (M,) in the given order (N,): `column[order]`."""
-    with ThreadPoolExecutor(THREADS if len(order) > SMALL else 1) as executor:
-        return list(executor.map(lambda column: column[order], columns))
+def gather(column: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """`column[order]`, (M,) in the given order (N,)."""
+    if len(order) <= SMALL:
+        return np.asarray(column[order])
+    gathered = np.empty(len(order), dtype=column.dtype)
+
+    def take(part: slice) -> None:
+        gathered[part] = column[order[part]]
+
+    with ThreadPoolExecutor(THREADS) as executor:
+        list(executor.map(take, stretches(len(order))))
+    return gathered
+
+
+def inverse(order: np.ndarray) -> np.ndarray:
+    """(N,) a permutation → (N,) where each position is in it: `inverse(order)[order]` is 0, 1, 2 …"""
+    places = np.empty_like(order)
+    for part in stretches(len(order)):
+        places[order[part]] = np.arange(part.start, part.stop, dtype=order.dtype)
+    return places

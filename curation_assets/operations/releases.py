@@ -22,6 +22,7 @@ from curation_assets.audit.ledger import (
     ledger_facts,
     ledger_path,
     read_ledger,
+    recorded_subset,
     replay,
 )
 from curation_assets.audit.origin import lineage_of
@@ -158,7 +159,7 @@ def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str) -
 def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
     """Raise StoreError where the pool's subset file and its ledger differ: a takedown is under way."""
     written = np.load(ctx.store.folder_path(SUBSETS) / f"{subset}.npy", allow_pickle=False)
-    recorded = read_ledger(ledger, ["uid_high", "uid_low", "verdict"]).packed
+    recorded = recorded_subset(ledger)
     if np.array_equal(written, recorded):
         return
     denied = Denylist.load(ctx.settings.home)

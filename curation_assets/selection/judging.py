@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from curation_assets.numeric.selection import NOTHING, Cutoff, count_valued, ranks, top_count, top_share_compat
+from curation_assets.numeric.sorting import STRETCH, gather, positions, stretches
 from curation_assets.selection.cut import Cut, PolicyCut, check_cut, kept_count
-from curation_assets.selection.policy import Policy, Step
-from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts, enum_series
+from curation_assets.selection.policy import Policy
+from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts, code_type
 
 Result = TypeVar("Result")
 
@@ -63,30 +64,48 @@ class Judged:
         """(N,) uint32: 1 is best among the samples that reached the cut that decided; 0 without a value."""
         rank = np.zeros(len(self.rows), dtype=np.uint32)
         for number, cut in enumerate(self.cut.cuts):
-            candidates = np.flatnonzero(self.step >= number)
-            rank[candidates] = ranks(self.rows.signal(cut.rank_by, self.policy.seed).values[candidates])
+            reached = self.step >= number
+            values = self.rows.signal(cut.rank_by, self.policy.seed).values
+            if 2 * np.count_nonzero(reached) > len(reached):  # most rows: no need to put them together
+                np.copyto(rank, ranks(np.where(reached, values, np.nan)), where=reached)
+            else:
+                candidates = positions(reached)
+                rank[candidates] = ranks(gather(values, candidates))
         return rank
 
     @property
     def value(self) -> np.ndarray:
         """(N,) value in the unit of the cut that decided, NaN where there is none."""
-        value = np.full(len(self.rows), np.nan)
-        for number, cut in enumerate(self.cut.cuts):
-            decided = self.step == number
-            value[decided] = self.rows.signal(cut.rank_by, self.policy.seed).values[decided]
-        return value
+        return self.value_in(slice(None))
 
     @property
     def threshold(self) -> np.ndarray:
         """(N,) threshold of the cut that decided, NaN where there is none (or it keeps nothing)."""
-        by_step = np.array([*(cut.threshold for cut in self.cut.cuts), None], dtype=np.float64)  # None becomes NaN
-        return by_step[self.step]  # step -1 takes the last
+        return self.threshold_in(slice(None))
 
     @property
     def margin(self) -> np.ndarray:
         """(N,) value − threshold, NaN where there is none or one of both is infinite."""
+        return self.margin_in(slice(None))
+
+    def value_in(self, part: slice) -> np.ndarray:
+        """`value` of some rows."""
+        step = self.step[part]
+        value = np.full(len(step), np.nan)
+        for number, cut in enumerate(self.cut.cuts):
+            decided = step == number
+            value[decided] = self.rows.signal(cut.rank_by, self.policy.seed).values[part][decided]
+        return value
+
+    def threshold_in(self, part: slice) -> np.ndarray:
+        """`threshold` of some rows."""
+        by_step = np.array([*(cut.threshold for cut in self.cut.cuts), None], dtype=np.float64)  # None becomes NaN
+        return by_step[self.step[part]]  # step -1 takes the last
+
+    def margin_in(self, part: slice) -> np.ndarray:
+        """`margin` of some rows."""
         with np.errstate(invalid="ignore"):
-            margin = self.value - self.threshold
+            margin = self.value_in(part) - self.threshold_in(part)
         return np.where(np.isfinite(margin), margin, np.nan)
 
     def frame(self) -> pl.DataFrame:
@@ -97,11 +116,11 @@ class Judged:
                 rows.sample_ids,
                 rows.shard.series("shard"),
                 pl.Series("source_row", rows.source_row),
-                enum_series("decided_by", self.step.astype(np.int32), [cut.rank_by for cut in self.cut.cuts]),
+                Texts(self.step, [cut.rank_by for cut in self.cut.cuts]).series("decided_by"),
                 pl.Series("value", self.value),
                 pl.Series("threshold", self.threshold),
                 pl.Series("margin", self.margin),
-                enum_series("verdict", self.verdict.astype(np.int32), STATES),
+                Texts(self.verdict, list(STATES)).series("verdict"),
                 self.reason.series("reason"),
             ]
         )
@@ -118,32 +137,61 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     if cut is None:
         cut = fit_cut(policy, rows)
     check_cut(policy, cut)
-    step = np.full(len(rows), -1, dtype=np.int8)
-    verdict, reason = rows.status.copy(), rows.raw_reason.codes.copy()
-    words = [*rows.raw_reason.words, "no_reason"]
-    reason[(verdict != KEPT) & (reason < 0)] = len(words) - 1
-    reason[rows.is_kept] = -1
-    counts: list[tuple[int, int, int]] = []
-    for number, reached in enumerate(_cut_by_cut(policy, rows, _frozen(cut, rows))):
-        candidates, is_missing = reached.candidates, np.isnan(reached.values)
-        step[candidates] = number
-        below = candidates[np.flatnonzero(~(reached.passes | is_missing))]
-        failed = candidates[np.flatnonzero(is_missing)]
-        verdict[below], verdict[failed] = DROPPED, FAILED
-        signal = rows.signal(reached.rank_by, policy.seed)
-        kind = f"{'below_cut' if number == len(cut.cuts) - 1 else 'prefilter'}:{reached.rank_by}"
-        reason[below] = len(words)
-        words.append(kind)
-        if signal.drop_reasons is not None:
-            codes = signal.drop_reasons.codes[below]
-            reason[below] = np.where(codes < 0, reason[below], len(words) + codes)
-            words += [f"{kind}:{word}" for word in signal.drop_reasons.words]
-        why = signal.reasons
-        codes = why.codes[failed]
-        reason[failed] = len(words) + np.where(codes < 0, len(why.words), codes)
-        words += [f"no_value:{word}" for word in (*why.words, "no_reason")]
-        counts.append((len(candidates), len(candidates) - len(failed), reached.kept))
-    return Judged(policy, rows, cut, tuple(counts), step, verdict, _without_repeats(Texts(reason, words)))
+    step, verdict = np.full(len(rows), -1, dtype=np.int8), rows.status.copy()
+    words, codings = _reasons(policy, rows)
+    codes = gather(_narrow([*range(len(rows.raw_reason.words)), -1], len(words)), rows.raw_reason.codes)
+    codes[verdict == KEPT] = -1
+    codes[(verdict != KEPT) & (codes < 0)] = words.index("no_reason")
+    counts = np.zeros((len(cut.cuts), 3), dtype=np.int64)
+    for part in stretches(len(rows)):
+        candidates = part.start + np.flatnonzero(rows.status[part] == KEPT)
+        for number, reached in enumerate(_cut_by_cut(policy, rows, _frozen(cut, rows), candidates)):
+            candidates, is_missing = reached.candidates, np.isnan(reached.values)
+            step[candidates] = number
+            below = candidates[np.flatnonzero(~(reached.passes | is_missing))]
+            failed = candidates[np.flatnonzero(is_missing)]
+            verdict[below], verdict[failed] = DROPPED, FAILED
+            signal = rows.signal(reached.rank_by, policy.seed)
+            why_below = -1 if signal.drop_reasons is None else signal.drop_reasons.codes[below]
+            codes[below] = codings[number].below[why_below]
+            codes[failed] = codings[number].failed[signal.reasons.codes[failed]]
+            counts[number] += len(candidates), len(candidates) - len(failed), reached.kept
+    return Judged(
+        policy, rows, cut, tuple((reached, valued, kept) for reached, valued, kept in counts.tolist()), step, verdict,
+        Texts(codes, words),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """Codes of the reasons that one cut gives. The last of each takes code -1."""
+
+    below: np.ndarray  # by the code of what the table says of the row
+    failed: np.ndarray  # by the code of why there is no value
+
+
+def _reasons(policy: Policy, rows: PoolRows) -> tuple[list[str], list[_Coding]]:
+    """Words that a verdict of the policy may have, each once, raw's first; and their codes, cut by cut."""
+    code_of = {word: code for code, word in enumerate(rows.raw_reason.words)}
+    code_of.setdefault("no_reason", len(code_of))
+    worded: list[tuple[list[str], list[str]]] = []
+    for number, cut_step in enumerate(policy.steps):
+        signal = rows.signal(cut_step.rank_by, policy.seed)
+        kind = f"{'below_cut' if number == len(policy.steps) - 1 else 'prefilter'}:{cut_step.rank_by}"
+        details = [] if signal.drop_reasons is None else signal.drop_reasons.words
+        below = [*(f"{kind}:{word}" for word in details), kind]
+        failed = [f"no_value:{word}" for word in (*signal.reasons.words, "no_reason")]
+        for word in (*below, *failed):  # two cuts by one signal name their reasons alike
+            code_of.setdefault(word, len(code_of))
+        worded.append((below, failed))
+    count = len(code_of)
+    codings = [_Coding(*(_narrow([code_of[word] for word in some], count) for some in both)) for both in worded]
+    return list(code_of), codings
+
+
+def _narrow(codes: list[int], count: int) -> np.ndarray:
+    """Codes of `count` words as the smallest numbers that hold them."""
+    return np.array(codes, dtype=code_type(count))
 
 
 def multiplicity(is_kept: np.ndarray, values: np.ndarray | None) -> np.ndarray:
@@ -175,7 +223,7 @@ def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
             threshold=None if reached.cutoff == NOTHING else reached.cutoff.threshold,
             boundary_id=_boundary_id(rows, reached),
         )
-        for reached in _cut_by_cut(policy, rows, _fitted(policy, rows))
+        for reached in _cut_by_cut(policy, rows, _fitted(policy, rows), positions(rows.is_kept))
     )
     return PolicyCut(policy.name, policy.version, int(np.count_nonzero(rows.is_kept)), fingerprint.result(), cuts)
 
@@ -183,9 +231,9 @@ def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
 def kept_rows(policy: Policy, rows: PoolRows) -> np.ndarray:
     """(N,) bool, `judge(policy, rows).is_kept`: the subset alone, without reasons and fingerprint."""
     kept = np.zeros(len(rows), dtype=bool)
-    passing = np.flatnonzero(rows.is_kept)
-    for reached in _cut_by_cut(policy, rows, _fitted(policy, rows)):
-        passing = reached.candidates[np.flatnonzero(reached.passes)]
+    passing = positions(rows.is_kept)
+    for reached in _cut_by_cut(policy, rows, _fitted(policy, rows), passing):
+        passing = reached.passing
     kept[passing] = True
     return kept
 
@@ -208,44 +256,47 @@ class _Reached:
         """How many pass."""
         return int(np.count_nonzero(self.passes))
 
+    @property
+    def passing(self) -> np.ndarray:
+        """(K,) rows that pass, ascending."""
+        if len(self.candidates) <= STRETCH:
+            return self.candidates[np.flatnonzero(self.passes)]  # a quarter of the time of a mask
+        return gather(self.candidates, positions(self.passes))
+
 
 #: (number of the cut, its candidates (M,), their values (M,)) → where it falls.
 _CutoffOf = Callable[[int, np.ndarray, np.ndarray], Cutoff]
 
 
-def _cut_by_cut(policy: Policy, rows: PoolRows, cutoff_of: _CutoffOf) -> Iterator[_Reached]:
-    candidates = np.flatnonzero(rows.is_kept)
+def _cut_by_cut(policy: Policy, rows: PoolRows, cutoff_of: _CutoffOf, candidates: np.ndarray) -> Iterator[_Reached]:
+    """`candidates` (M,): rows that raw kept, ascending."""
     for number, step in enumerate(policy.steps):
-        values = rows.signal(step.rank_by, policy.seed).values[candidates]
+        values = gather(rows.signal(step.rank_by, policy.seed).values, candidates)
         cutoff = cutoff_of(number, candidates, values)
-        passes = cutoff.passes(values)
-        yield _Reached(step.rank_by, candidates, values, cutoff, passes)
-        candidates = candidates[np.flatnonzero(passes)]  # a quarter of the time of a mask
-
-
-def fitted_cutoff(policy: Policy, step: Step, values: np.ndarray, pool_values: np.ndarray) -> Cutoff:
-    """Where a step of a policy cuts (M,) values of its candidates, of a pool of which raw kept the (N,) `pool_values`.
-
-    DataComp derives every threshold from the whole pool, before any other filter (formulas.md §3.2).
-    """
-    if step.threshold is not None:
-        return Cutoff(float(step.threshold))
-    if policy.semantics == "exact":
-        return top_count(values, kept_count(step, len(pool_values)))
-    assert step.fraction is not None, policy
-    if np.isnan(pool_values).all():
-        raise ValueError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
-    return top_share_compat(pool_values, step.fraction)
+        reached = _Reached(step.rank_by, candidates, values, cutoff, cutoff.passes(values))
+        yield reached
+        candidates = reached.passing
 
 
 def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
-    """Every cut falls where these very rows put it."""
-    kept = np.flatnonzero(rows.is_kept)
+    """Every cut falls where these very rows put it.
+
+    DataComp derives every threshold from all samples that raw kept, before any other filter (formulas.md §3.2).
+    """
+    pool_size = int(np.count_nonzero(rows.is_kept))
 
     def cutoff_of(number: int, candidates: np.ndarray, values: np.ndarray) -> Cutoff:
         step = policy.steps[number]
-        of_pool = values if len(candidates) == len(kept) else rows.signal(step.rank_by, policy.seed).values[kept]
-        return fitted_cutoff(policy, step, values, of_pool)
+        if step.threshold is not None:
+            return Cutoff(float(step.threshold))
+        if policy.semantics == "exact":
+            return top_count(values, kept_count(step, pool_size))
+        assert step.fraction is not None, policy
+        if len(candidates) < pool_size:
+            values = gather(rows.signal(step.rank_by, policy.seed).values, positions(rows.is_kept))
+        if np.isnan(values).all():
+            raise ValueError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
+        return top_share_compat(values, step.fraction)
 
     return cutoff_of
 
@@ -274,13 +325,17 @@ def _boundary_id(rows: PoolRows, reached: _Reached) -> str | None:
 
 def pool_fingerprint(rows: PoolRows, policy: Policy) -> str:
     """sha256 over the ids that raw kept and, in their order, the values that the policy ranks by."""
-    kept = rows.is_kept
-    digest = hashlib.sha256(rows.uid_high[kept].astype("<u8").tobytes())
-    digest.update(rows.uid_low[kept].astype("<u8").tobytes())
+    digest = hashlib.sha256()
+    parts = [(part, rows.status[part] == KEPT) for part in stretches(len(rows))]
+    for column in (rows.uid_high, rows.uid_low):
+        for part, kept in parts:
+            digest.update(column[part][kept].astype("<u8").data)
     for rank_by in sorted({step.rank_by for step in policy.steps}):
-        values = rows.signal(rank_by, policy.seed).values[kept]
+        column = rows.signal(rank_by, policy.seed).values
         digest.update(f"\0{rank_by}\0".encode())
-        digest.update(np.where(np.isnan(values), np.nan, values + 0.0).astype("<f8").tobytes())
+        for part, kept in parts:
+            values = column[part][kept]
+            digest.update(np.where(np.isnan(values), np.nan, values + 0.0).astype("<f8").data)
     return digest.hexdigest()
 
 
@@ -290,11 +345,3 @@ def in_background(function: Callable[..., Result], *arguments: Any) -> Future[Re
     future = executor.submit(function, *arguments)
     executor.shutdown(wait=False)
     return future
-
-
-def _without_repeats(texts: Texts) -> Texts:
-    """One code per word: two cuts by one signal name their reasons alike."""
-    words = list(dict.fromkeys(texts.words))
-    code_of = {word: code for code, word in enumerate(words)}
-    table = np.array([code_of[word] for word in texts.words], dtype=np.int32)
-    return Texts(np.where(texts.codes < 0, -1, table[texts.codes]).astype(np.int32), words)

@@ -1,5 +1,6 @@
 """What each signal of a policy decides: the subsets that the policy keeps without it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -39,15 +40,15 @@ def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, P
         others = policy.prefilters[:index] + policy.prefilters[index + 1 :]
         reduced.append((prefilter.rank_by, replace(policy, prefilters=others), rows))
     if policy.rank_by.startswith("fused."):
-        scores = rows.signal(policy.rank_by).scores
-        weights = recipe_weights(rows, policy.rank_by)
+        scores = rows.scores(policy.rank_by)
+        weights = _weights(rows.signal(policy.rank_by).values, scores)
         for name in scores if len(scores) > 1 else ():
             if weights is None or policy.fraction is None:
                 reduced.append((name.removesuffix("_score"), None, rows))
                 continue
             rest = np.sum([weights[other] * scores[other] for other in scores if other != name], axis=0)
             # The same rows with other values of the recipe; nothing is read twice.
-            other_rows = rows.with_signal(policy.rank_by, Signal(rest, Texts(np.full(len(rows), -1, np.int32), [])))
+            other_rows = rows.with_signal(policy.rank_by, Signal(rest, Texts.none(len(rows))))
             reduced.append((name.removesuffix("_score"), policy, other_rows))
     elif policy.prefilters and policy.rank_by != RANDOM:
         *earlier, last = policy.prefilters
@@ -60,11 +61,14 @@ def _reduced(rows: PoolRows, policy: Policy) -> list[tuple[str, Policy | None, P
 
 def recipe_weights(rows: PoolRows, reference: str) -> dict[str, float] | None:
     """Weights of the scores in a recipe, read off its values (least squares); None where it is no weighted sum."""
-    signal = rows.signal(reference)
-    if not signal.scores:
+    return _weights(rows.signal(reference).values, rows.scores(reference))
+
+
+def _weights(values: np.ndarray, scores: Mapping[str, np.ndarray]) -> dict[str, float] | None:
+    if not scores:
         return None
-    columns = list(signal.scores.values())  # K of (N,)
-    is_complete = np.isfinite(signal.values)
+    columns = list(scores.values())  # K of (N,)
+    is_complete = np.isfinite(values)
     for column in columns:
         is_complete &= np.isfinite(column)
     complete = np.flatnonzero(is_complete)
@@ -72,10 +76,10 @@ def recipe_weights(rows: PoolRows, reference: str) -> dict[str, float] | None:
         return None
     fitted = complete[:FITTED_ROWS]  # rows are sorted by id: any of them are a random sample
     matrix = np.stack([column[fitted] for column in columns], axis=1)  # (M, K)
-    weights, *_ = np.linalg.lstsq(matrix, signal.values[fitted], rcond=None)
-    error = -signal.values
+    weights, *_ = np.linalg.lstsq(matrix, values[fitted], rcond=None)
+    error = -values
     for weight, column in zip(weights, columns, strict=True):
         error += weight * column
     if np.abs(error[complete]).max() >= LINEAR_TOLERANCE:
         return None
-    return dict(zip(signal.scores, weights.tolist(), strict=True))
+    return dict(zip(scores, weights.tolist(), strict=True))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,9 @@ import polars as pl
 from curation_assets.core.errors import StoreError
 from curation_assets.numeric.identity import UID_DTYPE, to_u64_pair
 from curation_assets.numeric.selection import random_ranking
-from curation_assets.numeric.sorting import argsort, gather, in_runs
+from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.stores.columns import coded_column, each_file, hex_column, read_columns
+from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -28,7 +28,8 @@ _State = tuple[Any, ...]  # which files a table consists of, and when they were 
 
 #: Column of a table that says, in words, why a cut by it drops a row (selection/kinds).
 DROP_REASON = "drop_reason"
-RECENT_BYTES = 512 << 20  # of signals that are kept for the next reader
+RECENT_BYTES = 256 << 20  # of signals that are kept for the next reader
+ROWS_AT_ONCE = 400_000  # of a signal, while it is read
 
 #: Rows whose sample another shard has already; see stages/filtered/tables.py.
 DUPLICATES = "filtered/duplicates"
@@ -57,9 +58,14 @@ def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return packed
 
 
+def code_type(count: int) -> type[np.signedinteger[Any]]:
+    """The smallest type of codes of so many words, with -1 for null."""
+    return np.int8 if count < 127 else np.int16 if count < 32_767 else np.int32
+
+
 @dataclass(frozen=True)
 class Texts:
-    """A column of few different texts: (N,) codes, -1 for null, and the text of each code."""
+    """A column of few different texts: (N,) signed codes, -1 for null, and the text of each code."""
 
     codes: np.ndarray
     words: list[str]
@@ -71,21 +77,63 @@ class Texts:
         codes = column.cast(pl.Enum(words)).to_physical().cast(pl.Int32)
         return cls(codes.fill_null(-1).to_numpy(), words)
 
-    def series(self, name: str) -> pl.Series:
-        """As an Enum, which Parquet stores as a dictionary."""
-        return enum_series(name, self.codes, self.words)
+    @classmethod
+    def none(cls, size: int) -> "Texts":
+        """`size` nulls."""
+        return cls(np.full(size, -1, dtype=code_type(0)), [])
+
+    @cached_property
+    def used(self) -> list[str]:
+        """The words that occur, sorted."""
+        return sorted({self.words[code] for code in np.flatnonzero(counts_of(self.codes, len(self.words))).tolist()})
+
+    def series(self, name: str, part: slice = slice(None)) -> pl.Series:
+        """The rows of `part` as an Enum of `used`, which Parquet stores as a dictionary."""
+        code_of = {word: code for code, word in enumerate(self.used)}
+        table = np.array([code_of.get(word, 0) for word in self.words] or [0], dtype=np.uint32)
+        codes = self.codes[part]
+        if not self.used:
+            return pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
+        physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
+        if codes.min(initial=0) < 0:
+            physical = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
+        return physical.cat.to(pl.Enum(self.used))
 
 
 def enum_series(name: str, codes: np.ndarray, words: Sequence[str]) -> pl.Series:
     """(N,) codes into `words`, -1 for null → Enum of only the words that occur, sorted."""
-    used = sorted({words[code] for code in np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()})
-    code_of = {word: code for code, word in enumerate(used)}
-    table = np.array([code_of.get(word, 0) for word in words] or [0], dtype=np.uint32)
-    physical = pl.Series(name, table[np.maximum(codes, 0)], dtype=pl.UInt32)
-    if used and codes.min(initial=0) >= 0:
-        return physical.cat.to(pl.Enum(used))
-    nullable = pl.select(pl.when(pl.lit(codes >= 0)).then(physical).alias(name)).to_series()
-    return nullable.cat.to(pl.Enum(used)) if used else pl.Series(name, [None] * len(codes), dtype=pl.Enum([]))
+    return Texts(codes, list(words)).series(name)
+
+
+def counts_of(codes: np.ndarray, size: int) -> np.ndarray:
+    """(size,) how often each code from 0 on occurs among (N,) codes."""
+    counts = np.zeros(size, dtype=np.int64)
+    for part in stretches(len(codes)):
+        counts += np.bincount(codes[part].astype(np.int64) + 1, minlength=size + 1)[1:]
+    return counts
+
+
+class _Coded:
+    """A column of few different texts in the making, where parts come in any order of rows."""
+
+    def __init__(self, size: int) -> None:
+        self.codes = np.full(size, -1, dtype=code_type(0))
+        self.code_of: dict[str, int] = {}
+
+    def put(self, rows: np.ndarray | slice, codes: np.ndarray, words: Sequence[str]) -> None:
+        """`codes` into `words`, none of them null, of the rows at these positions."""
+        table = np.array([self.code_of.setdefault(word, len(self.code_of)) for word in words] or [0])
+        if self.codes.dtype != (needed := code_type(len(self.code_of))):
+            self.codes = self.codes.astype(needed)
+        self.codes[rows] = table[codes]
+
+    def texts(self) -> Texts:
+        """The column, with sorted words."""
+        words = sorted(self.code_of)
+        table = np.empty(len(words) + 1, dtype=self.codes.dtype)
+        table[[self.code_of[word] for word in words]] = np.arange(len(words))
+        table[-1] = -1  # what code -1 takes
+        return Texts(gather(table, self.codes), words)
 
 
 @dataclass(frozen=True)
@@ -94,45 +142,64 @@ class Signal:
 
     values: np.ndarray  # (N,) float64, NaN where there is none
     reasons: Texts
-    scores: dict[str, np.ndarray] = field(default_factory=dict)  # recipes: the standardised scores they fuse, (N,)
+    scores: Mapping[str, np.ndarray] | None = field(default_factory=dict)  # as `PoolRows.scores`; None: in its table
     drop_reasons: Texts | None = None  # fitted recipes: why a cut drops the row, in words
 
     @property
     def size(self) -> int:
         """Bytes."""
         more = [] if self.drop_reasons is None else [self.drop_reasons.codes]
-        return sum(column.nbytes for column in (self.values, self.reasons.codes, *self.scores.values(), *more))
+        return sum(column.nbytes for column in (self.values, self.reasons.codes, *(self.scores or {}).values(), *more))
 
 
 @dataclass(frozen=True)
-class StoredRows:
-    """Rows of raw/samples as stored, shard after shard."""
+class _StoredRows:
+    """Rows of raw/samples as stored, shard after shard. Columns are given away one by one: they are large."""
 
-    uid_high: np.ndarray  # (N,) uint64
-    uid_low: np.ndarray
-    shard: np.ndarray  # (N,) int32 codes into the shards that were read
-    source_row: np.ndarray  # (N,) int64
-    status: np.ndarray  # (N,) int8, as STATES
-    reason: Texts
+    columns: dict[str, np.ndarray]  # uid_high, uid_low, shard, source_row, status, reason; (N,) each
+    reasons: list[str]
+
+    def sorted(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """(N,) positions in ROW_ORDER, and every column in that order; this object loses its columns."""
+        order = argsort(self.columns["uid_high"])
+        near = np.flatnonzero(in_runs(high := gather(self.columns["uid_high"], order)))
+        if len(near):  # ids are hashes, so the first half distinguishes all but a few rows
+            tied = order[near]
+            keys = [self.columns[name][tied] for name in ("source_row", "shard", "uid_low", "uid_high")]
+            order[near] = tied[np.lexsort(keys)]
+        del self.columns["uid_high"]
+        return order, {
+            "uid_high": high,
+            **{name: gather(self.columns.pop(name), order) for name in list(self.columns)},
+        }
 
 
-def stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
+def _stored_rows(store: ShardStore, shards: Sequence[str]) -> _StoredRows:
     """Identities and states of shards. Raises MissingTableError where one is missing, or none is named."""
-    parts = list(each_file(_read_states, store.checked_paths("raw/samples", shards)))
-    high, low, source_row, status = (np.concatenate([part[n] for part in parts]) for n in range(4))
-    lengths = [len(part[0]) for part in parts]
-    return StoredRows(
-        high,
-        low,
-        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-        source_row,
-        status,
-        _merged([part[4] for part in parts]),
-    )
+    paths = store.checked_paths("raw/samples", shards)
+    manifests = (store.manifest("raw/samples", shard) for shard in shards)
+    lengths = [manifest.row_count for manifest in manifests if manifest is not None]
+    ends = np.cumsum([0, *lengths])
+    high, low = np.empty(ends[-1], dtype=np.uint64), np.empty(ends[-1], dtype=np.uint64)
+    source_row, status = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1], dtype=np.int8)
+    reasons = _Coded(int(ends[-1]))
+    for number, (ids, rows, states, codes, words) in enumerate(each_file(_read_states, paths)):
+        here = slice(ends[number], ends[number + 1])
+        if len(ids) != lengths[number]:
+            raise StoreError(f"{paths[number]} was replaced while it was read; run again")
+        if rows.max(initial=0) > np.iinfo(source_row.dtype).max or rows.min(initial=0) < np.iinfo(source_row.dtype).min:
+            source_row = source_row.astype(np.int64)
+        high[here], low[here], source_row[here], status[here] = ids[:, 0], ids[:, 1], rows, states
+        has_reason = np.flatnonzero(codes >= 0)
+        reasons.put(here.start + has_reason, codes[has_reason], words)
+    texts = reasons.texts()
+    shard = np.repeat(np.arange(len(shards), dtype=code_type(len(shards))), lengths)
+    columns = {"uid_high": high, "uid_low": low, "shard": shard, "source_row": source_row, "status": status}
+    return _StoredRows({**columns, "reason": texts.codes}, texts.words)
 
 
-def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Texts]:
-    """(n,) halves of the ids, (n,) source rows, (n,) status codes and reasons of one shard."""
+def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[str]]:
+    """(n, 2) halves of the ids, (n,) source rows, (n,) codes of states and (n,) of reasons, and these, of a shard."""
     table = read_columns(path, ["sample_id", "source_row", "status", "reason"])
     codes, words = coded_column(table.column("status"))
     odd = sorted(set(words) - set(STATES)) + (["null"] if (codes < 0).any() else [])
@@ -140,34 +207,24 @@ def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
         raise StoreError(f"{path}: status must be one of {STATES} in every row, got {odd}")
     status = np.array([STATES.index(word) for word in words] or [0], dtype=np.int8)[codes]
     ids = hex_column(table.column("sample_id")).reshape(-1, 2)
-    reasons = Texts(*coded_column(table.column("reason")))
-    return ids[:, 0].copy(), ids[:, 1].copy(), table.column("source_row").to_numpy(), status, reasons
-
-
-def _merged(parts: Sequence[Texts]) -> Texts:
-    """One after the other, with sorted words."""
-    words = sorted({word for part in parts for word in part.words})
-    code_of = {word: code for code, word in enumerate(words)}
-    codes = [
-        np.array([*(code_of[word] for word in part.words), -1], dtype=np.int32)[part.codes]  # code -1 takes the last
-        for part in parts
-    ]
-    return Texts(np.concatenate([np.zeros(0, dtype=np.int32), *codes]), words)
+    return ids, integer_column(table.column("source_row")), status, *coded_column(table.column("reason"))
 
 
 @dataclass
 class PoolRows:
-    """All rows of raw/samples, sorted by ROW_ORDER. Of a sample in several rows, the first as registered counts."""
+    """All rows of raw/samples, sorted by ROW_ORDER. Of a sample in several rows, the first as registered counts.
+
+    Some 30 bytes a row: the ids are two numbers, all else is as narrow as its values allow.
+    """
 
     store: ShardStore
-    uid_high: np.ndarray
+    uid_high: np.ndarray  # (N,) uint64
     uid_low: np.ndarray
     shard: Texts
-    source_row: np.ndarray
-    status: np.ndarray  # (N,) 0 kept, 1 dropped, 2 failed, as STATES
+    source_row: np.ndarray  # (N,) int32, or int64 where one needs it
+    status: np.ndarray  # (N,) int8: 0 kept, 1 dropped, 2 failed, as STATES
     raw_reason: Texts
-    row_keys: pl.DataFrame  # ROW_KEY as stored, before sorting
-    order: np.ndarray  # sorted row → stored row
+    stored_order: np.ndarray  # (N,) row as stored, shard after shard → its position here
     shards: tuple[str, ...] | None = None  # None: all of the pool
     _signals: dict[str, Signal] = field(default_factory=dict)
     _recent: OrderedDict[str, tuple[_State, Signal]] | None = None  # shared by all that read the same pool whole
@@ -188,7 +245,7 @@ class PoolRows:
     def with_repeats(cls, store: ShardStore) -> "PoolRows":
         """All of raw/samples as it is: a sample in several rows is kept in each. Raises MissingTableError.
 
-        The rows of the last pool that was read whole are kept (some 60 B each) for the next policy to be judged, and
+        The rows of the last pool that was read whole are kept (some 30 B each) for the next policy to be judged, and
         with them the signals that were read last.
         """
         state = _state_of(store, "raw/samples")
@@ -202,25 +259,23 @@ class PoolRows:
     @classmethod
     def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
         shards = store.partitions("raw/samples") if only is None else only
-        stored = stored_rows(store, shards)
-        shard_of_row = pl.Series("shard", stored.shard.astype(np.uint32)).cat.to(pl.Enum(shards))  # empty ones, too
-        keys = pl.DataFrame([shard_of_row, pl.Series("source_row", stored.source_row)])
-        order = _row_order(stored)
-        columns = [stored.uid_high, stored.uid_low, stored.source_row, stored.shard, stored.status, stored.reason.codes]
-        high, low, row, shard, status, reason = gather(columns, order)
-        reasons = Texts(reason, stored.reason.words)
-        return cls(store, high, low, Texts(shard, list(shards)), row, status, reasons, keys, order, only)
+        stored = _stored_rows(store, shards)
+        order, column = stored.sorted()
+        return cls(
+            store, column["uid_high"], column["uid_low"], Texts(column["shard"], list(shards)), column["source_row"],
+            column["status"], Texts(column["reason"], stored.reasons), inverse(order), only,
+        )  # fmt: skip
 
     def repeats(self, first_too: bool = False) -> np.ndarray:
         """Rows whose sample an earlier row (by shard and source_row) has already, both kept by raw.
 
         `first_too`: with the first row of each such sample.
         """
-        kept = np.flatnonzero(self.status == KEPT)
-        high = self.uid_high[kept]
+        near = np.flatnonzero(in_runs(self.uid_high))  # few: the rest need no look at whole ids
+        kept = near[self.status[near] == KEPT]
         again = np.zeros(len(kept), dtype=bool)
-        same = np.flatnonzero(high[1:] == high[:-1])  # few: the rest need no look at whole ids
-        again[same + 1] = self.uid_low[kept[same + 1]] == self.uid_low[kept[same]]
+        high, low = self.uid_high[kept], self.uid_low[kept]
+        again[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         if first_too:
             again[:-1] |= again[1:]
         return kept[again]
@@ -229,25 +284,32 @@ class PoolRows:
         repeats = repeats[self.status[repeats] == KEPT]
         if len(repeats):
             words = [*self.raw_reason.words, "duplicate_across_shards"]
-            status, codes = self.status.copy(), self.raw_reason.codes.copy()
+            status, codes = self.status.copy(), self.raw_reason.codes.astype(code_type(len(words)))
             status[repeats], codes[repeats] = DROPPED, len(words) - 1
             self.status, self.raw_reason = status, Texts(codes, words)
 
     def _positions_of(self, keys: pl.DataFrame) -> np.ndarray:
         """Sorted positions of rows given by ROW_KEY; unknown rows are left out."""
-        known = keys.select(ROW_KEY).filter(pl.col("shard").is_in(self.shard.words))
-        if known.is_empty():
-            return np.zeros(0, dtype=np.int64)
-        mine = self.row_keys.with_row_index("stored").with_columns(pl.col("shard").cast(pl.String))
-        stored = mine.join(known, on=ROW_KEY, how="semi")["stored"].to_numpy()
-        return np.sort(self.stored_order[stored])
+        found = [np.zeros(0, dtype=np.int64)]
+        for (shard,), part in keys.select(ROW_KEY).partition_by("shard", as_dict=True).items():
+            mine = self.of_shard(str(shard))
+            found.append(mine[np.isin(self.source_row[mine], part["source_row"].to_numpy())])
+        return np.sort(np.concatenate(found))
 
     @cached_property
-    def stored_order(self) -> np.ndarray:
-        """(N,) stored row → its position here: the inverse of `order`."""
-        position = np.empty(len(self), dtype=np.int64)
-        position[self.order] = np.arange(len(self))
-        return position
+    def order(self) -> np.ndarray:
+        """(N,) position here → row as stored: the inverse of `stored_order`."""
+        return inverse(self.stored_order)
+
+    @cached_property
+    def _ends(self) -> dict[str, slice]:
+        """Shard → its rows as stored."""
+        ends = np.cumsum([0, *counts_of(self.shard.codes, len(self.shard.words))]).tolist()
+        return {shard: slice(*ends[number : number + 2]) for number, shard in enumerate(self.shard.words)}
+
+    def of_shard(self, shard: str) -> np.ndarray:
+        """(n,) positions of a shard's rows, in the order in which they are stored; none of one that is unknown."""
+        return self.stored_order[self._ends.get(shard, slice(0, 0))]
 
     def count_up_to(self, sample_id: str) -> int:
         """How many rows have this sample_id or a lower one: they come first."""
@@ -259,8 +321,15 @@ class PoolRows:
     def rows_sha256(self) -> str:
         """Which rows these are, in which order: 64 hex digits over ids, shards and source rows."""
         digest = hashlib.sha256(json.dumps(self.shard.words).encode())
-        for column in (self.uid_high, self.uid_low, self.shard.codes, self.source_row):
-            digest.update(np.ascontiguousarray(column).data)
+        columns = {
+            np.uint64: (self.uid_high, self.uid_low),
+            np.int32: (self.shard.codes,),
+            np.int64: (self.source_row,),
+        }
+        for kind, some in columns.items():
+            for column in some:
+                for part in stretches(len(self)):
+                    digest.update(np.ascontiguousarray(column[part], dtype=kind).data)
         return digest.hexdigest()
 
     @property
@@ -292,6 +361,30 @@ class PoolRows:
             self._recent.popitem(last=False)
         return signal
 
+    def scores(self, reference: str, kind: type[np.floating[Any]] = np.float64) -> Mapping[str, np.ndarray]:
+        """The standardised scores that the recipe 'stage.table' fuses: column → (N,) `kind`, NaN for none.
+
+        No scores of a table that is no recipe. Raises what reading the table raises.
+        """
+        signal = self._signals.get(reference)
+        if reference == RANDOM or (signal is not None and signal.scores is not None):
+            return {} if signal is None or signal.scores is None else signal.scores
+        asset = reference.replace(".", "/")
+        if self.store.table_path(asset).is_file():
+            frame = self._aligned(asset, self._scan(asset).collect())
+            names = _score_columns(frame.columns)
+            return {name: gather(_floats(frame[name]).astype(kind), self.order) for name in names}
+        names = _score_columns(self._columns_of(asset))
+        scores = {name: np.full(len(self), np.nan, dtype=kind) for name in names}
+        for rows, frame, _ in self._parts(asset, names) if names else ():
+            for name in names:
+                scores[name][rows] = _floats(frame[name])
+        return scores
+
+    def without_signals(self) -> "PoolRows":
+        """The same rows, which read signals anew where they are not among those that were read last."""
+        return replace(self, _signals={key: one for key, one in self._signals.items() if one.scores is not None})
+
     def provide(self, reference: str, signal: Signal, seed: int = 0) -> None:
         """Use `signal` as 'stage.table' (or as the random ranking) instead of reading it."""
         self._signals[f"{RANDOM}:{seed}" if reference == RANDOM else reference] = signal
@@ -317,21 +410,84 @@ class PoolRows:
         kept = self.is_kept
         ids = uid_texts(pl.Series(self.uid_high[kept]), pl.Series(self.uid_low[kept]))
         values[kept] = random_ranking(ids.to_list(), seed)
-        return Signal(values, Texts(np.full(len(self), -1, dtype=np.int32), []))
+        return Signal(values, Texts.none(len(self)))
 
     def _read_signal(self, reference: str) -> Signal:
         asset = reference.replace(".", "/")
+        if self.store.table_path(asset).is_file():
+            return self._read_whole(asset)
+        columns = self._columns_of(asset)
+        value = _value_column(asset, columns)
+        values = np.full(len(self), np.nan)
+        texts = {name: _Coded(len(self)) for name in ("reason", DROP_REASON) if name in columns}
+        for rows, frame, lacking in self._parts(asset, [value, *texts]):
+            values[rows] = _floats(frame[value])
+            for name, coded in texts.items():
+                has_text = frame[name].is_not_null().arg_true().to_numpy()
+                column = Texts.of(frame[name][has_text])
+                coded.put(rows[has_text], column.codes, column.words)
+            texts["reason"].put(lacking, np.zeros(len(lacking), dtype=np.int8), ["no_row"] if len(lacking) else [])
+        drop_reasons = texts[DROP_REASON].texts() if DROP_REASON in texts else None
+        return Signal(values, texts["reason"].texts(), None, drop_reasons)
+
+    def _shards_of(self, asset: str) -> list[str]:
+        """Shards of a table: all that are known here, or those that were named."""
+        shards = self.store.partitions(asset) if self.shards is None else self.shards
+        return [shard for shard in shards if shard in self._ends]
+
+    def _columns_of(self, asset: str) -> list[str]:
+        """Columns of a table of shards, of the first of them. Raises MissingTableError where there is none."""
+        return list(pl.read_parquet_schema(self.store.checked_paths(asset, self._shards_of(asset)[:1])[0]))
+
+    def _parts(self, asset: str, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, pl.DataFrame, np.ndarray]]:
+        """Columns of a table, some shards at a time: (n,) positions of rows here, the rows, and (m,) positions
+        of rows that the table lacks. Raises StoreError where it has two rows for one."""
+        stored = self._shards_of(asset)
+        for shard in self._ends.keys() - set(stored):
+            yield self.stored_order[:0], pl.DataFrame(schema=dict.fromkeys(columns, pl.Null)), self.of_shard(shard)
+        names = ["source_row", *columns]
+        for group in self._groups(stored):
+            paths = self.store.checked_paths(asset, group)
+            counts = [manifest.row_count for shard in group if (manifest := self.store.manifest(asset, shard))]
+            ends = [self._ends[shard] for shard in group]
+            if counts == [end.stop - end.start for end in ends]:
+                mine = self.stored_order[ends[0].start : ends[-1].stop]
+                frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
+                if np.array_equal(self.source_row[mine], frame["source_row"].to_numpy()):  # as nearly always
+                    yield mine, frame, mine[:0]
+                    continue
+            for shard, path in zip(group, paths, strict=True):
+                frame = pl.read_parquet(path, columns=names, hive_partitioning=False)
+                mine = self.of_shard(shard)
+                here = pl.DataFrame({"source_row": self.source_row[mine].astype(np.int64), "position": mine})
+                if frame["source_row"].is_duplicated().any():
+                    raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
+                known = frame.join(here, on="source_row", how="inner")
+                lacking = here.join(frame, on="source_row", how="anti")["position"].to_numpy()
+                yield known["position"].to_numpy(), known, lacking
+
+    def _groups(self, shards: Sequence[str]) -> Iterator[list[str]]:
+        """Shards that follow each other as stored here, up to some ROWS_AT_ONCE rows of them."""
+        group: list[str] = []
+        for shard in shards:
+            here, first = self._ends[shard], self._ends[group[0]] if group else None
+            if first is not None and (
+                here.start != self._ends[group[-1]].stop or here.stop - first.start > ROWS_AT_ONCE
+            ):
+                yield group
+                group = []
+            group.append(shard)
+        if group:
+            yield group
+
+    def _read_whole(self, asset: str) -> Signal:
+        """A signal of a table that is one file for the whole pool."""
         frame = self._scan(asset).collect()
-        value, scores = _value_column(asset, frame.columns), _score_columns(frame.columns)
+        value = _value_column(asset, frame.columns)
         frame = self._aligned(asset, frame)
-        reasons = Texts.of(frame["reason"])
-        numbers = [frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in (value, *scores)]
-        codes, values, *rest = gather([reasons.codes, *numbers], self.order)
-        signal = Signal(values, Texts(codes, reasons.words), dict(zip(scores, rest, strict=True)))
-        if DROP_REASON not in frame.columns:
-            return signal
-        texts = Texts.of(frame[DROP_REASON])
-        return replace(signal, drop_reasons=Texts(texts.codes[self.order], texts.words))
+        texts = {name: Texts.of(frame[name]) for name in ("reason", DROP_REASON) if name in frame.columns}
+        texts = {name: Texts(gather(column.codes, self.order), column.words) for name, column in texts.items()}
+        return Signal(gather(_floats(frame[value]), self.order), texts["reason"], None, texts.get(DROP_REASON))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
@@ -349,18 +505,35 @@ class PoolRows:
 
     def _aligned(self, asset: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Row for row with raw/samples as stored; rows that the table lacks are null."""
-        if frame.height == self.row_keys.height and frame.select(ROW_KEY).equals(self.row_keys):
+        shard, source_row = (column[self.stored_order] for column in (self.shard.codes, self.source_row))
+        words = pl.Enum(self.shard.words)
+        keys = [pl.Series("shard", shard.astype(np.uint32)).cat.to(words), pl.Series("source_row", source_row)]
+        row_keys = pl.DataFrame(keys).with_columns(pl.col("source_row").cast(pl.Int64))
+        if frame.height == row_keys.height and frame.select(ROW_KEY).equals(row_keys):
             return frame
         if frame.select(ROW_KEY).is_duplicated().any():
             raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
         marked = frame.with_columns(is_in_table=pl.lit(True))
-        joined = self.row_keys.join(marked, on=ROW_KEY, how="left", maintain_order="left")
+        joined = row_keys.join(marked, on=ROW_KEY, how="left", maintain_order="left")
         return joined.with_columns(
             pl.when(pl.col("is_in_table").is_null())
             .then(pl.lit("no_row"))
             .otherwise(pl.col("reason").cast(pl.String))
             .alias("reason")
         )
+
+
+def stored_order(codes: np.ndarray, source_row: np.ndarray, shards: int) -> np.ndarray:
+    """(N,) codes of shards and source rows → (M,) the positions of all rows, by shard and source row."""
+    ends = np.cumsum([0, *counts_of(codes, shards)])
+    lengths = np.diff(ends)
+    kind = position_type(len(codes))
+    place = np.empty(len(codes), dtype=kind)  # of each row, if rows are sorted so
+    for part in stretches(len(codes)):
+        if ((source_row[part] >= lengths[codes[part]]) | (source_row[part] < 0)).any():
+            return np.lexsort((source_row, codes)).astype(kind)
+        place[part] = ends[codes[part]] + source_row[part]
+    return inverse(place)  # there were no gaps: nothing to sort
 
 
 _last: dict[str, tuple[_State, PoolRows]] = {}
@@ -383,6 +556,11 @@ def _value_column(asset: str, columns: Sequence[str]) -> str:
     return value
 
 
+def _floats(column: pl.Series) -> np.ndarray:
+    """(N,) float64, NaN for null."""
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
 def _score_columns(columns: Sequence[str]) -> list[str]:
     is_recipe = "quality" in columns
     return [name for name in columns if is_recipe and name.endswith("_score")]
@@ -390,13 +568,3 @@ def _score_columns(columns: Sequence[str]) -> list[str]:
 
 STATES = ("kept", "dropped", "failed")
 KEPT, DROPPED, FAILED = range(3)
-
-
-def _row_order(stored: StoredRows) -> np.ndarray:
-    """(N,) positions in ROW_ORDER. Ids are hashes, so the first half tells all but a few rows apart."""
-    order = argsort(stored.uid_high)
-    near = np.flatnonzero(in_runs(stored.uid_high[order]))
-    tied = order[near]
-    keys = (stored.source_row, stored.shard, stored.uid_low, stored.uid_high)
-    order[near] = tied[np.lexsort([key[tied] for key in keys])]
-    return order

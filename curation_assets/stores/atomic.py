@@ -33,8 +33,10 @@ def _is_alive(pid: int) -> bool:
 def remove_stale(target: Path) -> list[Path]:
     """Delete what dead writers of `target` left; the temporaries of living ones stay. Returns the removed paths."""
     removed = []
-    for path in sorted(target.parent.glob(f".{target.name}.tmp-*")):
-        match = TEMPORARY.match(path.name)
+    prefix = f".{target.name}.tmp-"
+    for name in sorted(name for name in os.listdir(target.parent) if name.startswith(prefix)):
+        path = target.with_name(name)
+        match = TEMPORARY.match(name)
         if match is None or match["target"] != target.name:
             continue
         if match["host"] == host():

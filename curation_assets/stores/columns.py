@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -30,23 +31,72 @@ def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads
 
 def hex_column(column: Any) -> np.ndarray:
     """Texts of one length, hex digits, null left out → (M, length ÷ 16) uint64. Raises ValueError for others."""
-    texts = column.drop_null().combine_chunks().cast(pa.large_string())
+    texts = one_array(column.drop_null() if column.null_count else column)
     if not len(texts):
         return np.zeros((0, 1), dtype=np.uint64)
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    offsets, letters = text_bytes(texts)
     widths = np.diff(offsets)
     if widths.min() != widths.max() or widths[0] % 16:
         raise ValueError(f"expected hex digits of one length, a multiple of 16, got lengths {np.unique(widths)[:5]}")
-    letters = np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]]
     return u64_of_hex(letters.reshape(len(texts), int(widths[0])))
 
 
 def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
     """Texts → (N,) int32 codes, -1 for null, and the text of each code."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int32), []
-    whole = column.combine_chunks()
+    whole = one_array(column)
+    if not len(whole) or pa.types.is_null(whole.type):
+        return np.full(len(whole), -1, dtype=np.int32), []
     coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    codes = coded.indices.fill_null(-1) if coded.null_count else coded.indices
-    return codes.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), coded.dictionary.to_pylist()
+    codes = stored_numbers(coded.indices).astype(np.int32)
+    codes[null_mask(coded.indices)] = -1
+    return codes, coded.dictionary.to_pylist()
+
+
+def integer_column(column: Any) -> np.ndarray:
+    """Whole numbers → (N,) int64. Raises ValueError where one is null."""
+    whole = one_array(column)
+    if whole.null_count:
+        raise ValueError(f"expected whole numbers, got {whole.null_count} nulls among {len(whole)}")
+    return stored_numbers(whole).astype(np.int64, copy=False)
+
+
+# Arrow's own to_numpy loads pandas, which takes longer than to read a hundred shards.
+
+
+def one_array(column: Any) -> Any:
+    """A column of one or more chunks as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def stored_numbers(array: Any) -> np.ndarray:
+    """(N,) numbers as stored, not to be changed; where there is a null, anything."""
+    stored = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
+    return stored[array.offset : array.offset + len(array)]
+
+
+def text_bytes(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Texts → (N + 1,) where each begins, and the bytes of all, from the first's on."""
+    ends, data = array.buffers()[1:]
+    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    offsets = np.frombuffer(ends or bytes(8), dtype=kind)[array.offset : array.offset + len(array) + 1]
+    return offsets, np.frombuffer(data or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+
+
+def null_mask(array: Any) -> np.ndarray:
+    """(N,) bool."""
+    valid = array.buffers()[0]
+    if valid is None or not array.null_count:
+        return np.zeros(len(array), dtype=bool)
+    bits = np.unpackbits(np.frombuffer(valid, dtype=np.uint8), bitorder="little")
+    return np.asarray(bits[array.offset : array.offset + len(array)] == 0)
+
+
+def by_shard(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The rows of each shard, in their order; without a copy where the rows of a shard follow each other."""
+    runs = frame["shard"].rle().struct.unnest()
+    if runs["value"].n_unique() < runs.height:
+        parts = frame.partition_by("shard", maintain_order=True, as_dict=True)
+        return {str(shard): part.rechunk() for (shard,), part in parts.items()}
+    ends = np.cumsum([0, *runs["len"]])
+    whole = frame.rechunk()
+    return {shard: whole[start:end] for shard, start, end in zip(runs["value"], ends, ends[1:], strict=False)}

@@ -39,7 +39,13 @@ class Manifest:
 
     def to_json(self) -> str:
         """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
-        return json.dumps(asdict(self) | {"seal": self.seal or UNSEALED}, indent=1, sort_keys=True, ensure_ascii=False)
+        content = {**vars(self), "seal": self.seal or UNSEALED}
+        content |= {
+            "inputs": [vars(read) for read in self.inputs],
+            "models": [dict(model) for model in self.models],
+            "files": dict(self.files),
+        }
+        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":

@@ -33,6 +33,14 @@ def sealed_text(text: str) -> str:
     return (data[:at] + hashlib.sha256(data).hexdigest().encode() + data[at + 64 :]).decode()
 
 
+def with_seal(text: str, seal: str) -> str:
+    """A text that holds `UNSEALED`, as it stands in a file of that seal."""
+    before, mark, after = text.rpartition(_MARK.decode())
+    assert mark, f"the text holds no {FIELD}"
+    assert after.startswith(UNSEALED), f"expected a {FIELD} of zeros, got {after[:64]!r}"
+    return f"{before}{mark}{seal}{after[len(UNSEALED) :]}"
+
+
 def sealed_json(content: Mapping[str, Any]) -> str:
     """JSON, indented and sorted, with a seal."""
     return sealed_text(json.dumps({**content, FIELD: UNSEALED}, indent=1, sort_keys=True, ensure_ascii=False))

@@ -18,6 +18,7 @@ import functools
 import json
 import os
 import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
-from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text
+from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text, with_seal
 from curation_assets.stores.temporary import temporary_path
 
 DATA_FILE = "data.parquet"
@@ -88,26 +89,20 @@ def named(asset: str, partition: str | None) -> str:
     return asset if partition is None else f"{asset} of shard {partition}"
 
 
-def _asset_path(root: Path, asset: str) -> Path:
-    stage, _, name = asset.partition("/")
-    stage_position(stage)
-    if not _NAME.match(name):
-        raise ValueError(f"asset must read stage/name with name in a-z, 0-9, _ (such as signals/icc), got {asset!r}")
-    return root / stage / name
-
-
 @functools.lru_cache(maxsize=65_536)
-def _table_file(root: Path, asset: str, partition: str | None) -> Path:
-    """Where a table lies. A run names every shard some eighty times, and putting a path together takes 10 µs."""
-    folder = _asset_path(root, asset)
-    return folder / DATA_FILE if partition is None else folder / f"shard={check_shard_key(partition)}" / DATA_FILE
-
-
-@functools.lru_cache(maxsize=16_384)
 def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
     """Manifest in a file's footer. A table's manifest is read several times in a run; a written one is another file."""
     text = manifest_text(Path(path))
     return None if text is None else Manifest.from_json(text)
+
+
+def _file_stat(path: Path) -> os.stat_result | None:
+    """State of a regular file, in one call; None where there is none."""
+    try:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return state if stat.S_ISREG(state.st_mode) else None
 
 
 def manifest_text(path: Path) -> str | None:
@@ -126,8 +121,8 @@ def folder_manifest(folder: Path) -> Manifest | None:
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
         raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
-    stat = path.stat()
-    return _manifest_of_version(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    state = path.stat()
+    return _manifest_of_version(str(path), state.st_ino, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=256)
@@ -156,12 +151,19 @@ class ShardStore:
         self.root = Path(root)
         self.objects = object_home(self.root)  # None for a home on a disk
         self._fetched_anew: set[Path] = set()
+        self._paths: dict[tuple[str, str | None], Path] = {}  # joining them anew takes longer than to stat a file
 
     # -- paths ----------------------------------------------------------------------------------------------------
 
     def asset_path(self, asset: str) -> Path:
         """Folder of an asset."""
-        return _asset_path(self.root, asset)
+        stage, _, name = asset.partition("/")
+        stage_position(stage)
+        if not _NAME.match(name):
+            raise ValueError(
+                f"asset must read stage/name with name in a-z, 0-9, _ (such as signals/icc), got {asset!r}"
+            )
+        return self.root / stage / name
 
     def table_path(self, asset: str, partition: str | None = None) -> Path:
         """Where the Parquet file of a table lies, whether it exists or not. From a bucket it is fetched."""
@@ -171,7 +173,12 @@ class ShardStore:
         return path
 
     def _table_path(self, asset: str, partition: str | None) -> Path:
-        return _table_file(self.root, asset, partition)
+        path = self._paths.get((asset, partition))
+        if path is None:
+            folder = self.asset_path(asset)
+            path = folder if partition is None else folder / f"shard={check_shard_key(partition)}"
+            path = self._paths[asset, partition] = path / DATA_FILE
+        return path
 
     def folder_path(self, asset: str) -> Path:
         """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version.
@@ -211,11 +218,18 @@ class ShardStore:
     def partitions(self, asset: str) -> list[str]:
         """Shard keys that are materialised, sorted."""
         if self.objects is not None:
-            folder = self.asset_path(asset)
-            self.objects.refresh(folder, max_age=MAX_AGE_SECONDS)
-            folders = [path for path in folder.glob("shard=*") if self.objects.has(path / DATA_FILE)]
+            of_asset = self.asset_path(asset)
+            self.objects.refresh(of_asset, max_age=MAX_AGE_SECONDS)
+            folders = [path for path in of_asset.glob("shard=*") if self.objects.has(path / DATA_FILE)]
             return sorted(path.name.removeprefix("shard=") for path in folders)
-        return sorted(p.parent.name.removeprefix("shard=") for p in self.asset_path(asset).glob(f"shard=*/{DATA_FILE}"))
+        try:
+            names = os.listdir(folder := self.asset_path(asset))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        stored = (
+            name for name in names if name.startswith("shard=") and os.path.exists(f"{folder}/{name}/{DATA_FILE}")
+        )
+        return sorted(name.removeprefix("shard=") for name in stored)
 
     # -- blocking checks --------------------------------------------------------------------------------------------
 
@@ -237,13 +251,9 @@ class ShardStore:
     def manifest(self, asset: str, partition: str | None = None) -> Manifest | None:
         """Manifest of a table or folder asset, None where it is not materialised. Raises CorruptTableError."""
         path = self.table_path(asset, partition)
-        try:
-            stat = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            stat = None
-        if stat is not None:
+        if (state := _file_stat(path)) is not None:
             try:
-                manifest = _manifest_in(str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                manifest = _manifest_in(str(path), state.st_ino, state.st_mtime_ns, state.st_size)
             except (*UNREADABLE, ValueError) as error:
                 if self._is_fetched_anew(path):
                     return self.manifest(asset, partition)
@@ -423,21 +433,18 @@ class ShardStore:
                 text = manifest.to_json()
                 frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
                 manifest = replace(manifest, seal=seal_file(temporary))
+                text = with_seal(text, manifest.seal)
                 if self.objects is None:
                     # before the table: killed in between, the table is still the old one, and both are written again
-                    self._write_copy(path, manifest)
+                    write_text_atomically(path.with_name(MANIFEST_FILE), text)
         except ObjectChangedError:
             written = self._written_elsewhere(asset, partition, manifest)
             if written is None:
                 raise
             return written
         if self.objects is not None:  # after: of two writers, only the one whose table it is puts it
-            self._write_copy(path, manifest)
+            write_text_atomically(path.with_name(MANIFEST_FILE), text)
         return manifest
-
-    @staticmethod
-    def _write_copy(path: Path, manifest: Manifest) -> None:
-        write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
 
     def _written_elsewhere(self, asset: str, partition: str | None, manifest: Manifest) -> Manifest | None:
         """The manifest that another machine was first to put, where it is of what we were about to put."""
@@ -527,7 +534,7 @@ class ShardStore:
         if manifest is not None:
             remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
-                self._write_copy(path, manifest)
+                write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = time.perf_counter()

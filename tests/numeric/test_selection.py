@@ -17,7 +17,7 @@ from curation_assets.numeric.selection import (
     top_count,
     top_share_compat,
 )
-from curation_assets.numeric.sorting import argsort, gather
+from curation_assets.numeric.sorting import argsort, argsort_descending, gather, positions
 
 TENTHS = np.arange(1, 11) / 10
 NAN = float("nan")
@@ -162,10 +162,25 @@ def test_argsort_refuses_other_numbers(kind: type) -> None:
         argsort(np.array([-1, 1], dtype=kind))
 
 
-@pytest.mark.parametrize("size", [0, 5, 200_001])
+@given(st.lists(st.floats() | st.sampled_from([0.1, -0.1, 0.0, -0.0, float("inf"), float("-inf"), float("nan")])))
+def test_argsort_descending_puts_what_has_no_value_last(values: list[float]) -> None:
+    keys = np.array(values, dtype=np.float64)
+    expected = sorted(range(len(keys)), key=lambda i: (np.isnan(keys[i]), 0.0 if np.isnan(keys[i]) else -keys[i], i))
+    assert argsort_descending(keys).tolist() == expected
+
+
+@pytest.mark.parametrize("size", [0, 5, 2_200_001])
 def test_gather_is_indexing(size: int) -> None:
-    order = np.random.default_rng(0).permutation(size)
-    columns = [np.arange(size), np.linspace(0, 1, size), np.arange(size, dtype=np.int8)]
-    for got, column in zip(gather(columns, order), columns, strict=True):
+    order = np.random.default_rng(0).permutation(size).astype(np.uint32)
+    for column in (np.arange(size), np.linspace(0, 1, size), np.arange(size).astype(np.int8)):
+        got = gather(column, order)
         assert got.dtype == column.dtype
         assert np.array_equal(got, column[order])
+
+
+@pytest.mark.parametrize("size", [0, 5, 2_200_001])
+def test_positions_are_numpys_in_four_bytes(size: int) -> None:
+    mask = np.random.default_rng(0).random(size) < 0.3
+    found = positions(mask)
+    assert found.dtype == np.uint32
+    assert np.array_equal(found, np.flatnonzero(mask))

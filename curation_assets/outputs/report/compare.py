@@ -96,10 +96,10 @@ def compare_data(
         "recipes": {
             name: {
                 "weights": recipe_weights(rows, name),
-                "scores": {score: _packed(numbers[kept]) for score, numbers in rows.signal(name).scores.items()},
+                "scores": {score: _packed(numbers[kept]) for score, numbers in scores.items()},
             }
             for name in references
-            if rows.signal(name).scores
+            if (scores := rows.scores(name))
         },
         "dimensions": [_dimension(name, groups) for name, groups in dimensions_of(rows, facts).items()],
         "ids": rows.sample_ids.filter(kept).to_list(),

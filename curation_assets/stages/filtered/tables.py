@@ -18,6 +18,7 @@ from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_texts
+from curation_assets.stores.columns import by_shard
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
 from curation_assets.stores.webdataset import key_of
@@ -128,8 +129,7 @@ def _policy_table(policy: Policy) -> Table:
         return verdicts(ctx, [shard])
 
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
-        parts = verdicts(ctx, shards).partition_by("shard", as_dict=True)
-        return {str(shard): part.rechunk() for (shard,), part in parts.items()}
+        return by_shard(verdicts(ctx, shards))
 
     values = [(table, "quality" if table.startswith("fused/") else "value") for table in _inputs_of(policy)]
     return Table(

@@ -18,6 +18,7 @@ from curation_assets.stages.fused.caption_choice import caption_choice_tables
 from curation_assets.stages.fused.duplicates import duplicates
 from curation_assets.stages.fused.fitted import fitted_tables
 from curation_assets.stores.catalog import open_pool
+from curation_assets.stores.columns import by_shard
 
 RANGE = "_range"
 
@@ -72,12 +73,20 @@ def _range_table(signal: str) -> Table:
     )
 
 
+def _are_counts_equal(ctx: PoolContext, inputs: Sequence[str], shards: Sequence[str]) -> bool:
+    """Whether each shard has as many rows in every input that has shards."""
+    of_shards = [name for name in inputs if not ctx.store.table_path(name).is_file()]
+    manifests = ([ctx.store.manifest(name, shard) for name in of_shards] for shard in shards)
+    return all(len({None if one is None else one.row_count for one in of_shard}) == 1 for of_shard in manifests)
+
+
 def _model_table(model: SqlModel) -> Table:
     inputs = tuple(reference.replace(".", "/") for reference in model.references)
 
     def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
         with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
-            return run_model(model, connection, recipe_parameters(ctx, model))
+            in_step = shards is not None and _are_counts_equal(ctx, inputs, shards)
+            return run_model(model, connection, recipe_parameters(ctx, model), in_step=in_step)
 
     def checked(frame: pl.DataFrame) -> pl.DataFrame:
         failed = [result for result in check_tests(model, frame) if not result.passed]
@@ -89,8 +98,10 @@ def _model_table(model: SqlModel) -> Table:
         return checked(run(ctx, None if shard is None else [shard]))
 
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
-        parts = run(ctx, shards).partition_by("shard", maintain_order=True, as_dict=True)
-        return {str(shard): checked(part.rechunk()) for (shard,), part in parts.items()}
+        frame = run(ctx, shards)
+        is_sound = all(result.passed for result in check_tests(model, frame))  # then each shard's rows pass, too
+        parts = by_shard(frame)
+        return parts if is_sound else {shard: checked(part) for shard, part in parts.items()}
 
     return Table(
         name=f"{model.stage}/{model.name}",
