@@ -376,7 +376,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2500)
     parser.add_argument("--shards", type=int, default=8, help="tars, and Parquet files, that they are spread over")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--profile", default="photos")
+    parser.add_argument("--profile", default="embedded", help="decides how many workers: no model is loaded")
     parser.add_argument("--peers", help="interpreter that has Daft and Ray Data")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--into", type=Path, help="write the table between the markers of this page")

@@ -214,6 +214,34 @@ def test_a_signal_is_added_to_a_recipe_in_one_line() -> None:
     assert other["reason"].to_list() == ["clip_score:no_image", "clip_score:no_image", None]
 
 
+@pytest.mark.parametrize("change", ["none", "reversed", "a row less", "a row more", "other source rows"])
+def test_a_recipe_reads_tables_in_step_and_others_alike(change: str) -> None:
+    """Rows that are read side by side are found out where they are not the same rows; then they are looked up."""
+    values = [0.0, None, 1.0, 0.25, 0.75]
+    sieve = signal(values, [None if value is not None else "no_caption" for value in values])
+    changed = {
+        "none": sieve,
+        "reversed": sieve.reverse(),
+        "a row less": sieve[:-1],
+        "a row more": pl.concat([sieve, sieve[:1].with_columns(source_row=pl.lit(9, pl.Int64))]),
+        "other source rows": sieve.with_columns(source_row=pl.col("source_row") + 1),
+    }[change]
+    tables = {
+        "raw.samples": samples(["kept"] * 4 + ["failed"], [None] * 4 + ["download_http_404"]),
+        "signals.sieve": changed,
+        "signals.clip_score": signal([0.5, 0.5, 0.0, 1.0, None], [None] * 4 + ["no_image"]),
+    }
+    model = model_of(SCALED)
+    with connection_of(tables) as connection:
+        connection.execute("set threads = 1")
+        expected = run_model(model, connection)
+        in_step = run_model(model, connection, in_step=True)
+        view = connection.sql("select sql from duckdb_views() where view_name = 'scaled'").fetchall()[0][0]
+    assert ("positional join" in view.lower()) == (change == "none")
+    assert in_step.equals(expected)
+    assert expected["quality"][3] is not None
+
+
 def test_the_script_of_a_recipe_runs_by_itself() -> None:
     model = MODELS["fused.icc_sieve_clip"]
     tables = {"raw.samples": samples(["kept"] * 4, [None] * 4)}

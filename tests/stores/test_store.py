@@ -29,7 +29,7 @@ from curation_assets.numeric.identity import (
 )
 from curation_assets.stores.atomic import remove_stale
 from curation_assets.stores.catalog import open_pool, rebuild_catalog
-from curation_assets.stores.columns import coded_column, hex_column
+from curation_assets.stores.columns import by_shard, coded_column, hex_column, integer_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
@@ -608,3 +608,44 @@ def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path
         assert manifest is not None
         assert manifest.code_version == str(number % 10)
         assert store.read("signals/icc", "pool-000000")["x"].to_list() == [number]
+
+
+def test_whole_numbers_of_a_slice_and_of_chunks() -> None:
+    column = pa.chunked_array([pa.array([7, 8, 9]).slice(1), pa.array([10])])
+    assert integer_column(column).tolist() == [8, 9, 10]
+    with pytest.raises(ValueError, match="1 nulls among 2"):
+        integer_column(pa.chunked_array([pa.array([1, None])]))
+
+
+@pytest.mark.parametrize("shards", [["b", "b", "a"], ["a", "b", "a"], []])
+def test_rows_by_shard(shards: list[str]) -> None:
+    frame = pl.DataFrame({"shard": pl.Series(shards, dtype=pl.String), "row": pl.Series(range(len(shards)))})
+    parts = by_shard(frame)
+    assert parts.keys() == set(shards)
+    for shard, part in parts.items():
+        assert part.equals(frame.filter(pl.col("shard") == shard))
+
+
+@given(
+    st.lists(st.none() | st.floats() | st.sampled_from([0.0, -0.0])),
+    st.lists(st.none() | st.text(max_size=3)),
+    st.integers(0, 3),
+)
+def test_the_hash_of_a_part_is_that_of_its_rows_alone(
+    numbers: list[float | None], texts: list[str | None], start: int
+) -> None:
+    """Values lie somewhere in a larger buffer, and under nulls lies anything."""
+    size = min(len(numbers), len(texts))
+    frame = pl.DataFrame(
+        {
+            "number": pl.Series(numbers[:size], dtype=pl.Float64),
+            "text": pl.Series(texts[:size], dtype=pl.String),
+            "whole": pl.Series(range(size), dtype=pl.Int32),
+        }
+    )
+    masked = frame.with_columns(
+        pl.when(pl.col("whole") % 2 == 0).then(pl.col(name)).alias(name) for name in ("number", "text", "whole")
+    )
+    for some in (frame, masked):
+        alone = pl.DataFrame(some[start:].to_dict(as_series=False), schema=some.schema)
+        assert frame_sha256(some[start:]) == frame_sha256(alone)
