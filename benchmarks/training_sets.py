@@ -87,7 +87,7 @@ def options_of(given: argparse.Namespace, shared: Path) -> dict[str, Any]:
     return {
         **own,
         "downstream": True,
-        "downstream_sizes": list(SIZES),
+        "downstream_sizes": list(given.sizes),
         "downstream_seeds": list(range(given.seeds)),
         "caption_metrics": ["bleu", "meteor", "rouge_l", "cider"],
     }
@@ -220,6 +220,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=SHARED, help="folder with photos, captions and words")
     parser.add_argument("--pools", type=int, default=4, help="pools of scenes, or draws of the noise")
     parser.add_argument("--size", type=int, default=4000, help="samples of a pool of scenes")
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, help="shares of the pool to train on")
     parser.add_argument("--seeds", type=int, default=2, help="training seeds")
     parser.add_argument("--from-scratch", type=int, default=1, help="pools of photos whose models are trained so, too")
     parser.add_argument("--set-choices", action="store_true", help="the policies that look at the whole set")
