@@ -388,7 +388,7 @@ def main() -> None:
     from benchmarks.performance import between_markers, processor  # loads torch, which the ways do not need
 
     load = os.getloadavg()[0]
-    samples = []
+    samples: list[tuple[str, dict[str, bytes]]] = []
     for sample in photographs(given.folder):
         if len(samples) == given.images:
             break
