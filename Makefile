@@ -72,9 +72,10 @@ bench: install ## Held-out quality of the embedded models
 bench-downstream: install ## What subsets are worth to models trained on them (an hour)
 	$(BIN)/python benchmarks/training_sets.py
 
-bench-performance: install ## Speed of student, selection and teachers against plain loops (SHARED=DIR of data/captions; 13 minutes)
+bench-performance: install ## Speed of student, selection, teachers and image signals against plain loops (SHARED=DIR of data; 21 minutes)
 	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/performance.md
 	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into docs/performance.md
+	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into docs/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python -m curation_assets.outputs.report.options_table

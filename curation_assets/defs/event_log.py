@@ -2,20 +2,28 @@
 
 A table of 1,280 shards ends with 1,280 materialisation events. Dagster hands them over in batches where
 DAGSTER_EVENT_BATCH_SIZE is set, and its Postgres storage writes them so. Its SQLite storage takes them one by one and
-opens, synchronises and closes two files for each.
+opens, synchronises and closes two files for each. For the file of a new run it reads all of its migrations, twice.
 """
 
+import contextlib
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from dagster._core.events import ASSET_EVENTS
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata, SqlEventLogStorageTable
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.sql import get_alembic_config, safe_commit
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, _event_logs_directory
 from dagster._serdes import ConfigurableClassData
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DatabaseError
 
 BATCH_SIZE = 1000  # events of some 5 kB each
 
@@ -28,8 +36,25 @@ def write_events_in_batches() -> None:
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", str(BATCH_SIZE))
 
 
+@functools.cache
+def _migrations() -> ScriptDirectory:
+    """Dagster's migrations of its storage, read once per process."""
+    return ScriptDirectory.from_config(get_alembic_config(sqlite_event_log.__file__))
+
+
 class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
     """The files and tables of Dagster's own storage; events that come together are written together."""
+
+    def _initdb(self, engine: Engine, for_index_shard: bool = False) -> None:
+        """As Dagster does it; the file of a new run without reading the migrations again."""
+        if not for_index_shard and not os.path.exists(str(engine.url.database)):
+            with contextlib.suppress(DatabaseError), engine.connect() as connection:  # another process makes it, too
+                SqlEventLogStorageMetadata.create_all(connection)
+                connection.execute(text("PRAGMA journal_mode=WAL;"))
+                MigrationContext.configure(connection).stamp(_migrations(), "head")
+                safe_commit(connection)
+                return
+        super()._initdb(engine, for_index_shard)
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store events: those of assets in one transaction per file, others (checks that are planned) one by one."""

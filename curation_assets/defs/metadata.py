@@ -13,7 +13,7 @@ from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult
 from curation_assets.flow.table import Table
-from curation_assets.outputs.report.pictures import plot_of, preview_of
+from curation_assets.outputs.report.previews import plot_of, preview_of
 from curation_assets.stores.shard_store import WHOLE, named
 
 SHOWN_SHARDS = 50  # of a failed check, by name; the store has the others

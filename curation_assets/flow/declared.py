@@ -1,6 +1,6 @@
 """What several stages need to know of each other's tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,16 @@ CHOSEN_CAPTION = "fused/chosen_caption"
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
-    run = {method.name for method in ctx.methods("signals")}
-    reached, fitted = set(references), fitted_recipes(ctx)
+    return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx))
+
+
+def _signals_run(ctx: PoolContext) -> set[str]:
+    return {method.name for method in ctx.methods("signals")}
+
+
+def _missing_signals(references: Iterable[str], run: set[str], fitted: Mapping[str, FittedRecipe]) -> list[str]:
+    """As `missing_signals`, of a pool that runs these signals and these recipes with a frozen fit."""
+    reached = set(references)
     for reference in references:
         reached |= set(recipes()[reference].references) if reference in recipes() else set()
         name = reference.removeprefix("fused.")
@@ -55,6 +63,12 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
         name: recipe.with_settings(given, f"{where}: {name}") if (given := ctx.options.recipes.get(name)) else recipe
         for name, recipe in sorted(run.items())
     }
+
+
+def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
+    """Recipes in SQL whose signals this pool runs."""
+    run, fitted = _signals_run(ctx), fitted_recipes(ctx)  # once for all: both read the pool's files
+    return [recipe for recipe in recipes().values() if not _missing_signals(recipe.references, run, fitted)]
 
 
 def shown_name(recipe: SqlModel) -> str:
@@ -96,12 +110,8 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     if requested is not None:
         check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
         policies = {name: policies[name] for name in requested if name in policies}
-    else:  # a shipped policy waits until the pool runs its signals
-        policies = {
-            name: policy
-            for name, policy in policies.items()
-            if not _waits_for(ctx, policy) and not _meaningless(ctx, policy)
-        }
+    else:
+        policies = {name: policy for name, policy in _applicable(ctx).items() if not _meaningless(ctx, policy)}
     check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
     shipped = []
     for policy in policies.values():
@@ -117,8 +127,7 @@ def left_out(ctx: PoolContext) -> dict[str, list[Worth]]:
     """
     if ctx.options.policies is not None:
         return {}
-    candidates = {name: policy for name, policy in load_policies().items() if not _waits_for(ctx, policy)}
-    return {name: worths for name, policy in candidates.items() if (worths := _meaningless(ctx, policy))}
+    return {name: worths for name, policy in _applicable(ctx).items() if (worths := _meaningless(ctx, policy))}
 
 
 def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
@@ -146,14 +155,17 @@ def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
     return [worth for worth in worths if worth.is_meaningful is False]
 
 
-def _waits_for(ctx: PoolContext, policy: Policy) -> set[str]:
-    """Signals, fitted recipes and the duplicates that the policy reads and the pool does not run."""
-    waits = set(missing_signals(ctx, policy.references))
-    run = fitted_recipes(ctx)
-    waits |= {recipe.key for name, recipe in load_recipes().items() if name not in run} & set(policy.references)
-    if NEAR_DUPLICATES.replace("/", ".") in policy.references and ctx.options.duplicates is None:
-        waits.add(NEAR_DUPLICATES)
-    return waits
+def _applicable(ctx: PoolContext) -> dict[str, Policy]:
+    """Shipped policies of which the pool runs all that they read: signals, fitted recipes, the duplicates."""
+    run, fitted = _signals_run(ctx), fitted_recipes(ctx)
+    left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
+    if ctx.options.duplicates is None:
+        left.add(NEAR_DUPLICATES.replace("/", "."))
+    return {
+        name: policy
+        for name, policy in load_policies().items()
+        if left.isdisjoint(policy.references) and not _missing_signals(policy.references, run, fitted)
+    }
 
 
 def _with_fraction(policy: Policy, fraction: float) -> Policy:

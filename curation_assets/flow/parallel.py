@@ -53,14 +53,15 @@ def materialise_shards(
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
 
-    Tables that run models go to `settings.workers` processes when at least two shards have work to do (with devices of
-    their own: one), or to the nodes of a Ray cluster; everything else happens here.
+    Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
+    (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
-    runs_models = bool(table.roles) or "torch" in table.kinds
+    # hashes of images run no model, but take along the tables of the same images that do
+    runs_models = bool(table.roles) or "torch" in table.kinds or table.compute_images is not None
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
     has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
     side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
@@ -68,14 +69,23 @@ def materialise_shards(
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
     if side_by_side:
+        executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
         jobs: dict[Future[Outcome], str] = {
-            workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
+            executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
         }
         what = "models" if table.grain == "training" else "shards"
         with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
                 yield jobs[job], _outcome_of_call(ctx, table, job)
+
+
+def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:
+    """Roles of the table and of those that follow it in this process; all where models are trained."""
+    if table.grain == "training":
+        return sorted(ROLES)
+    planned = (tables[name] for name in ctx.planned if name in tables)
+    return sorted({role for each in (table, *planned) for role in each.roles})
 
 
 def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Outcome:
@@ -156,17 +166,18 @@ def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Ta
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
     """Begin loading the libraries of `roles` in the background, before the first shard needs them.
 
-    A server process loads them once (some 15 s) and forks the workers, which share its memory. On systems without
-    fork servers each worker loads its own. A Ray cluster is joined now: raises RayUnavailableError where it cannot be.
+    A server process loads them once (some 15 s) and forks the workers, which share its memory; without roles it loads
+    no library of models. On systems without fork servers each worker loads its own. A Ray cluster is joined now:
+    raises RayUnavailableError where it cannot be.
     """
     if settings.ray is not None:
         workers(settings)
         return
     if settings.workers > 1 and _START_METHOD == "forkserver":
-        preload = [
-            "curation_assets.training.downstream",
-            *(f"curation_assets.engines.{role}" for role in sorted(roles)),
-        ]
+        preload = [f"curation_assets.stages.{stage}.tables" for stage in STAGES]
+        if roles:
+            preload.append("curation_assets.training.downstream")
+            preload += [f"curation_assets.engines.{role}" for role in sorted(roles)]
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)):
             forkserver.ensure_running()
@@ -258,10 +269,11 @@ class Workers(Executor):
             self._idle.put((number, process))
 
 
-def workers(settings: Settings) -> Executor:
+def workers(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> Executor:
     """The worker processes of this process, started on first use and kept; they end with it. Or a Ray cluster.
 
-    Other settings, or another environment of theirs (the address of a bucket, say), start new ones.
+    `roles`: whose libraries they share, unless `warm_up` was there before. Other settings, or another environment of
+    theirs (the address of a bucket, say), start new ones.
     """
     global _executor, _executor_of
     executor_of = (
@@ -277,7 +289,7 @@ def workers(settings: Settings) -> Executor:
     if settings.ray is not None:
         _executor = RayExecutor(settings, _threads_of_worker(settings))
     else:
-        warm_up(settings)
+        warm_up(settings, roles)
         _executor = Workers(settings)
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
     _executor_of = executor_of
@@ -313,12 +325,14 @@ def _end_workers_of_child() -> None:
 atexit.register(stop_workers)
 
 
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
 @contextmanager
 def _thread_environment(threads: int) -> Iterator[None]:
     """Numeric libraries read these once, when they are loaded."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, str(threads)))
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
     try:
         yield
     finally:
@@ -339,10 +353,12 @@ def _start_worker(threads: int, device: str | None, environment: Mapping[str, st
         )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    with _thread_environment(threads):
+    if "torch" in sys.modules:  # of the fork server
         import torch
 
         torch.set_num_threads(threads)
+    else:  # a worker that computes no model never loads it: 300 MB
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
 
 
 def _end_with_parent() -> None:

@@ -133,9 +133,15 @@ def _method_in(module: str) -> Method | None:
 
 
 @cache
+def _modules() -> frozenset[str]:
+    """Names of this package's modules: looking for them lists its folder, and a pool's tables ask hundreds of times."""
+    return frozenset(module.name for module in pkgutil.iter_modules(__path__))
+
+
+@cache
 def all_methods() -> dict[str, Method]:
     """Every method of this package by name, sorted. Raises ValueError where file and method names differ."""
-    named = {module.name: _method_in(module.name) for module in pkgutil.iter_modules(__path__)}
+    named = {module: _method_in(module) for module in sorted(_modules())}
     return {name: method for name, method in sorted(named.items()) if method is not None}
 
 
@@ -147,8 +153,7 @@ def teachers() -> list[Method]:
 
 def get_method(name: str) -> Method:
     """The method called `name`; no other module is imported. Raises ValueError that names the nearest and lists all."""
-    is_module = any(module.name == name for module in pkgutil.iter_modules(__path__))
-    method = _method_in(name) if is_module else None
+    method = _method_in(name) if name in _modules() else None
     if method is None:
         methods = all_methods()
         near = difflib.get_close_matches(name, methods, n=1)

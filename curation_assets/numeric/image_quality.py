@@ -16,8 +16,8 @@ BITS_AT_FULL_SCORE = 10.0  # just above log2(3 · 256), the most that an RGB his
 DARK_PERCENTILE, LIGHT_PERCENTILE = 99, 5
 #: Thousandths of the squared channels in perceived brightness (HSP colour model).
 BRIGHTNESS_THOUSANDTHS = (241, 691, 68)
-#: (3, 256) weighted square of every 8-bit value, in whole numbers: looked up four times as fast as computed in floats.
-_WEIGHTED_SQUARES = np.outer(BRIGHTNESS_THOUSANDTHS, np.square(np.arange(256))).astype(np.int32)
+_WEIGHTS = np.array(BRIGHTNESS_THOUSANDTHS, dtype=np.float64)
+PIXELS_AT_ONCE = 1 << 16  # 2^16 × 3 × 8 B = 1.5 MiB, whatever the size of the image
 
 
 def laplacian_variance(image: Image.Image) -> float:
@@ -26,11 +26,14 @@ def laplacian_variance(image: Image.Image) -> float:
     The longer side is brought to 128 px if it is longer, never enlarged. The Laplacian has four neighbours and is taken
     inside the frame.
     """
-    grey = np.asarray(_at_side(image, BLUR_SIDE_PX).convert("L"), dtype=np.float64)  # (H, W)
+    grey = np.asarray(_at_side(image, BLUR_SIDE_PX).convert("L")).astype(np.int16)  # (H, W)
     if min(grey.shape) < 3:
         return float("nan")
-    around = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:]
-    return float(np.var(around - 4 * grey[1:-1, 1:-1]))
+    laplacian = grey[:-2, 1:-1] + grey[2:, 1:-1]  # whole numbers in [-1020, 1020]
+    laplacian += grey[1:-1, :-2]
+    laplacian += grey[1:-1, 2:]
+    laplacian -= 4 * grey[1:-1, 1:-1]
+    return float(np.var(laplacian.astype(np.float64)))
 
 
 def blur_score(variance: float) -> float:
@@ -63,18 +66,50 @@ def _at_side(image: Image.Image, side_px: int) -> Image.Image:
 
 def brightness(pixels: np.ndarray) -> np.ndarray:
     """Perceived brightness √(.241 R² + .691 G² + .068 B²) / 255 of each pixel. (H, W, 3) uint8 → (H, W) in [0, 1]."""
-    squares = sum(np.take(_WEIGHTED_SQUARES[channel], pixels[:, :, channel]) for channel in range(3))  # (H, W)
-    return np.sqrt(squares / 1000) / 255
+    return _of_squares(_weighted_squares(pixels)).reshape(pixels.shape[:2])
 
 
 def dark_score(image: Image.Image) -> float:
     """99th percentile of the brightness of an RGB image: near 0 where hardly a pixel is bright."""
-    return float(np.percentile(brightness(np.asarray(image)), DARK_PERCENTILE))
+    return brightness_percentile(image, DARK_PERCENTILE)
 
 
 def light_score(image: Image.Image) -> float:
     """1 − the 5th percentile of the brightness of an RGB image: near 0 where hardly a pixel is not white."""
-    return 1 - float(np.percentile(brightness(np.asarray(image)), LIGHT_PERCENTILE))
+    return 1 - brightness_percentile(image, LIGHT_PERCENTILE)
+
+
+def brightness_percentile(image: Image.Image, percentile: float) -> float:
+    """Percentile, in [0, 100], of the brightness of an RGB image's pixels: the bits of `np.percentile` of `brightness`.
+
+    Brightness rises with the weighted squares, so the two order statistics that matter are found among those, in whole
+    numbers, and only they become brightness: a fifth of the time.
+    """
+    squares = _weighted_squares(np.asarray(image))  # (H · W,)
+    position = percentile / 100 * (squares.size - 1)
+    below = int(position)
+    squares.partition(below)
+    above = squares[below + 1 :].min() if below + 1 < squares.size else squares[below]
+    low, high = _of_squares(np.array([squares[below], above])).tolist()
+    share = position - below
+    # NumPy goes from the nearer end; from the other one the last bit may differ
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
+
+
+def _weighted_squares(pixels: np.ndarray) -> np.ndarray:
+    """241 R² + 691 G² + 68 B² of each pixel, exact. (H, W, 3) uint8 → (H · W,) int32, at most 65,025,000."""
+    flat = pixels.reshape(-1, 3)
+    squares = np.empty(len(flat), dtype=np.int32)
+    for start in range(0, len(flat), PIXELS_AT_ONCE):
+        part = flat[start : start + PIXELS_AT_ONCE].astype(np.float64)  # whole numbers have no fast matrix product
+        part *= part
+        squares[start : start + PIXELS_AT_ONCE] = part @ _WEIGHTS
+    return squares
+
+
+def _of_squares(squares: np.ndarray) -> np.ndarray:
+    """Brightness, in [0, 1], of weighted squares."""
+    return np.sqrt(squares / 1000) / 255
 
 
 def entropy_score(image: Image.Image) -> float:

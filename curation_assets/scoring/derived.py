@@ -159,10 +159,9 @@ def _copy_descriptor(columns: dict[str, list[Any]], descriptor: Any) -> dict[str
 
 
 def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
-    import imagehash
+    from curation_assets.numeric.perceptual_hash import perceptual_hashes
 
-    # 8 × 8 bits, 16 hex digits
-    return {"perceptual_hash": [str(imagehash.phash(image)) for image in columns["image"]]}
+    return {"perceptual_hash": perceptual_hashes(columns["image"])}
 
 
 PDQ_QUALITY = 50  # of 100: below, PDQ's authors advise not to compare (flat images)

@@ -1,6 +1,8 @@
 """Events written in batches are those that Dagster's own storage writes one by one."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -131,6 +133,49 @@ def test_runs_in_one_batch_go_to_their_own_files(tmp_path: Path, size: int, monk
         before = [len(instance.all_logs(one)) for one in runs]
         instance.event_log_storage.store_event_batch([*events, events[0]])
         assert [len(instance.all_logs(one)) for one in runs] == [before[0] + 2, before[1] + 1]
+
+
+def form_of(file: Path) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], object]:
+    """Tables and indexes of a run's file, the migrations that it has, and how it writes."""
+    with sqlite3.connect(file) as connection:
+        return (
+            connection.execute("select name, sql from sqlite_master order by 1").fetchall(),
+            connection.execute("select version_num from alembic_version").fetchall(),
+            connection.execute("pragma journal_mode").fetchone()[0],
+        )
+
+
+def test_the_file_of_a_run_has_the_form_of_dagsters_own(tmp_path: Path) -> None:
+    forms = []
+    for storage in (SqliteEventLogStorage, BatchedSqliteEventLogStorage):
+        folder = tmp_path / storage.__name__
+        with storage(str(folder)).run_connection("one"):
+            pass
+        forms.append(form_of(folder / "one.db"))
+    assert forms[0] == forms[1]
+    assert len(forms[0][1]) == 1
+    assert forms[0][2] == "wal"
+
+
+def test_processes_that_make_the_file_of_a_run_at_once_both_write_to_it(tmp_path: Path) -> None:
+    script = (
+        "import sys; from curation_assets.defs.event_log import BatchedSqliteEventLogStorage as Storage\n"
+        "storage = Storage(sys.argv[1]); print(flush=True); sys.stdin.readline()\n"
+        "for number in range(20):\n    with storage.run_connection(str(number)): pass\n"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    assert [process.wait() for process in started] == [0, 0]
+    assert {form_of(tmp_path / f"{number}.db")[1][0] for number in range(20)} == {form_of(tmp_path / "0.db")[1][0]}
 
 
 def test_an_older_home_keeps_its_history(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from curation_assets.defs.metadata import COLUMNS, PAPERS, column_schema, descri
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
-from curation_assets.outputs.report.pictures import INLINE_CHARACTERS, plot_of
+from curation_assets.outputs.report.previews import INLINE_CHARACTERS, plot_of
 from curation_assets.stores.pools.options import PoolOptions
 from tests.support.lineage_pools import webdataset_pool
 

@@ -131,6 +131,26 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
     assert isinstance(outcome, BrokenEngineError)
 
 
+def test_hashes_of_images_are_made_by_the_workers(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run no model, and come first: computed in this process, they would take the other tables along."""
+    shutil.copytree(source, tmp_path / "source")
+    shutil.copy(source / "000000.tar", tmp_path / "source" / "000001.tar")
+    names = ("signals/perceptual_hash", "signals/image_blur")
+    ctx = open_pool(tmp_path / "home", tmp_path / "source", names)
+    ctx = replace(ctx, settings=replace(ctx.settings, workers=2))
+    counted = CountedLoads(monkeypatch)
+    try:
+        run(ctx, names)
+    finally:
+        stop_workers()
+    assert not counted.loads, "this process decodes nothing"
+    for name in names:
+        for shard in ctx.shards():
+            assert ctx.store.read(name, shard).filter(pl.col("reason").is_null()).height > 250
+
+
 #: Computes signals/image_blur of the pool in sys.argv[1] and kills itself, as the kernel would, after so many rows.
 KILLED = """
 import os, signal, sys

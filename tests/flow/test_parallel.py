@@ -82,6 +82,34 @@ def test_each_worker_owns_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len({pid for _, pid in seen}) == 2, "and keeps it"
 
 
+def _torch_threads() -> tuple[bool, int]:
+    is_loaded = "torch" in sys.modules
+    import torch
+
+    return is_loaded, torch.get_num_threads()
+
+
+#: Prints whether a worker that was started for some roles has torch, and how many threads torch takes there.
+ASKED = """
+import sys
+from dataclasses import replace
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.parallel import stop_workers, workers
+from tests.flow.test_parallel import _torch_threads
+settings = replace(load_settings(sys.argv[1], "embedded"), workers=2, threads=2)
+print(*workers(settings, sys.argv[2:]).submit(_torch_threads).result())
+stop_workers()
+"""
+
+
+@pytest.mark.parametrize(("roles", "expected"), [([], "False 1"), (["image_text_encoder"], "True 1")])
+def test_workers_load_torch_only_for_models(tmp_path: Path, roles: list[str], expected: str) -> None:
+    """In a process of its own: a fork server that runs has loaded what it was started for."""
+    command = [sys.executable, "-c", ASKED, str(tmp_path), *roles]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert done.stdout.strip() == expected
+
+
 def test_workers_have_the_environment_of_whoever_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their fork server keeps that of the first pool: a second one, in a bucket, was written to the disk alone."""
     monkeypatch.setenv("CURATION_WORKERS", "2")

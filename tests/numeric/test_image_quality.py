@@ -8,6 +8,7 @@ from curation_assets.numeric.image_quality import (
     aspect_score,
     blur_score,
     brightness,
+    brightness_percentile,
     cleanvision_blur,
     dark_score,
     entropy_score,
@@ -75,6 +76,22 @@ def test_percentiles_count_pixels() -> None:
     lit = Image.new("RGB", (100, 100))
     lit.paste("white", (0, 0, 5, 10))  # half a percent is above the 99th percentile
     assert dark_score(lit) == 0.0
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 3), (7, 5), (64, 48), (256, 257)])
+def test_percentiles_are_numpys_to_the_bit(size: tuple[int, int]) -> None:
+    """Order statistics of whole numbers against `np.percentile` of every pixel's brightness; 256 × 257 is two parts."""
+    for seed, image in enumerate([noise(*size), noise(*size, seed=1), Image.new("RGB", size, (3, 141, 59))]):
+        of_pixels = brightness(np.asarray(image))
+        assert of_pixels.shape == size[::-1]
+        for percentile in (0, 1, 5, 37.5, 50, 95, 99, 100):
+            assert brightness_percentile(image, percentile) == np.percentile(of_pixels, percentile), (seed, percentile)
+
+
+def test_the_laplacian_of_noise_is_that_of_floats() -> None:
+    grey = np.asarray(noise(90, 70).convert("L"), dtype=np.float64)
+    around = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:]
+    assert laplacian_variance(noise(90, 70)) == np.var(around - 4 * grey[1:-1, 1:-1])
 
 
 def test_entropy_counts_channel_values() -> None:

@@ -20,7 +20,8 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.fusion import fuse, held_out_fusion
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import length_evidence, standardise
-from curation_assets.outputs.report.pictures import plane_figure, plot_of
+from curation_assets.outputs.report.pictures import plane_figure
+from curation_assets.outputs.report.previews import plot_of
 from curation_assets.stages.standardised.tables import read_statistics
 from curation_assets.stages.teachers.tables import read_rated
 from tests.conftest import FinishedPool

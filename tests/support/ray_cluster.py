@@ -94,6 +94,8 @@ def hold(jobs_port: int | None) -> None:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short: sockets
+        os.environ["RAY_TMPDIR"] = folder  # where Ray notes the address; the machine's own note stays as it is
+        (Path(folder) / "ray").mkdir()
         shared: dict[str, Any] = {
             "num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "temp_dir": folder,
         }  # fmt: skip

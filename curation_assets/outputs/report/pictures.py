@@ -1,4 +1,4 @@
-"""Plots as PNG data URIs, for asset metadata and for the report. One look throughout."""
+"""Figures of the report as PNG data URIs. One look throughout."""
 
 import base64
 import io
@@ -12,18 +12,24 @@ import numpy as np
 import polars as pl
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from PIL import Image, ImageColor, ImageDraw
 
-from curation_assets.methods import teachers
+from curation_assets.outputs.report.colours import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    RED,
+    STATE_COLOURS,
+    TEAL,
+)
+from curation_assets.outputs.report.previews import rows_by_state
 
-INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
-BLUE, ORANGE, GREEN, RED, PURPLE, TEAL = "#2f6fde", "#e8833a", "#3a9d5d", "#d64545", "#8a5cd6", "#2a9d9d"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-STATE_COLOURS = {"kept": GREEN, "dropped": ORANGE, "failed": RED}
-INLINE_CHARACTERS = 1000  # Dagster shows shorter Markdown in its place, longer behind a button
-SMALL_BINS, SMALL_BIN_PX, SMALL_HEIGHT_PX = 40, 6, 64
 
 plt.rcParams.update(
     {
@@ -51,132 +57,9 @@ def data_uri(figure: Figure) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def plot_of(table: str, frame: pl.DataFrame) -> tuple[str, str] | None:
-    """What it shows, and the plot worth looking at for a table as Markdown; None where there is none.
-
-    Rows by state and reason, agreement with people, the plane of rated captions, or the distribution of its value.
-    Those of shards are shorter than INLINE_CHARACTERS.
-    """
-    name, columns = table.split("/")[-1], set(frame.columns)
-    if frame.is_empty():
-        return None
-    if {"verdict", "value"} <= columns:
-        verdicts, values = frame["verdict"], frame["value"]
-        return f"values by verdict of {name}", _small_histogram(
-            {state: values.filter(verdicts == state) for state in ("kept", "dropped")}
-        )
-    if {"status", "reason"} <= columns:
-        return "rows by state and reason", _states_table(frame)
-    if {"scorer", "spearman", "spearman_low"} <= columns:
-        return "agreement with people", f"![Spearman correlations]({data_uri(agreement_figure(frame))})"
-    names = [method.name for method in teachers() if method.name in columns]
-    if len(names) == 2 and "rating" in columns:
-        rated = frame.select(pl.col(*names, "rating").cast(pl.Float64)).drop_nulls()
-        figure = plane_figure(rated.select(names), rated["rating"].to_numpy(), None)
-        return "rated captions by both teachers' scores", f"![rated captions]({data_uri(figure)})"
-    column = next((one for one in ("value", "quality", *names) if one in columns), None)
-    if column is None or not frame[column].dtype.is_numeric():
-        return None
-    return f"values of {name}", _small_histogram({"": frame[column]})
-
-
-def _small_histogram(columns: Mapping[str, pl.Series]) -> str:
-    """Histogram of values by state, stacked, as Markdown: an image without text, the figures below it.
-
-    Drawn by Pillow: matplotlib takes thirty times as long and ten times as many bytes, for every shard of every table.
-    """
-    arrays = {state: column.cast(pl.Float64).drop_nulls().to_numpy() for state, column in columns.items()}
-    arrays = {state: array[np.isfinite(array)] for state, array in arrays.items()}
-    every = np.concatenate(list(arrays.values()))
-    if not len(every):
-        return "no values"
-    smallest, largest = float(every.min()), float(every.max())
-    counts = [_bin_counts(array, smallest, largest) for array in arrays.values()]
-    highest = max(1, int(np.sum(counts, axis=0).max()))
-    image = Image.new("P", (SMALL_BINS * SMALL_BIN_PX, SMALL_HEIGHT_PX), 0)
-    colours = ["#ffffff", MUTED, *(STATE_COLOURS.get(state, BLUE) for state in arrays)]
-    image.putpalette([part for colour in colours for part in ImageColor.getrgb(colour)])
-    draw = ImageDraw.Draw(image)
-    bottoms = np.zeros(SMALL_BINS)
-    for colour, of_state in enumerate(counts, start=2):
-        tops = bottoms + of_state / highest * (SMALL_HEIGHT_PX - 2)
-        for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
-            if top > bottom:
-                left, low = index * SMALL_BIN_PX, SMALL_HEIGHT_PX - 2
-                draw.rectangle((left, low - top, left + SMALL_BIN_PX - 2, low - bottom), fill=colour)
-        bottoms = tops
-    draw.line((0, SMALL_HEIGHT_PX - 1, image.width, SMALL_HEIGHT_PX - 1), fill=1)
-    buffer = io.BytesIO()
-    image.save(buffer, format="png", optimize=True)
-    by_state = (
-        ", ".join(f"{len(array):,} {state}" for state, array in arrays.items() if state) or f"{len(every):,} values"
-    )
-    shown = f"{by_state}; smallest {smallest:.4g}, median {float(np.median(every)):.4g}, largest {largest:.4g}"
-    return f"![histogram](data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()})\n\n{shown}"
-
-
-def _bin_counts(values: np.ndarray, smallest: float, largest: float) -> np.ndarray:
-    """(N,) values in [smallest, largest] → (SMALL_BINS,) how many are in each bin; equal values are in the middle.
-
-    np.histogram raises where the range is too wide for a float, or too narrow for so many edges.
-    """
-    width = largest / 2 - smallest / 2
-    shares = (values / 2 - smallest / 2) / width if width > 0 else np.full(len(values), 0.5)
-    return np.bincount(np.minimum((shares * SMALL_BINS).astype(int), SMALL_BINS - 1), minlength=SMALL_BINS)
-
-
-def _states_table(frame: pl.DataFrame, rows: int = 8) -> str:
-    """Rows by state and reason, most frequent first, as a Markdown table with bars."""
-    counted = _states(frame)
-    lines = ["| state | reason | rows | |", "|---|---|---|---|"]
-    for status, reason, count in counted.head(rows).iter_rows():
-        lines.append(f"| {status} | {reason} | {count:,} | {'█' * round(20 * count / frame.height)} |")
-    if counted.height > rows:
-        lines.append(f"| others | | {counted['len'][rows:].sum():,} | |")
-    return "\n".join(lines)
-
-
-def _states(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns status, reason ('' for none), len; most frequent first."""
-    return (
-        frame.with_columns(pl.col("reason").cast(pl.String).fill_null("").alias("reason"))
-        .group_by(pl.col("status").cast(pl.String), "reason")
-        .len()
-        .sort("len", "status", "reason", descending=[True, False, False])
-    )
-
-
-#: Columns of text that do not describe what a sample holds.
-SHOWN_TEXTS = frozenset(
-    ("sample_id", "shard", "status", "reason", "verdict", "decided_by", "policy", "policy_version", "other", "metric",
-     "method", "teacher", "kind", "target", "rank_by", "language", "member", "step", "grouping",
-     "signal", "standardisation", "scorer", "similarity", "standardised", "when", "length_unit")
-)  # fmt: skip
-
-
-def preview_of(frame: pl.DataFrame, rows: int = 5, width: int = 60) -> str:
-    """First rows as a Markdown table, long cells cut.
-
-    Without free text (captions, URLs): what is shown stays in Dagster's event log, where no takedown reaches.
-    """
-    shown = [
-        name
-        for name, dtype in frame.schema.items()
-        if not (isinstance(dtype, pl.List | pl.Struct | pl.Binary) or (dtype == pl.String and name not in SHOWN_TEXTS))
-    ]
-    head = frame.select(shown).head(rows)
-    lines = ["| " + " | ".join(head.columns) + " |", "|" + "---|" * len(head.columns)]
-    for row in head.iter_rows():
-        cells = (str(cell).replace("|", "¦").replace("\n", " ") for cell in row)
-        lines.append(
-            "| " + " | ".join(cell if len(cell) <= width else cell[: width - 1] + "…" for cell in cells) + " |"
-        )
-    return "\n".join(lines)
-
-
 def states_bar(frame: pl.DataFrame) -> str:
     """Rows by terminal state and reason, most frequent first."""
-    counted = _states(frame).reverse()  # the last bar is on top
+    counted = rows_by_state(frame).reverse()  # the last bar is on top
     figure, axes = plt.subplots(figsize=(5.6, 0.5 + 0.26 * counted.height))
     labels = [f"{status} {reason}".strip() for status, reason, _ in counted.iter_rows()]
     axes.barh(labels, counted["len"], color=[STATE_COLOURS.get(status, MUTED) for status in counted["status"]])

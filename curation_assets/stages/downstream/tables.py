@@ -12,10 +12,9 @@ from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
     fitted_recipes,
     made_for,
-    missing_signals,
     policies_of,
-    recipes,
     shown_name,
+    sql_recipes,
     teacher_names,
 )
 from curation_assets.flow.table import Table
@@ -151,9 +150,7 @@ def _valued_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
 def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     """Shown name → (table, column): signals, then the recipes over them, then the teachers where they run."""
     columns = {method.name: (f"signals/{method.name}", "value") for method in ctx.methods("signals")}
-    for recipe in recipes().values():
-        if not missing_signals(ctx, recipe.references):
-            columns[shown_name(recipe)] = (f"fused/{recipe.name}", "quality")
+    columns |= {shown_name(recipe): (f"fused/{recipe.name}", "quality") for recipe in sql_recipes(ctx)}
     for name in fitted_recipes(ctx):
         columns[f"fused {name}" if name in columns else name] = (f"fused/{name}", "quality")
     if ctx.distils:

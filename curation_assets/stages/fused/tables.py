@@ -10,7 +10,7 @@ import polars as pl
 
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, missing_signals, recipes
+from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
 from curation_assets.flow.table import Table
 from curation_assets.selection.fitted import load_recipes
@@ -30,14 +30,12 @@ class SqlTestFailedError(ValueError):
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One table per SQL model of the stage whose signals the pool runs, their ranges, and the duplicates."""
     _check_option(ctx)
-    available = [model for model in recipes().values() if not missing_signals(ctx, model.references)]
+    available = sql_recipes(ctx)
     references = {reference for model in available for reference in model.references}
     for reference in sorted(references - set(recipes())):
         if reference.startswith("fused.") and reference.endswith(RANGE):
             yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
-    for model in recipes().values():
-        if not missing_signals(ctx, model.references):
-            yield _model_table(model)
+    yield from map(_model_table, available)
     yield from fitted_tables(ctx)
     yield from duplicates(ctx)
     yield from caption_choice_tables(ctx)
