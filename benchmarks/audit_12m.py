@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import shard_key
+from curation_assets.stores.columns import texts_of
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
@@ -113,8 +114,7 @@ def _build_shard(store: ShardStore, size: int, slim: bool, number: int) -> None:
 
 def _hex(rng: np.random.Generator, size: int, width: int) -> pl.Series:
     """(size,) texts of `width` random bytes."""
-    texts = np.frombuffer(rng.bytes(size * width).hex().encode(), dtype=f"S{2 * width}")
-    return pl.Series(texts.astype(f"U{2 * width}"), dtype=pl.String)
+    return texts_of("", rng.bytes(size * width).hex().encode(), 2 * width)
 
 
 #: What the first stage makes, in order.

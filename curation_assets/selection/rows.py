@@ -17,7 +17,7 @@ from curation_assets.numeric.identity import UID_DTYPE, to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns
+from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns, texts_of
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -47,8 +47,7 @@ def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
 def uid_texts(high: pl.Series, low: pl.Series) -> pl.Series:
     """The inverse of `uid_columns`: (N,) and (N,) → (N,) sample_ids."""
     pairs = np.stack([high.to_numpy(), low.to_numpy()], axis=1).astype(">u8")  # (N, 2)
-    texts = np.frombuffer(pairs.tobytes().hex().encode(), dtype="S32").astype("U32")
-    return pl.Series("sample_id", texts, dtype=pl.String)
+    return texts_of("sample_id", pairs.tobytes().hex().encode(), 32)
 
 
 def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:

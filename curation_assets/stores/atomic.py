@@ -32,9 +32,13 @@ def _is_alive(pid: int) -> bool:
 
 def remove_stale(target: Path) -> list[Path]:
     """Delete what dead writers of `target` left; the temporaries of living ones stay. Returns the removed paths."""
-    removed = []
+    removed: list[Path] = []
     prefix = f".{target.name}.tmp-"
-    for name in sorted(name for name in os.listdir(target.parent) if name.startswith(prefix)):
+    try:
+        names = os.listdir(target.parent)
+    except FileNotFoundError:
+        return removed
+    for name in sorted(name for name in names if name.startswith(prefix)):
         path = target.with_name(name)
         match = TEMPORARY.match(name)
         if match is None or match["target"] != target.name:

@@ -82,6 +82,13 @@ def text_bytes(array: Any) -> tuple[np.ndarray, np.ndarray]:
     return offsets, np.frombuffer(data or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
+def texts_of(name: str, letters: bytes, width: int) -> pl.Series:
+    """One text after the other, of `width` ASCII letters each → (N,) strings, without a Python string of any."""
+    ends = np.arange(0, len(letters) + 1, width, dtype=np.int64)
+    texts = pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(letters))
+    return pl.Series(name, texts, dtype=pl.String)
+
+
 def null_mask(array: Any) -> np.ndarray:
     """(N,) bool."""
     valid = array.buffers()[0]
