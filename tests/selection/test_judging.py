@@ -16,7 +16,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.selection.cut import Cut, PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import VERDICT_SCHEMA, Judged, fit_cut, judge, kept_rows
 from curation_assets.selection.policy import Policy, Prefilter, load_policies, load_policy
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import PoolRows, stored_order
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_duplicates, store_pool
 from tests.support.slow_judge import NothingToCutError, SlowlyJudged, slow_judge
@@ -334,3 +334,12 @@ def test_an_empty_pool_keeps_nothing(tmp_path: Path) -> None:
     assert (judged.cut.k, judged.frame()["verdict"].to_list()) == (0, ["failed", "dropped"])
     assert judged.rank.tolist() == [0, 0]
     assert np.isnan(judged.value).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5)), unique=True, max_size=12))
+def test_where_the_rows_of_each_shard_lie(places: list[tuple[int, int]]) -> None:
+    """Rows in any order, given by shard and source row, with gaps and without."""
+    codes = np.array([code for code, _ in places], dtype=np.int8)
+    source_row = np.array([row for _, row in places], dtype=np.int32)
+    found = stored_order(codes, source_row, 3)
+    assert [places[position] for position in found.tolist()] == sorted(places)
