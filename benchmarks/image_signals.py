@@ -385,7 +385,7 @@ def main() -> None:
     if given.way:
         measure_own(given.way, given.folder, given.profile)
         return
-    from benchmarks.performance import between_markers, processor  # loads torch, which the ways do not need
+    from benchmarks.performance import processor, publish  # loads torch, which the ways do not need
 
     load = os.getloadavg()[0]
     samples: list[tuple[str, dict[str, bytes]]] = []
@@ -409,13 +409,7 @@ def main() -> None:
         f"one of {BROKEN_EVERY} cut short, in {given.shards} files",
         "peers: " + ", ".join(f"{name} {version}" for name, version in versions.items()),
     ]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows).write_csv(given.out)
-    shown = table(rows, facts)
-    print(shown)
-    if given.into is not None:
-        page = given.into.read_text(encoding="utf-8")
-        given.into.write_text(between_markers(page, MARKERS, shown), encoding="utf-8")
+    publish(rows, table(rows, facts), given.out, given.into, MARKERS)
 
 
 if __name__ == "__main__":

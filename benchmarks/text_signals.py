@@ -233,7 +233,7 @@ def main() -> None:
     texts, groups = captions_of(given.shared)
     related = relatedness_rows(texts, given)  # first: its peak memory is that of a process without models
     rows = [*measure(given.rounds, works(texts, groups, given)), *related]
-    from benchmarks.performance import between_markers, processor
+    from benchmarks.performance import processor, publish
 
     facts = [
         f"{os.cpu_count()} cores of {processor()}",
@@ -241,13 +241,7 @@ def main() -> None:
         f"{given.rounds} rounds, medians (relatedness: one)",
         "one process",
     ]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows).write_csv(given.out)
-    shown = table(rows, facts)
-    print(shown)
-    if given.into is not None:
-        page = given.into.read_text(encoding="utf-8")
-        given.into.write_text(between_markers(page, MARKERS, shown), encoding="utf-8")
+    publish(rows, table(rows, facts), given.out, given.into, MARKERS)
 
 
 if __name__ == "__main__":

@@ -177,6 +177,16 @@ def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
     return {}
 
 
+def rows_by_state(frame: pl.DataFrame) -> pl.DataFrame:
+    """Columns status, reason ('' for none), len of a table with status and reason; most frequent first."""
+    return (
+        frame.with_columns(pl.col("reason").cast(pl.String).fill_null("").alias("reason"))
+        .group_by(pl.col("status").cast(pl.String), "reason")
+        .len()
+        .sort("len", "status", "reason", descending=[True, False, False])
+    )
+
+
 def _repeated_rows(frame: pl.DataFrame) -> int:
     """Rows less distinct ones. A duplicate sample keeps its own row, distinguished by its position in the source."""
     key = [name for name in ("shard", "source_row", "sample_id") if name in frame.columns]

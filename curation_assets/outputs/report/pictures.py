@@ -13,6 +13,7 @@ import polars as pl
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from curation_assets.flow.conservation import rows_by_state
 from curation_assets.outputs.report.colours import (
     BLUE,
     GREEN,
@@ -25,7 +26,6 @@ from curation_assets.outputs.report.colours import (
     STATE_COLOURS,
     TEAL,
 )
-from curation_assets.outputs.report.previews import rows_by_state
 
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

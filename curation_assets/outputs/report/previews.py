@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from PIL import Image, ImageColor
 
+from curation_assets.flow.conservation import rows_by_state
 from curation_assets.methods import teachers
 from curation_assets.outputs.report.colours import BLUE, MUTED, STATE_COLOURS
 
@@ -100,16 +101,6 @@ def _states_table(frame: pl.DataFrame, rows: int = 8) -> str:
     if counted.height > rows:
         lines.append(f"| others | | {counted['len'][rows:].sum():,} | |")
     return "\n".join(lines)
-
-
-def rows_by_state(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns status, reason ('' for none), len; most frequent first."""
-    return (
-        frame.with_columns(pl.col("reason").cast(pl.String).fill_null("").alias("reason"))
-        .group_by(pl.col("status").cast(pl.String), "reason")
-        .len()
-        .sort("len", "status", "reason", descending=[True, False, False])
-    )
 
 
 #: Columns of text that do not describe what a sample holds.
