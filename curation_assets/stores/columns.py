@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
+from curation_assets.stores.arrow_buffers import null_mask, one_array, stored_numbers, text_bytes
 
 CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
@@ -60,42 +61,11 @@ def integer_column(column: Any) -> np.ndarray:
     return stored_numbers(whole).astype(np.int64, copy=False)
 
 
-# Arrow's own to_numpy loads pandas, which takes longer than to read a hundred shards.
-
-
-def one_array(column: Any) -> Any:
-    """A column of one or more chunks as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def stored_numbers(array: Any) -> np.ndarray:
-    """(N,) numbers as stored, not to be changed; where there is a null, anything."""
-    stored = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
-    return stored[array.offset : array.offset + len(array)]
-
-
-def text_bytes(array: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Texts → (N + 1,) where each begins, and the bytes of all, from the first's on."""
-    ends, data = array.buffers()[1:]
-    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
-    offsets = np.frombuffer(ends or bytes(8), dtype=kind)[array.offset : array.offset + len(array) + 1]
-    return offsets, np.frombuffer(data or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-
-
 def texts_of(name: str, letters: bytes, width: int) -> pl.Series:
     """One text after the other, of `width` ASCII letters each → (N,) strings, without a Python string of any."""
     ends = np.arange(0, len(letters) + 1, width, dtype=np.int64)
     texts = pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(letters))
     return pl.Series(name, texts, dtype=pl.String)
-
-
-def null_mask(array: Any) -> np.ndarray:
-    """(N,) bool."""
-    valid = array.buffers()[0]
-    if valid is None or not array.null_count:
-        return np.zeros(len(array), dtype=bool)
-    bits = np.unpackbits(np.frombuffer(valid, dtype=np.uint8), bitorder="little")
-    return np.asarray(bits[array.offset : array.offset + len(array)] == 0)
 
 
 def by_shard(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

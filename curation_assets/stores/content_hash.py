@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from curation_assets.stores.columns import null_mask, stored_numbers, text_bytes
+from curation_assets.stores.arrow_buffers import null_mask, stored_numbers, text_bytes
 from curation_assets.stores.file_hash import file_sha256
 
 _WIDE = (pl.Int128, pl.UInt128)  # numpy has no such numbers
