@@ -195,7 +195,7 @@ def write_ledger(
     cut: PolicyCut | None = None,
 ) -> Judged:
     """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
-    rows = rows.without_signals()  # those of an earlier policy are let go
+    rows = rows.without_signals()  # frees those of an earlier policy
     rows_sha256 = in_background(lambda: rows.rows_sha256)
     judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)

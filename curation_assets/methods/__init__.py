@@ -134,7 +134,7 @@ def _method_in(module: str) -> Method | None:
 
 @cache
 def _modules() -> frozenset[str]:
-    """Names of this package's modules: looking for them lists its folder, and a pool's tables ask hundreds of times."""
+    """Names of this package's modules: looking for them lists its folder, and the tables of a pool need them often."""
     return frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
 

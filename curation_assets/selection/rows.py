@@ -153,7 +153,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class _StoredRows:
-    """Rows of raw/samples as stored, shard after shard. Columns are given away one by one: they are large."""
+    """Rows of raw/samples as stored, shard after shard. `sorted` frees them one by one: they are large."""
 
     columns: dict[str, np.ndarray]  # uid_high, uid_low, shard, source_row, status, reason; (N,) each
     reasons: list[str]

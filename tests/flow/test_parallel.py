@@ -90,7 +90,7 @@ def _torch_threads() -> tuple[bool, int]:
 
 
 #: Prints whether a worker that was started for some roles has torch, and how many threads torch takes there.
-ASKED = """
+LIBRARIES_OF_A_WORKER = """
 import sys
 from dataclasses import replace
 from curation_assets.core.settings import load_settings
@@ -105,7 +105,7 @@ stop_workers()
 @pytest.mark.parametrize(("roles", "expected"), [([], "False 1"), (["image_text_encoder"], "True 1")])
 def test_workers_load_torch_only_for_models(tmp_path: Path, roles: list[str], expected: str) -> None:
     """In a process of its own: a fork server that runs has loaded what it was started for."""
-    command = [sys.executable, "-c", ASKED, str(tmp_path), *roles]
+    command = [sys.executable, "-c", LIBRARIES_OF_A_WORKER, str(tmp_path), *roles]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=SECONDS)
     assert done.stdout.strip() == expected
 

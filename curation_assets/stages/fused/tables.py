@@ -85,6 +85,7 @@ def _model_table(model: SqlModel) -> Table:
 
     def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
         with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
+            # the files of every table are read in the order of `shards`, by one thread: equal counts line them up
             in_step = shards is not None and _are_counts_equal(ctx, inputs, shards)
             return run_model(model, connection, recipe_parameters(ctx, model), in_step=in_step)
 
