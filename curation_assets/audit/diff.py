@@ -25,8 +25,9 @@ from curation_assets.selection.policy import (
     load_policy,
     policy_content,
 )
-from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows, uid_texts
+from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -271,7 +272,7 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
     rows_near = pl.DataFrame(
         [
             pl.Series("position", chosen, dtype=pl.Int64),
-            uid_texts(pl.Series(rows.uid_high[chosen]), pl.Series(rows.uid_low[chosen])),
+            uid_texts(rows.uid_high[chosen], rows.uid_low[chosen]),
             pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
             pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
             pl.Series("value", values[chosen]),

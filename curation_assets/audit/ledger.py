@@ -29,19 +29,9 @@ from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
-from curation_assets.selection.rows import (
-    KEPT,
-    STATES,
-    PoolRows,
-    Signal,
-    Texts,
-    enum_series,
-    packed_uids,
-    stored_order,
-    uid_columns,
-    uid_texts,
-)
+from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, stored_order, uid_columns
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.columns import packed_uids, uid_texts
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 LEDGER = "filtered/ledger"

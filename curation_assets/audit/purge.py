@@ -11,7 +11,8 @@ import polars as pl
 from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read_ledger, rows_of_ledger, write_rows
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
-from curation_assets.selection.rows import PoolRows, uid_columns, uid_texts
+from curation_assets.selection.rows import PoolRows, uid_columns
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
 
 _UID = ["uid_high", "uid_low"]
@@ -70,7 +71,7 @@ def _cut_without(judged: Judged, rows: PoolRows, is_removed: np.ndarray, sample_
         tied = passing[values[passing] == cut.threshold]
         if len(tied):  # rows are sorted by id: the last of those that passed by their id
             last = tied[-1:]
-            boundary = uid_texts(pl.Series(rows.uid_high[last]), pl.Series(rows.uid_low[last]))[0]
+            boundary = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
             cuts[number] = replace(cut, boundary_id=boundary)
         else:
             lowest = float(values[passing].min(initial=np.inf))

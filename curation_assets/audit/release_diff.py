@@ -13,7 +13,8 @@ from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.core.errors import StoreError
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import reason_kind
-from curation_assets.selection.rows import PoolRows, uid_texts
+from curation_assets.selection.rows import PoolRows
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.releases import Release
 from curation_assets.stores.shard_store import ShardStore
 

@@ -89,10 +89,15 @@ def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
     if not is_all_good:
         wrong = next(sample_id for sample_id in sample_ids if not is_sample_id(sample_id))
         raise ValueError(f"sample_id must be 32 lower-case hex digits, got {wrong!r}")
-    words = np.frombuffer(bytes.fromhex(letters), dtype=">u8").reshape(-1, 2)  # (N, 2)
-    packed = np.empty(len(words), dtype=UID_DTYPE)
-    packed["f0"], packed["f1"] = words[:, 0], words[:, 1]
-    return packed[np.lexsort((packed["f1"], packed["f0"]))]
+    return sorted_uids(np.frombuffer(bytes.fromhex(letters), dtype=">u8").astype(np.uint64).reshape(-1, 2))
+
+
+def sorted_uids(halves: np.ndarray) -> np.ndarray:
+    """(N, 2) uint64, high and low halves of ids → (N,) structured u8,u8, as `pack_uids` gives."""
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    packed = np.empty(len(halves), dtype=UID_DTYPE)
+    packed["f0"], packed["f1"] = halves[order, 0], halves[order, 1]
+    return packed
 
 
 def unpack_uids(packed: np.ndarray) -> list[str]:

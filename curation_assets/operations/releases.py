@@ -39,8 +39,9 @@ from curation_assets.numeric.identity import UID_DTYPE, unpack_uids
 from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
-from curation_assets.selection.rows import STATES, uid_texts
+from curation_assets.selection.rows import STATES
 from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
@@ -281,7 +282,7 @@ def _differences(release: Release) -> list[str]:
               for model in manifest.models}  # fmt: skip
     versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
     facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
-    ids = uid_texts(pl.Series(replayed["f0"]), pl.Series(replayed["f1"]))
+    ids = uid_texts(replayed["f0"], replayed["f1"])
     listed = (
         ids.to_frame().group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))
     )

@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.errors import StoreError
-from curation_assets.numeric.identity import UID_DTYPE, to_u64_pair
+from curation_assets.numeric.identity import to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns, texts_of
+from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns, uid_texts
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -42,19 +42,6 @@ def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
         text.str.slice(0, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_high"),
         text.str.slice(16, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_low"),
     ]
-
-
-def uid_texts(high: pl.Series, low: pl.Series) -> pl.Series:
-    """The inverse of `uid_columns`: (N,) and (N,) → (N,) sample_ids."""
-    pairs = np.stack([high.to_numpy(), low.to_numpy()], axis=1).astype(">u8")  # (N, 2)
-    return texts_of("sample_id", pairs.tobytes().hex().encode(), 32)
-
-
-def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """(N,) halves, sorted → (N,) structured u8,u8 as `numeric.identity.pack_uids` gives."""
-    packed = np.empty(len(high), dtype=UID_DTYPE)
-    packed["f0"], packed["f1"] = high, low
-    return packed
 
 
 def code_type(count: int) -> type[np.signedinteger[Any]]:
@@ -339,7 +326,7 @@ class PoolRows:
     @property
     def sample_ids(self) -> pl.Series:
         """(N,) ids as text."""
-        return uid_texts(pl.Series(self.uid_high), pl.Series(self.uid_low))
+        return uid_texts(self.uid_high, self.uid_low)
 
     def signal(self, reference: str, seed: int = 0) -> Signal:
         """Values of 'stage.table', or of the random ranking with `seed`. Raises what reading the table raises."""
@@ -407,7 +394,7 @@ class PoolRows:
     def _random(self, seed: int) -> Signal:
         values = np.full(len(self), np.nan)
         kept = self.is_kept
-        ids = uid_texts(pl.Series(self.uid_high[kept]), pl.Series(self.uid_low[kept]))
+        ids = uid_texts(self.uid_high[kept], self.uid_low[kept])
         values[kept] = random_ranking(ids.to_list(), seed)
         return Signal(values, Texts.none(len(self)))
 

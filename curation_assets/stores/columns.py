@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation_assets.numeric.identity import u64_of_hex
+from curation_assets.numeric.identity import UID_DTYPE, u64_of_hex
 from curation_assets.stores.arrow_buffers import null_mask, one_array, stored_numbers, text_bytes
 
 CODED = ("status", "reason")
@@ -66,6 +66,19 @@ def texts_of(name: str, letters: bytes, width: int) -> pl.Series:
     ends = np.arange(0, len(letters) + 1, width, dtype=np.int64)
     texts = pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(letters))
     return pl.Series(name, texts, dtype=pl.String)
+
+
+def uid_texts(high: pl.Series | np.ndarray, low: pl.Series | np.ndarray) -> pl.Series:
+    """Halves of ids, (N,) and (N,) uint64 → (N,) sample_ids of 32 hex digits; the inverse of `uid_columns`."""
+    pairs = np.stack([np.asarray(high), np.asarray(low)], axis=1).astype(">u8")  # (N, 2)
+    return texts_of("sample_id", pairs.tobytes().hex().encode(), 32)
+
+
+def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(N,) halves, sorted → (N,) structured u8,u8 as `numeric.identity.pack_uids` gives."""
+    packed = np.empty(len(high), dtype=UID_DTYPE)
+    packed["f0"], packed["f1"] = high, low
+    return packed
 
 
 def by_shard(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -1,7 +1,7 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +9,18 @@ import polars as pl
 
 from curation_assets.numeric.identity import UID_DTYPE, pack_uids, unpack_uids
 from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.columns import uid_texts
 
 
 def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
     """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
     resharder takes as m copies of the sample (docs/formulas.md §3.4). Returns the number of entries.
     """
-    packed = pack_uids(sample_ids)
+    return write_packed_npy(path, pack_uids(sample_ids))
+
+
+def write_packed_npy(path: Path, packed: np.ndarray) -> int:
+    """The same of ids that `pack_uids` or `sorted_uids` gave."""
     with replacing(path) as temporary:
         np.save(temporary.with_suffix(".npy"), packed, allow_pickle=False)
     return len(packed)
@@ -33,9 +38,17 @@ def read_subset_npy(path: Path) -> list[str]:
 
 def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
     """The same subset as a table. Grain: one row per sample, sorted; columns sample_id, multiplicity (≥ 1)."""
-    pack_uids(sample_ids)  # refuses malformed ids
-    ids = pl.DataFrame({"sample_id": sample_ids}, schema={"sample_id": pl.String})
-    frame = ids.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity")).sort("sample_id")
+    return write_packed_parquet(path, pack_uids(sample_ids))  # refuses malformed ids
+
+
+def write_packed_parquet(path: Path, packed: np.ndarray) -> int:
+    """The same of ids that `pack_uids` or `sorted_uids` gave. Returns the number of samples."""
+    is_first = np.ones(len(packed), dtype=bool)
+    is_first[1:] = packed[1:] != packed[:-1]
+    starts = np.flatnonzero(is_first)
+    multiplicity = np.diff(starts, append=len(packed)).astype(np.int64)
+    ids = uid_texts(packed["f0"][starts], packed["f1"][starts])
+    frame = pl.DataFrame({"sample_id": ids, "multiplicity": multiplicity})
     with replacing(path) as temporary:
         frame.write_parquet(temporary, compression="zstd")
     return frame.height
@@ -48,15 +61,16 @@ def read_subset_parquet(path: Path) -> list[str]:
     return repeated["sample_id"].to_list()
 
 
-def write_key_list(path: Path, keys_by_tar: Mapping[str, Sequence[str]]) -> int:
+def write_key_list(path: Path, keys: pl.DataFrame) -> int:
     """Allow-list for training on the tars as they are: lines `tar<TAB>key`, sorted. Returns the number of keys.
 
-    A tab, line break or backslash of a name is written \\t, \\n, \\r or \\\\: `read_key_list` turns it back.
+    `keys`: columns tar and key, a row per entry, in any order. A tab, line break or backslash of a name is written \\t,
+    \\n, \\r or \\\\: `read_key_list` turns it back.
     """
-    cells = {tar: _one_cell(tar) for tar in sorted(keys_by_tar)}
-    lines = [f"{cell}\t{_one_cell(key)}" for tar, cell in cells.items() for key in sorted(keys_by_tar[tar])]
-    write_text_atomically(path, "".join(line + "\n" for line in lines))
-    return len(lines)
+    cells = keys.select("tar", "key").sort("tar", "key").select(pl.all().pipe(_one_cell))
+    text = cells.write_csv(include_header=False, separator="\t", quote_style="never")
+    write_text_atomically(path, text)
+    return keys.height
 
 
 def read_key_list(path: Path) -> list[tuple[str, str]]:
@@ -70,13 +84,14 @@ def read_key_list(path: Path) -> list[tuple[str, str]]:
     return entries
 
 
+#: What stands in a cell for a character that would end it; the backslash is replaced first.
 _MARKS = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-def _one_cell(name: str) -> str:
-    if name.isprintable() and "\\" not in name:  # nearly all: a tenth of the time
-        return name
-    return "".join(_MARKS.get(character, character) for character in name)
+def _one_cell(name: pl.Expr) -> pl.Expr:
+    for character, mark in _MARKS.items():
+        name = name.str.replace_all(character, mark, literal=True)
+    return name
 
 
 def _as_named(cell: str) -> str:

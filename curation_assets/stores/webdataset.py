@@ -108,6 +108,12 @@ def key_of(member: str) -> str | None:
     return f"{folder}/{stem}" if folder else stem
 
 
+def sample_key(member: pl.Expr) -> pl.Expr:
+    """`key_of` of each member of a column; a hidden file, which has none, keeps its whole name."""
+    key = member.str.replace(r"^((?:[^/]*/)*)([^./]+)\.[^/]*$", "${1}${2}")
+    return key.str.replace(r"^/([^./][^/]*)$", "${1}")  # a file in the root folder
+
+
 def sample_keys(tar: Path) -> list[str]:
     """Keys of a tar's rows, by source_row; rows that stand for what is lost come after them and have no key."""
     return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar).by_key))

@@ -32,8 +32,9 @@ from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection import rows as lineage_rows
 from curation_assets.selection.judging import VERDICT_SCHEMA, judge
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum_series, packed_uids, uid_texts
+from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum_series
 from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.columns import packed_uids, uid_texts
 from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 from tests.support.random_pools import policies, pools, store_pool
@@ -279,7 +280,7 @@ def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> Non
 def test_ids_survive_packing(numbers: list[int]) -> None:
     ids = sorted(f"{number:032x}" for number in numbers)
     packed = pack_uids(ids)
-    assert uid_texts(pl.Series(packed["f0"]), pl.Series(packed["f1"])).to_list() == ids
+    assert uid_texts(packed["f0"], packed["f1"]).to_list() == ids
     assert (packed_uids(packed["f0"], packed["f1"]) == packed).all()
 
 

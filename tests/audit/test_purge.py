@@ -13,7 +13,8 @@ from curation_assets.audit.purge import names_samples, write_purged
 from curation_assets.audit.versions import VersionBook
 from curation_assets.numeric.identity import unpack_uids
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import PoolRows, uid_texts
+from curation_assets.selection.rows import PoolRows
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import policies, pools, store_pool
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from curation_assets.outputs.exports.lists import AllowList
 from curation_assets.stores.subsets import write_key_list
 from curation_assets.stores.text_tables import escaped, read_rows, read_table, unescaped, write_text_table
+from curation_assets.stores.webdataset import key_of, sample_key
 
 FORMULAS = [
     "=1+1",
@@ -62,5 +63,13 @@ def test_control_characters_are_shown_not_sent(tmp_path: Path) -> None:
 
 def test_names_with_tabs_and_line_breaks_survive_an_allow_list(tmp_path: Path) -> None:
     keys = ["plain", "a\tb", "a\nb", "c\\n", "line\u2028separator", "=cmd"]
-    write_key_list(tmp_path / "keys.tsv", {"0.tar": keys})
+    write_key_list(tmp_path / "keys.tsv", pl.DataFrame({"tar": ["0.tar"] * len(keys), "key": keys}))
     assert set(AllowList.read(tmp_path / "keys.tsv").multiplicity["0.tar"]) == set(keys)
+
+
+@given(st.lists(st.text(st.sampled_from("a/.é\n"), max_size=6), max_size=20))
+def test_keys_of_a_column_are_those_of_its_members(members: list[str]) -> None:
+    column = pl.DataFrame({"member": members}, schema={"member": pl.String})
+    keys = column.select(sample_key(pl.col("member"))).to_series().to_list()
+    assert keys == [key_of(member) or member for member in members]
+    assert key_of("a.b/c.d.jpg") == "a.b/c"

@@ -5,10 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
 from curation_assets.stores.subsets import read_key_list, write_key_list, write_subset_parquet
+from curation_assets.stores.webdataset import sample_key
 
 KEYS = "keys.tsv"
 
@@ -26,21 +30,13 @@ def export_keys(subset: Subset, out: Path) -> Path:
     Samples without an image are missing (no_image). Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "keys") as export:
-        keys_by_tar: dict[str, list[str]] = defaultdict(list)
-        for row in subset.rows.iter_rows(named=True):
-            if row["tar"] is None or row["member"] is None:
-                export.lost.append((row["sample_id"], row["multiplicity"], "no_image"))
-            else:
-                keys_by_tar[row["tar"]] += [member_key(row["member"])] * row["multiplicity"]
-        write_key_list(export.folder / KEYS, keys_by_tar)
+        has_image = pl.col("tar").is_not_null() & pl.col("member").is_not_null()
+        lost = subset.rows.filter(~has_image).select("sample_id", "multiplicity", pl.lit("no_image"))
+        export.lost += list(lost.iter_rows())
+        rows = subset.rows.filter(has_image)
+        keys = rows.select("tar", sample_key(pl.col("member")).alias("key"))
+        write_key_list(export.folder / KEYS, keys[np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())])
     return Path(out) / KEYS
-
-
-def member_key(member: str) -> str:
-    """WebDataset's key of a tar member: its path up to the first dot of the file name."""
-    folder, _, name = member.rpartition("/")
-    stem = name.partition(".")[0]
-    return f"{folder}/{stem}" if folder else stem
 
 
 class AllowList:

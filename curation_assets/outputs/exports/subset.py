@@ -18,7 +18,7 @@ from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import policy_content
-from curation_assets.selection.rows import uid_texts
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import Release

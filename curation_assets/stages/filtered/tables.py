@@ -1,7 +1,6 @@
 """filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
 
 import functools
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,14 +13,15 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.table import Table, TableCheck
+from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_texts
-from curation_assets.stores.columns import by_shard
+from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_columns
+from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.subsets import write_key_list, write_subset_npy, write_subset_parquet
-from curation_assets.stores.webdataset import key_of
+from curation_assets.stores.subsets import write_key_list, write_packed_npy, write_packed_parquet
+from curation_assets.stores.webdataset import sample_key
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -171,7 +171,7 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     repeated = rows.repeats(first_too=True)
     shared = pl.DataFrame(
         {
-            "sample_id": uid_texts(pl.Series(rows.uid_high[repeated]), pl.Series(rows.uid_low[repeated])),
+            "sample_id": uid_texts(rows.uid_high[repeated], rows.uid_low[repeated]),
             "shard": [rows.shard.words[code] for code in rows.shard.codes[repeated]],
             "source_row": rows.source_row[repeated],
         },
@@ -194,25 +194,37 @@ def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    columns = ["sample_id", "source_row", "url", "image_sha256", "original_sha256", "tar", "member"]
-    for policy in policies_of(ctx):
-        ids: list[str] = []
-        keys_by_tar: dict[str, list[str]] = defaultdict(list)
-        for shard in ctx.store.partitions("raw/samples"):
-            verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict", "value"])
-            verdicts = verdicts.filter(pl.col("verdict") == "kept").drop("verdict")
-            rows = ctx.store.read("raw/samples", shard, columns=columns)
-            kept = rows.join(verdicts, on="source_row", how="inner", maintain_order="left")
-            kept = kept.filter(~denylist.denied(kept))
-            if policy.repeats:
-                times = multiplicity(np.ones(kept.height, bool), kept["value"].to_numpy())
-                kept = kept[np.repeat(np.arange(kept.height), times)]
-            ids += kept["sample_id"].to_list()
-            for tar, member in kept.select("tar", "member").drop_nulls().iter_rows():
-                keys_by_tar[tar].append(key_of(member) or member)
-        write_subset_npy(folder / f"{policy.name}.npy", ids)
-        write_subset_parquet(folder / f"{policy.name}.parquet", ids)
-        write_key_list(folder / f"{policy.name}.keys.tsv", keys_by_tar)
+    columns = ["sample_id", "source_row", "tar", "member"]
+    if denylist:
+        columns += ["url", "image_sha256", "original_sha256"]
+    policies = policies_of(ctx)
+    halves: dict[str, list[np.ndarray]] = {policy.name: [] for policy in policies}  # (n, 2) per shard
+    keys: dict[str, list[pl.DataFrame]] = {policy.name: [] for policy in policies}
+    for shard in ctx.store.partitions("raw/samples"):
+        rows = ctx.store.read("raw/samples", shard, columns=columns)
+        rows = rows.filter(~denylist.denied(rows)).with_columns(*uid_columns())
+        rows = rows.with_columns(sample_key(pl.col("member")).alias("key"))
+        for policy in policies:
+            kept = _kept_rows(ctx, policy, shard, rows)
+            halves[policy.name].append(kept.select("uid_high", "uid_low").to_numpy())
+            keys[policy.name].append(kept.select("tar", "key").drop_nulls())
+    for name in halves:
+        packed = sorted_uids(np.concatenate([np.zeros((0, 2), dtype=np.uint64), *halves[name]]))
+        write_packed_npy(folder / f"{name}.npy", packed)
+        write_packed_parquet(folder / f"{name}.parquet", packed)
+        empty = pl.DataFrame(schema={"tar": pl.String, "key": pl.String})
+        write_key_list(folder / f"{name}.keys.tsv", pl.concat([empty, *keys[name]]))
+
+
+def _kept_rows(ctx: PoolContext, policy: Policy, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a shard that a policy keeps, each as often as it counts."""
+    verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict", "value"])
+    verdicts = verdicts.filter(pl.col("verdict") == "kept").drop("verdict")
+    kept = rows.join(verdicts, on="source_row", how="inner", maintain_order="left")
+    if policy.repeats:
+        times = multiplicity(np.ones(kept.height, bool), kept["value"].to_numpy())
+        kept = kept[np.repeat(np.arange(kept.height), times)]
+    return kept
 
 
 def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:

@@ -51,6 +51,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
 
         def write(seed: int, rows: int) -> Sequence[Callable[[], object]]:
             ids = frame(seed, rows)["sample_id"].to_list()
+            keys = pl.DataFrame({"tar": ["0.tar"] * rows, "key": ids})
 
             def model(target: Path) -> None:
                 (target / "weights.bin").write_bytes(np.random.default_rng(seed).bytes(rows * 8))
@@ -60,7 +61,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 lambda: store.write("fused/sieve_clip", frame(seed, rows), code_version=str(seed)),
                 lambda: store.materialise_folder("distilled/student", model, code_version=str(seed), inputs=[]),
                 lambda: write_subset_npy(store.root / "ids.npy", ids),
-                lambda: write_key_list(store.root / "keys.tsv", {"0.tar": ids}),
+                lambda: write_key_list(store.root / "keys.tsv", keys),
                 lambda: rebuild_catalog(home),
             )
 
