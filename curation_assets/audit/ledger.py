@@ -10,6 +10,7 @@ Which run judged is in the manifest of the folder: the same pool and policies gi
 suffices to replay its policy: `replay` judges the recorded values again and gives the subset's `.npy`.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -246,6 +247,14 @@ def ledger_policies(store: ShardStore) -> list[str]:
 
 def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, int, int], ...]]:
     """Policy, cuts, profile and counts of a ledger, from its footer. Raises LedgerError for a file that is none."""
+    state = path.stat()
+    return _facts_in(path, state.st_ino, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _facts_in(
+    path: Path, inode: int, modified_ns: int, size: int
+) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, int, int], ...]]:
     footer = pl.read_parquet_metadata(path)
     if FOOTER_KEY not in footer:
         raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")

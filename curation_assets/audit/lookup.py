@@ -60,16 +60,12 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     keys = np.load(path, mmap_mode="r", allow_pickle=False)
     ends = np.array([low, low + (1 << SHARD_BITS) - 1], dtype=np.uint64)
     first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
-    candidates = {shard_key(pool, int(sample_key) & ((1 << SHARD_BITS) - 1)) for sample_key in keys[first:last]}
+    found = {shard_key(pool, int(sample_key) & ((1 << SHARD_BITS) - 1)) for sample_key in keys[first:last]}
     written = path.stat().st_mtime_ns
-    present = set()
     with os.scandir(store.asset_path("raw/samples")) as folders:  # whose time of change is that of the last write
-        for folder in folders:
-            shard = folder.name.removeprefix("shard=")
-            is_new = folder.is_dir() and folder.stat().st_mtime_ns >= written
-            if (shard in candidates or is_new) and store.table_path("raw/samples", shard).is_file():
-                present.add(shard)
-    return sorted(present)
+        names = [folder.name for folder in folders if folder.stat().st_mtime_ns >= written]
+    found.update(name.removeprefix("shard=") for name in names if name.startswith("shard="))
+    return sorted(shard for shard in found if store.table_path("raw/samples", shard).is_file())
 
 
 def _url_key(url: str) -> bytes:

@@ -1,9 +1,10 @@
 """Why a sample was kept or dropped: everything the ledgers know about it, over all pools and policies."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,20 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
     answers = []
     for name in names:
         store = ShardStore(settings.work(name))
-        if any(store.asset_path("raw/samples").glob("shard=*")):
+        if _has_shards(store.asset_path("raw/samples")):
             answers += _explain_in(name, store, kind, identifier)
     if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
         raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
     return answers
+
+
+def _has_shards(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.startswith("shard=") for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def kind_of(identifier: str) -> str:
@@ -177,12 +186,18 @@ def _verdict(
 
 def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
     """Table, code, models, data version and run of every table upstream of a verdict."""
-    versions = pl.scan_parquet(folder / "versions" / "versions.parquet").filter(pl.col("version_id") == version_id)
-    shards = pl.scan_parquet(folder / "versions" / "shards.parquet")
+    files = [folder / "versions" / name for name in ("versions.parquet", "shards.parquet")]
+    versions, shards = (_versions_file(path, (state := path.stat()).st_ino, state.st_mtime_ns) for path in files)
     mine = shards.filter((pl.col("shard") == shard) | pl.col("shard").is_null()).drop("row_count", "seconds", "shard")
-    joined = versions.drop("version_id").join(mine, on="table", how="left").sort("table").collect()
-    rows: list[dict[str, Any]] = joined.to_dicts()
+    of_verdict = versions.filter(pl.col("version_id") == version_id).drop("version_id")
+    rows: list[dict[str, Any]] = of_verdict.join(mine, on="table", how="left").sort("table").to_dicts()
     return rows
+
+
+@lru_cache(maxsize=8)
+def _versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
+    """A table of what a ledger was made from: every look-up needs it, and it is written once."""
+    return pl.read_parquet(path)
 
 
 def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
