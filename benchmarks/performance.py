@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from curation_assets.core.settings import Profile
+from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import resolve_address
 from curation_assets.engines.batches import run_by_length
@@ -35,6 +35,7 @@ from curation_assets.stores.columns import packed_uids
 
 RESULTS = Path(__file__).parent / "results" / "performance.csv"
 PLAIN_BATCH = 32
+AT_ONCE = load_profile("embedded").batch_size["student"]  # captions a call, as the pipeline hands them over
 FRACTION = 0.3  # of DataComp's baselines
 SHARD_ROWS = 10_000
 MARKERS = ("<!-- figures -->", "<!-- end of figures -->")
@@ -43,7 +44,9 @@ Work = Callable[[], Any]
 
 def student(address: str) -> Any:
     """An engine of the role student."""
-    return load_engine("student", Profile("benchmark", {"student": address}, device="cpu", batch_size={"student": 256}))
+    return load_engine(
+        "student", Profile("benchmark", {"student": address}, device="cpu", batch_size={"student": AT_ONCE})
+    )
 
 
 def plain_loop() -> Callable[[list[str]], np.ndarray]:
@@ -69,13 +72,11 @@ def padded(exact: Any) -> Callable[[list[str]], np.ndarray]:
         pooled = pool(model.hidden_states(ids, is_real)[layer], is_real[:, :, None], "mean")
         return torch.nn.functional.normalize(pooled, dim=-1)
 
-    return (
-        lambda texts: np.concatenate(  # 256 captions a call, as the pipeline hands them over
-            [
-                exact.score_embeddings(run_by_length(texts[start : start + 256], PLAIN_BATCH, encode).numpy())
-                for start in range(0, len(texts), 256)
-            ]
-        )
+    return lambda texts: np.concatenate(
+        [
+            exact.score_embeddings(run_by_length(texts[start : start + AT_ONCE], PLAIN_BATCH, encode).numpy())
+            for start in range(0, len(texts), AT_ONCE)
+        ]
     )
 
 
@@ -101,10 +102,9 @@ def caption_rows(shared: Path, count: int, rounds: int) -> list[dict[str, Any]]:
         works: dict[str, Callable[[list[str]], np.ndarray]] = {
             "plain loop": plain_loop(),
             "student, padded batches of 32": padded(exact),
-            "student": by_calls(exact, 256),
-            "student, all captions in one call": exact.score_captions,
-            f"cascade, best {FRACTION:.0%}": by_calls(student(f"cascade:{cut:.4f}"), 4096),
-            "static student": by_calls(static, 4096),
+            "student": by_calls(exact, AT_ONCE),
+            f"cascade, best {FRACTION:.0%}": by_calls(student(f"cascade:{cut:.4f}"), AT_ONCE),
+            "static student": by_calls(static, AT_ONCE),
         }
         equal = {name: _agreement(work(texts), expected, cut) for name, work in works.items() if name != "plain loop"}
         works["plain loop"](texts[:PLAIN_BATCH])  # warm
@@ -273,7 +273,7 @@ def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True, help="folder of data/captions")
-    parser.add_argument("--captions", type=int, default=1_500, help="of each kind")
+    parser.add_argument("--captions", type=int, default=6_000, help="of each kind")
     parser.add_argument("--rows", type=int, default=2_560_000, help="of the pool to select from")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -13,10 +13,11 @@ import torch
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, chunks, quiet_loading, unique_texts
+from curation_assets.engines.batches import autocast, quiet_loading, run_unpadded, unique_texts
 from curation_assets.engines.bert import load_bert
-from curation_assets.engines.sentence_layers import pool
 
+#: Sentences that sentence-transformers pads to the longest of them, on a CPU: 128 × 256 tokens × 3,072 × 4 B = 400 MB.
+PADDED_AT_ONCE = 128
 #: Sentences, sentences at once → (N, D) unit vectors.
 Encode = Callable[[list[str], int], np.ndarray]
 
@@ -50,24 +51,22 @@ def load(request: EngineRequest) -> SentenceEngine:
 
 
 def _mean_pooled_bert(folder: Path, device: str) -> Encode:
-    """What sentence-transformers computes of a BERT encoder with mean pooling, in its batches, to the last bit."""
+    """What sentence-transformers computes of a BERT encoder with mean pooling, within 1e-6: batches are of one length
+    in tokens, so that nothing is padded (docs/decisions/0044).
+    """
     model = load_bert(folder, device)
     max_tokens = int(json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"])
 
-    @torch.inference_mode()
-    def encode(sentences: list[str], batch_size: int) -> np.ndarray:
-        order = np.argsort([-len(sentence) for sentence in sentences])  # the library's own: ties fall as numpy has them
-        vectors = []
-        for positions in chunks(order.tolist(), batch_size):
-            ids, is_real = model.tokenize([sentences[i] for i in positions], max_tokens)
-            pooled = pool(model.hidden_states(ids, is_real)[-1], is_real[:, :, None], "mean")
-            # twice, as the model's last module and the call do: the second changes last bits
-            vectors.append(torch.nn.functional.normalize(torch.nn.functional.normalize(pooled, dim=-1), dim=-1).cpu())
-        embedded = np.empty((len(sentences), model.width), dtype=np.float32)
-        embedded[order] = torch.cat(vectors).float().numpy()
-        return embedded
+    def token_ids(sentences: Sequence[str]) -> list[list[int]]:
+        return model.token_ids(sentences, max_tokens)
 
-    return encode
+    def embed(ids: torch.Tensor) -> torch.Tensor:
+        """(B, T) → (B, D)."""
+        return torch.nn.functional.normalize(model.hidden_states(ids)[-1].mean(dim=1), dim=-1).float().cpu()
+
+    return lambda sentences, batch_size: run_unpadded(
+        sentences, token_ids, embed, batch_size=batch_size, device=device
+    ).numpy()
 
 
 def _sentence_transformer(folder: Path, device: str) -> Encode:
@@ -77,8 +76,12 @@ def _sentence_transformer(folder: Path, device: str) -> Encode:
     model = SentenceTransformer(
         str(folder), device=device, local_files_only=True, model_kwargs={"use_safetensors": True}
     ).eval()
+    limit = PADDED_AT_ONCE if torch.device(device).type == "cpu" else None
     return lambda sentences, batch_size: model.encode(
-        sentences, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
+        sentences,
+        batch_size=batch_size if limit is None else min(batch_size, limit),
+        normalize_embeddings=True,
+        show_progress_bar=False,
     )
 
 
