@@ -22,6 +22,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ MANIFEST_FILE = "manifest.json"
 FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
 SWAP_LOCK = ".versions.lock"  # held while a folder asset changes its version
+CHECK_THREADS = 2
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
 _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
@@ -339,9 +341,17 @@ class ShardStore:
         if missing or not paths:
             shown = f" for shards {missing[:5]}" if missing else ""
             raise MissingTableError(f"{asset} is not materialised{shown}; materialise {asset} first")
-        for key in partitions:
-            self.check(asset, key)
+        self._check_all(asset, partitions)
         return paths
+
+    def _check_all(self, asset: str, partitions: Sequence[str]) -> None:
+        """`check` of each, several at a time where they are many: hashing runs outside Python's lock."""
+        check = functools.partial(self.check, asset)
+        if len(partitions) < CHECK_THREADS:
+            list(map(check, partitions))
+            return
+        with ThreadPoolExecutor(CHECK_THREADS) as threads:
+            list(threads.map(check, partitions))
 
     def checked_file(self, asset: str, name: str) -> Path:
         """A file of a folder asset, in the version in force, whose content is what was written.
