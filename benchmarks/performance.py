@@ -273,7 +273,7 @@ def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True, help="folder of data/captions")
-    parser.add_argument("--captions", type=int, default=6_000, help="of each kind")
+    parser.add_argument("--captions", type=int, default=3_000, help="of each kind")
     parser.add_argument("--rows", type=int, default=2_560_000, help="of the pool to select from")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.core.settings import Profile
+from curation_assets.core.settings import Profile, load_profile
 from curation_assets.methods import get_method
 from curation_assets.numeric.medium_phrases import mask_medium_phrases
 from curation_assets.numeric.relatedness import relatedness
@@ -28,7 +28,9 @@ from curation_assets.stages.standardised.word_weights import weights_of
 RESULTS = Path(__file__).parent / "results" / "text_signals.csv"
 MARKERS = ("<!-- figures of text -->", "<!-- end of figures of text -->")
 GENERATED = 8  # captions of an image, as SIEVE samples them
-AT_ONCE = 256  # captions of a batch, as the pipeline hands them over
+SENTENCES_AT_ONCE = load_profile("embedded").batch_size["sentence_encoder"]
+AT_ONCE = {"sieve": SENTENCES_AT_ONCE}  # captions of a batch, as the pipeline hands them over
+DEFAULT_AT_ONCE = 256
 PART = 100_000  # captions of a shard of the large pool
 TOLERANCE = 1e-5  # of cosines: batches of other lengths add up floats in another order
 
@@ -68,11 +70,10 @@ def plain_sieve(columns: dict[str, list[Any]], encode: Callable[[list[str]], np.
     return best
 
 
-def in_batches(call: Callable[[dict[str, list[Any]]], Any], columns: dict[str, list[Any]]) -> list[Any]:
+def in_batches(call: Callable[[dict[str, list[Any]]], Any], columns: dict[str, list[Any]], at_once: int) -> list[Any]:
     """The answers of a method's function, a batch of captions at a time."""
-    count = len(columns["caption"])
-    starts = range(0, count, AT_ONCE)
-    return [call({name: values[start : start + AT_ONCE] for name, values in columns.items()}) for start in starts]
+    starts = range(0, len(columns["caption"]), at_once)
+    return [call({name: values[start : start + at_once] for name, values in columns.items()}) for start in starts]
 
 
 def works(
@@ -83,7 +84,7 @@ def works(
     from curation_assets.engines import load_engine
 
     addresses = {"sentence_encoder": "embedded:minilm", "language_identifier": "embedded:lid176"}
-    profile = Profile("benchmark", addresses, device="cpu", batch_size={"sentence_encoder": 128})
+    profile = Profile("benchmark", addresses, device="cpu", batch_size={"sentence_encoder": SENTENCES_AT_ONCE})
     engines = {role: load_engine(role, profile) for role in addresses}
     encode = plain_loop()
     sieve = sieve_columns(groups, given.sieve)
@@ -92,7 +93,8 @@ def works(
     def of_method(name: str, columns: dict[str, list[Any]], **settings: Any) -> Callable[[], list[Any]]:
         method = with_parameters(get_method(name), **settings)
         roles = {role: engines[role] for role in method.roles}
-        return lambda: in_batches(lambda batch: method.function(**batch, **roles), columns)
+        at_once = AT_ONCE.get(name, DEFAULT_AT_ONCE)
+        return lambda: in_batches(lambda batch: method.function(**batch, **roles), columns, at_once)
 
     ours = of_method("sieve", sieve)
     values = np.concatenate([answer.value for answer in ours()])
@@ -222,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True, help="folder of data/captions and data/words")
     parser.add_argument("--captions", type=int, default=50_000, help="of all but SIEVE and relatedness")
-    parser.add_argument("--sieve", type=int, default=500, help="captions, each with eight generated ones")
+    parser.add_argument("--sieve", type=int, default=1_000, help="captions, each with eight generated ones")
     parser.add_argument("--pool", type=int, default=10_000_000, help="captions of the pool of relatedness")
     parser.add_argument("--downstream", type=int, default=100_000, help="texts that they are related to")
     parser.add_argument("--rounds", type=int, default=3, help="of all but relatedness, which is measured once")
