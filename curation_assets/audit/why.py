@@ -22,6 +22,7 @@ from curation_assets.stores.shard_store import ShardStore, check_in_version, fol
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
+MAX_BYTES_KEPT = 4 << 20  # of a file of versions, compressed: some 27,000 shards
 _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
 
 
@@ -186,17 +187,23 @@ def _verdict(
 
 def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
     """Table, code, models, data version and run of every table upstream of a verdict."""
-    files = [folder / "versions" / name for name in ("versions.parquet", "shards.parquet")]
-    versions, shards = (_versions_file(path, (state := path.stat()).st_ino, state.st_mtime_ns) for path in files)
+    versions, shards = (_versions_file(folder / "versions" / name) for name in ("versions.parquet", "shards.parquet"))
     mine = shards.filter((pl.col("shard") == shard) | pl.col("shard").is_null()).drop("row_count", "seconds", "shard")
     of_verdict = versions.filter(pl.col("version_id") == version_id).drop("version_id")
-    rows: list[dict[str, Any]] = of_verdict.join(mine, on="table", how="left").sort("table").to_dicts()
+    rows: list[dict[str, Any]] = of_verdict.join(mine, on="table", how="left").sort("table").collect().to_dicts()
     return rows
 
 
+def _versions_file(path: Path) -> pl.LazyFrame:
+    """A table of what a ledger was made from: written once, so a small one stays in memory for the next look-up."""
+    state = path.stat()
+    if state.st_size > MAX_BYTES_KEPT:
+        return pl.scan_parquet(path)
+    return _small_versions_file(path, state.st_ino, state.st_mtime_ns).lazy()
+
+
 @lru_cache(maxsize=8)
-def _versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
-    """A table of what a ledger was made from: every look-up needs it, and it is written once."""
+def _small_versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
     return pl.read_parquet(path)
 
 
