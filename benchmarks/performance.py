@@ -29,9 +29,9 @@ from curation_assets.engines.addresses import resolve_address
 from curation_assets.engines.batches import run_by_length
 from curation_assets.engines.sentence_layers import MAX_TOKENS, pool
 from curation_assets.numeric.agreement import correlations
+from curation_assets.numeric.identity import packed_uids
 from curation_assets.numeric.selection import top_share_compat
 from curation_assets.selection.rows import uid_columns
-from curation_assets.stores.columns import packed_uids
 
 RESULTS = Path(__file__).parent / "results" / "performance.csv"
 PLAIN_BATCH = 32

@@ -25,14 +25,14 @@ from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
-from curation_assets.numeric.identity import UID_DTYPE
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, stored_order, uid_columns
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.columns import packed_uids, uid_texts
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 LEDGER = "filtered/ledger"

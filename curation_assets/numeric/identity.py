@@ -95,8 +95,13 @@ def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
 def sorted_uids(halves: np.ndarray) -> np.ndarray:
     """(N, 2) uint64, high and low halves of ids → (N,) structured u8,u8, as `pack_uids` gives."""
     order = np.lexsort((halves[:, 1], halves[:, 0]))
-    packed = np.empty(len(halves), dtype=UID_DTYPE)
-    packed["f0"], packed["f1"] = halves[order, 0], halves[order, 1]
+    return packed_uids(halves[order, 0], halves[order, 1])
+
+
+def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(N,) and (N,) uint64 halves of ids that are sorted → (N,) structured u8,u8, as `pack_uids` gives."""
+    packed = np.empty(len(high), dtype=UID_DTYPE)
+    packed["f0"], packed["f1"] = high, low
     return packed
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation_assets.numeric.identity import UID_DTYPE, u64_of_hex
+from curation_assets.numeric.identity import u64_of_hex
 from curation_assets.stores.arrow_buffers import null_mask, one_array, stored_numbers, text_bytes
 
 CODED = ("status", "reason")
@@ -72,13 +72,6 @@ def uid_texts(high: pl.Series | np.ndarray, low: pl.Series | np.ndarray) -> pl.S
     """Halves of ids, (N,) and (N,) uint64 → (N,) sample_ids of 32 hex digits; the inverse of `uid_columns`."""
     pairs = np.stack([np.asarray(high), np.asarray(low)], axis=1).astype(">u8")  # (N, 2)
     return texts_of("sample_id", pairs.tobytes().hex().encode(), 32)
-
-
-def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """(N,) halves, sorted → (N,) structured u8,u8 as `numeric.identity.pack_uids` gives."""
-    packed = np.empty(len(high), dtype=UID_DTYPE)
-    packed["f0"], packed["f1"] = high, low
-    return packed
 
 
 def by_shard(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -28,13 +28,13 @@ from curation_assets.audit.ledger import (
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.errors import StoreError
 from curation_assets.flow.context import PoolContext
-from curation_assets.numeric.identity import pack_uids
+from curation_assets.numeric.identity import pack_uids, packed_uids
 from curation_assets.selection import rows as lineage_rows
 from curation_assets.selection.judging import VERDICT_SCHEMA, judge
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum_series
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.columns import packed_uids, uid_texts
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 from tests.support.random_pools import policies, pools, store_pool
