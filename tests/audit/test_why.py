@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from curation_assets.audit import why
 from curation_assets.audit.lookup import LOOKUP, shards_of
 from curation_assets.audit.why import explain, kind_of, sentence
 from curation_assets.cli import app
@@ -136,3 +137,13 @@ def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
         ("kept", False, "run-7"),
     ]
     assert policies[0]["policy_version"] != policies[1]["policy_version"]
+
+
+def test_versions_of_a_large_pool_are_not_kept_in_memory(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample_id = str(row_of(ctx, 0)["sample_id"])
+    kept = explain(ctx.settings, sample_id)
+    monkeypatch.setattr(why, "MAX_BYTES_KEPT", 0)
+    why._small_versions_file.cache_clear()
+    assert explain(ctx.settings, sample_id) == kept
+    assert why._small_versions_file.cache_info().currsize == 0
+    assert kept[0]["policies"][0]["made_by"]
