@@ -1,10 +1,10 @@
 """The student and the selection against what a user would write: python benchmarks/performance.py --shared DIR.
 
 Alternating in one run, --rounds times: captions scored by a plain sentence-transformers loop (batches of 32 as they
-come, all six layers), by the layers of the student in padded batches of 32, by the shipped student, the static one and
-the cascade of both; and the selection by one score as DataComp's script makes it in pandas, and by this package. Equal
-results are checked first. Writes benchmarks/results/performance.csv and the tables of --into (docs/performance.md).
-Under 8 minutes on an idle machine of two cores.
+come, all six layers), by the layers of the student in padded batches of 32, by the shipped student, the same in
+bfloat16, the static one and the cascade; and the selection by one score as DataComp's script makes it in pandas, and by
+this package. Equal results are checked first. Writes benchmarks/results/performance.csv and the tables of --into
+(docs/performance.md). Under 8 minutes on an idle machine of two cores.
 """
 
 import argparse
@@ -42,11 +42,16 @@ MARKERS = ("<!-- figures -->", "<!-- end of figures -->")
 Work = Callable[[], Any]
 
 
-def student(address: str) -> Any:
+def student(address: str, **settings: Any) -> Any:
     """An engine of the role student."""
-    return load_engine(
-        "student", Profile("benchmark", {"student": address}, device="cpu", batch_size={"student": AT_ONCE})
+    profile = Profile(
+        "benchmark",
+        {"student": address},
+        generation={"student": settings},
+        device="cpu",
+        batch_size={"student": AT_ONCE},
     )
+    return load_engine("student", profile)
 
 
 def plain_loop() -> Callable[[list[str]], np.ndarray]:
@@ -103,6 +108,7 @@ def caption_rows(shared: Path, count: int, rounds: int) -> list[dict[str, Any]]:
             "plain loop": plain_loop(),
             "student, padded batches of 32": padded(exact),
             "student": by_calls(exact, AT_ONCE),
+            "student, bfloat16": by_calls(student("embedded:icc_student", precision="bfloat16"), AT_ONCE),
             f"cascade, best {FRACTION:.0%}": by_calls(student(f"cascade:{cut:.4f}"), AT_ONCE),
             "static student": by_calls(static, AT_ONCE),
         }

@@ -62,7 +62,8 @@ def score_captions(
     Returns N rows in the order of `captions`: caption, value (float in the method's unit, see `list_methods`; null with
     a reason), reason (null or a short word such as 'no_caption'), then the method's details.
     `roles`: role name → address of another model, such as {'student': 'path:/models/icc'}. `settings`: of the method,
-    over the profile's. Models are loaded once per process.
+    over the profile's, or of a model that it runs, as {'student.precision': 'bfloat16'}. Models are loaded once per
+    process.
     Raises ValueError for an unknown method, role or setting, or a method that looks at images; ModelUnavailableError
     (an ExpectedError) for weights that are not on this disk.
     """

@@ -58,7 +58,11 @@ def score(
     role: RoleOption = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the method, over the profile's: NAME=VALUE (repeat), VALUE as YAML."),
+        typer.Option(
+            "--set",
+            help="A setting over the profile's, VALUE as YAML (repeat): NAME=VALUE of the method, ROLE.NAME=VALUE of a "
+            "model, such as student.precision=bfloat16.",
+        ),
     ] = None,
     details: Annotated[
         bool,

@@ -1,7 +1,7 @@
 """The shapes of the embedded networks, untrained. All see 64 x 64 pixels and the shared 2048-token alphabet."""
 
 import torch
-from diffusers import DDIMScheduler, UNet2DConditionModel
+from diffusers import DDIMScheduler, UNet2DConditionModel, UniPCMultistepScheduler
 from transformers import (
     CLIPConfig,
     CLIPModel,
@@ -81,11 +81,18 @@ def build_unet() -> UNet2DConditionModel:
 
 
 def build_scheduler() -> DDIMScheduler:
-    """DDIM (Song 2021) with v-prediction (Salimans 2022); zero terminal noise is not needed at 64 px."""
+    """Noise of the training: a cosine schedule with v-prediction (Salimans 2022); zero terminal noise is not needed at
+    64 px.
+    """
     return DDIMScheduler(
         num_train_timesteps=1000, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction",
         clip_sample=False, set_alpha_to_one=True, steps_offset=1, timestep_spacing="trailing",
     )  # fmt: skip
+
+
+def build_sampler() -> UniPCMultistepScheduler:
+    """UniPC (Zhao et al. 2023) on the noise of the training: five steps for ten of DDIM (docs/decisions/0050)."""
+    return UniPCMultistepScheduler.from_config(build_scheduler().config)
 
 
 def build_language_model() -> LlamaForCausalLM:

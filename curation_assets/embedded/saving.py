@@ -16,7 +16,7 @@ from curation_assets.embedded.architectures import (
     OPEN_CLIP,
     PREFIX_LENGTH,
     WIDTH,
-    build_scheduler,
+    build_sampler,
 )
 from curation_assets.embedded.common import replaced_folder, to_half
 from curation_assets.engines.patch_codec import PatchCodec
@@ -56,11 +56,11 @@ def save_text_to_image(unet: UNet2DConditionModel, codec: PatchCodec, target: Pa
     with replaced_folder(target) as folder:
         unet.save_pretrained(folder / "unet")
         codec.save_pretrained(folder / "vae")
-        build_scheduler().save_pretrained(folder / "scheduler")
+        build_sampler().save_pretrained(folder / "scheduler")
         index = {
             "_class_name": "StableDiffusionPipeline",
             "unet": ["diffusers", "UNet2DConditionModel"],
-            "scheduler": ["diffusers", "DDIMScheduler"],
+            "scheduler": ["diffusers", "UniPCMultistepScheduler"],
             "vae": ["curation_assets.engines.patch_codec", "PatchCodec"],
             "text_encoder": ["transformers", "CLIPTextModel"],
             "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
@@ -71,7 +71,7 @@ def save_text_to_image(unet: UNet2DConditionModel, codec: PatchCodec, target: Pa
             "requires_safety_checker": False,
             "height_px": 64,
             "width_px": 64,
-            "num_inference_steps": 10,
+            "num_inference_steps": 5,
             "guidance_scale": 4.0,
             "max_tokens": CONTEXT,
         }

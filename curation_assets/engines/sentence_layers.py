@@ -1,5 +1,6 @@
 """A sentence encoder's inner layers: pooled token vectors of chosen ones, for heads that do not read the last."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,14 +26,18 @@ class LayerEncoder:
         pooling: Sequence[str],
         batch_size: int,
         device: str,
+        precision: torch.dtype | None = None,
     ) -> None:
-        """`layers`: numbers from 1 (the first block's output). `pooling`: over all tokens, special ones included."""
+        """`layers`: numbers from 1 (the first block's output). `pooling`: over all tokens, special ones included.
+        `precision`: that of the weights, where it was chosen; None: float32, in mixed precision on a GPU.
+        """
         self.identity = identity
         self.model = model
         self.layers = tuple(layers)
         self.pooling = tuple(pooling)
         self.batch_size = batch_size
         self.device = device
+        self.precision = precision
 
     @property
     def width(self) -> int:
@@ -56,7 +61,7 @@ class LayerEncoder:
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:
         """(B, T) → (B, L · P · D)."""
-        with autocast(self.device):
+        with contextlib.nullcontext() if self.precision else autocast(self.device):
             states = self.model.hidden_states(ids)
         is_real = torch.ones_like(ids, dtype=torch.bool)[:, :, None]
         pooled = [pool(states[layer].float(), is_real, how) for layer in self.layers for how in self.pooling]
@@ -77,15 +82,16 @@ def load_layers(
     pooling: Sequence[str],
     batch_size: int,
     device: str,
+    precision: torch.dtype | None = None,
 ) -> LayerEncoder:
-    """`layers` of the encoder at `address` (BERT layout, such as embedded:minilm).
+    """`layers` of the encoder at `address` (BERT layout, such as embedded:minilm); `precision` as in LayerEncoder.
 
     Raises ValueError for no layers, a layer that the model does not have, an unknown pooling, or another architecture.
     """
-    model = load_bert(local_folder(address), device)
+    model = load_bert(local_folder(address), device, dtype=precision or torch.float32)
     if not layers or not all(1 <= layer <= model.depth for layer in layers):
         raise ValueError(f"{address.text}: expected layers in [1, {model.depth}], got {list(layers)}")
     if not pooling or not set(pooling) <= set(POOLINGS):
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
     model.depth = max(layers)
-    return LayerEncoder(identity, model, layers, pooling, batch_size, device)
+    return LayerEncoder(identity, model, layers, pooling, batch_size, device, precision)

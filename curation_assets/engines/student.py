@@ -15,9 +15,10 @@ from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
+from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, quiet_loading, run_by_length
+from curation_assets.engines.batches import autocast, quiet_loading, run_by_length, weights_precision
 
 
 class RidgeStudent:
@@ -140,15 +141,18 @@ class CascadeStudent:
         return values
 
 
-KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta", "static")
+ON_ENCODER = ("minilm_ridge", "minilm_mlp")  # a head on a frozen sentence encoder
+KINDS = (*ON_ENCODER, "minilm_finetuned", "roberta", "static")
 
 
 def load(request: EngineRequest) -> Student:
     """A student folder: card.json states the kind; without a card, any one-logit sequence classifier (hub:,
     path:). Or two of them as a cascade (cascade:CUT).
 
-    Raises ValueError for an unknown kind, for a model with more than one logit, or where the sentence encoder is not
-    the one that the student was fitted on.
+    Setting `precision` of a student on a sentence encoder (auto, float32, bfloat16, float16): of its weights and
+    arithmetic; auto is float32, in mixed precision on a GPU.
+    Raises ValueError for an unknown kind, for a setting that the kind has not, for a model with more than one logit, or
+    where the sentence encoder is not the one that the student was fitted on.
     """
     if request.address.scheme == "cascade":
         return _load_cascade(request)
@@ -157,6 +161,8 @@ def load(request: EngineRequest) -> Student:
     kind = card.get("kind", "roberta")
     if kind not in KINDS:
         raise ValueError(f"{request.address.text}: unknown student kind {kind!r}; expected one of {', '.join(KINDS)}")
+    if kind not in ON_ENCODER:
+        check_known(f"student {request.address.text} ({kind})", "setting", request.settings, ())
     if kind == "minilm_ridge":
         tensors = load_file(folder / "ridge.safetensors")
         encoder = _sentence_encoder(request, card)
@@ -208,7 +214,10 @@ def _load_cascade(request: EngineRequest) -> CascadeStudent:
     def student(part: str) -> Student:
         address = request.companions[part]
         identity, companions = identity_of("student", address, {}), companion_addresses("student", address, {})
-        return load(EngineRequest("student", address, companions, {}, request.batch_size, request.device, identity))
+        settings = request.settings if part == "slow" else {}  # the fast one is a table of vectors
+        return load(
+            EngineRequest("student", address, companions, settings, request.batch_size, request.device, identity)
+        )
 
     margin = read_card(local_folder(request.companions["fast"]))["margin"]["margin"]
     return CascadeStudent(
@@ -234,9 +243,12 @@ def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> Senten
             card.get("pooling", ["mean"]),
             request.batch_size,
             request.device,
+            weights_precision(request.device, request.settings),
         )
     return sentence_encoders.load(
-        EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, encoder_identity)
+        EngineRequest(
+            "sentence_encoder", address, {}, request.settings, request.batch_size, request.device, encoder_identity
+        )
     )
 
 

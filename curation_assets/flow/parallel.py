@@ -410,6 +410,18 @@ def call_in_workers(
         yield result
 
 
+def call_in_parts(
+    settings: Settings, function: Callable[..., pl.DataFrame], pool_name: str, rows: pl.DataFrame, *further: Any
+) -> Iterator[pl.DataFrame]:
+    """`function(settings, pool_name, part, *further)` of as many consecutive parts of `rows` as there are workers (one
+    at least), in order; where and what it raises as `call_in_workers`.
+    """
+    size = -(-rows.height // min(settings.workers, max(1, rows.height))) or 1
+    starts = range(0, max(1, rows.height), size)
+    calls = [(settings, pool_name, rows.slice(start, size), *further) for start in starts]
+    yield from call_in_workers(settings, function, calls)
+
+
 def _metered(function: Callable[..., Result], call: tuple[Any, ...]) -> tuple[Result, float]:
     """The result, and the CPU seconds that it took."""
     before = cpu_seconds()

@@ -11,6 +11,7 @@ from PIL import Image
 
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import PHOTO_PROFILE, Profile, Settings, load_profile
+from curation_assets.core.validation import check_known
 from curation_assets.methods import Method, get_method
 from curation_assets.scoring.batches import LoadImage, Progress
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
@@ -38,16 +39,25 @@ class PreparedMethod:
 def prepare_method(
     name: str, profile: Profile, columns: Collection[str] = (), settings: Mapping[str, Any] | None = None
 ) -> PreparedMethod:
-    """Load what method `name` needs for samples that bring `columns`; `settings` go over the profile's.
+    """Load what method `name` needs for samples that bring `columns`; `settings` go over the profile's: NAME of the
+    method, or ROLE.NAME of a model that it runs, such as {'student.precision': 'bfloat16'}.
 
     Raises ValueError for an unknown method or setting, ModelUnavailableError for weights that are not on this disk.
     """
     from curation_assets.engines import load_engine  # torch waits until the arguments are known to be sound
 
     method = get_method(name)
-    merged = {**profile.methods.get(name, {}), **(settings or {})}
+    needed = roles_needed(method, columns)
+    merged = dict(profile.methods.get(name, {}))
+    for text, value in (settings or {}).items():
+        role, sign, setting = text.partition(".")
+        if sign:
+            check_known(f"method {name} (in {text})", "role", [role], needed)
+            profile = profile.with_generation(role, **{setting: value})
+        else:
+            merged[text] = value
     ready = with_parameters(method, **merged)
-    roles = {role: load_engine(role, profile) for role in roles_needed(method, columns)}
+    roles = {role: load_engine(role, profile) for role in needed}
     return PreparedMethod(
         method=ready,
         roles=roles,

@@ -15,7 +15,9 @@ import torch
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import resolve_address
+from curation_assets.engines.batches import weights_precision
 from curation_assets.engines.bert import load_bert
+from curation_assets.numeric.agreement import correlations
 from curation_assets.world.bank.captions import bank_captions
 
 FOLDER = resolve_address("embedded:minilm").folder
@@ -89,3 +91,71 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
         load_bert(tmp_path, "cpu")
     with pytest.raises(ValueError, match="expected 1 to 6 blocks, got 7"):
         load_bert(FOLDER, "cpu", depth=7)
+
+
+CAPTIONS = bank_captions(None)[::7]
+
+
+def _student(address: str, **settings: Any) -> Any:
+    profile = Profile("test", {"student": address}, generation={"student": settings}, device="cpu")
+    return load_engine("student", profile)
+
+
+def test_a_student_in_bfloat16_ranks_captions_as_in_float32() -> None:
+    exact = _student("embedded:icc_student").score_captions(CAPTIONS)
+    rounded = _student("embedded:icc_student", precision="bfloat16").score_captions(CAPTIONS)
+    assert 0 < np.abs(rounded - exact).max() < 0.02  # of a unit of [0, 1]
+    assert correlations(rounded, exact)[1] > 0.999
+    # a value still depends on its caption alone: here among others of its length, there by itself
+    alone = [_student("embedded:icc_student", precision="bfloat16").score_captions([text])[0] for text in CAPTIONS[:5]]
+    np.testing.assert_allclose(alone, rounded[:5], atol=0.01)
+    np.testing.assert_array_equal(_student("embedded:icc_student", precision="float32").score_captions(CAPTIONS), exact)
+
+
+def test_a_cascade_runs_its_slow_student_in_the_precision() -> None:
+    rounded = _student("embedded:icc_student", precision="bfloat16").score_captions(CAPTIONS)
+    values = _student("cascade:-9", precision="bfloat16").score_captions(CAPTIONS)  # every caption reaches the cut
+    np.testing.assert_allclose(values, rounded, atol=1e-9)
+
+
+def test_sentences_in_bfloat16_keep_their_direction() -> None:
+    roles = {"sentence_encoder": "embedded:minilm"}
+    exact: Any = load_engine("sentence_encoder", Profile("test", roles, device="cpu"))
+    rounded: Any = load_engine(
+        "sentence_encoder",
+        Profile("test", roles, generation={"sentence_encoder": {"precision": "bfloat16"}}, device="cpu"),
+    )
+    cosines = (exact.embed_sentences(CAPTIONS) * rounded.embed_sentences(CAPTIONS)).sum(axis=1)
+    assert 0.999 < cosines.min() < cosines.max() < 1 + 1e-6
+    assert not np.array_equal(exact.embed_sentences(CAPTIONS), rounded.embed_sentences(CAPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "message"),
+    [
+        (
+            "embedded:icc_student",
+            {"precison": "bfloat16"},
+            "generation.student has no setting 'precison'; did you mean",
+        ),
+        ("embedded:icc_student", {"precision": "int3"}, "one of float32, bfloat16, float16, got 'int3'"),
+        ("embedded:icc_student_static", {"precision": "bfloat16"}, r"_static \(static\) has no setting"),
+    ],
+)
+def test_a_setting_that_a_student_lacks_is_refused(address: str, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _student(address, **settings)
+
+
+def test_a_precision_that_this_processor_gains_nothing_from_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert weights_precision("cpu", {"precision": "bfloat16"}) == torch.bfloat16
+    assert "float32 is faster here" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert weights_precision("cpu", {"precision": "bfloat16"}) == torch.bfloat16
+    assert weights_precision("cpu", {"precision": "float32"}) == torch.float32
+    assert weights_precision("cpu", {}) is None
+    assert not caplog.text

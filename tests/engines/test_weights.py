@@ -100,7 +100,7 @@ def test_tokenizer_gives_any_text_back(tokenizer, text):
 
 
 def test_stable_diffusion_pipeline_runs_and_seeds_are_per_sample(tokenizer):
-    from diffusers import DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+    from diffusers import StableDiffusionPipeline, UNet2DConditionModel, UniPCMultistepScheduler
     from transformers import CLIPTextModel
 
     from curation_assets.engines.patch_codec import PatchCodec
@@ -111,7 +111,7 @@ def test_stable_diffusion_pipeline_runs_and_seeds_are_per_sample(tokenizer):
         text_encoder=CLIPTextModel.from_pretrained(WEIGHTS / "clip", dtype=torch.float32),
         tokenizer=tokenizer,
         unet=UNet2DConditionModel.from_pretrained(folder / "unet", torch_dtype=torch.float32),
-        scheduler=DDIMScheduler.from_pretrained(folder / "scheduler"),
+        scheduler=UniPCMultistepScheduler.from_pretrained(folder / "scheduler"),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,

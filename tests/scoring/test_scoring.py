@@ -349,6 +349,34 @@ def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
         assert said in run.output
 
 
+def test_settings_of_a_model_are_given_by_its_role(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a red kite over the beach\nthe meaning of success\n")
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        out = tmp_path / f"{precision}.parquet"
+        arguments = [
+            "score",
+            "icc",
+            str(tmp_path / "in.txt"),
+            "--out",
+            str(out),
+            "--set",
+            f"student.precision={precision}",
+        ]
+        run = CliRunner().invoke(app, arguments)
+        assert run.exit_code == 0, run.output
+        found[precision] = pl.read_parquet(out)["icc"].to_numpy()
+    assert 0 < np.abs(found["float32"] - found["bfloat16"]).max() < 0.02
+    for bad, message in (
+        ("captioner.precision=bfloat16", "has no role 'captioner'"),
+        ("student.precison=bfloat16", "generation.student has no setting 'precison'; did you mean 'precision'"),
+    ):
+        arguments = ["score", "icc", str(tmp_path / "in.txt"), "--out", str(tmp_path / "x.tsv"), "--set", bad]
+        run = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+        assert run.exit_code == 1
+        assert message in run.output
+
+
 def test_an_absent_model_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("red kite\n")
     score = ["score", "scene_bank", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]

@@ -188,7 +188,7 @@ def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path, teacher: str) 
     profile = tmp_path / "small.yaml"
     shipped = (PROFILES / "embedded.yaml").read_text()
     profile.write_text(
-        re.sub(r"(semantic_decoder|text_to_image): 64", r"\1: 4", shipped).replace("steps: 10", "steps: 2")
+        re.sub(r"(semantic_decoder|text_to_image): 64", r"\1: 4", shipped).replace("steps: 5", "steps: 2")
     )
     pl.DataFrame({"caption": CAPTIONS}).write_csv(tmp_path / "captions.csv")
 

@@ -7,7 +7,7 @@ the light half of `engines/<role>.py`, which loads what is named here.
 import importlib
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -28,6 +28,8 @@ class RoleNeeds:
     """What a role takes. The defaults fit a model that is one folder."""
 
     schemes: tuple[str, ...] = FOLDER_SCHEMES  # of the addresses that may fill it
+    #: Names of the generation settings that engines of the role read; any other is refused.
+    settings: Collection[str] = ()
     #: (address, generation settings of the role, resolve) → further models by part name. Raises ValueError that names
     #: the missing setting.
     companions: Callable[[ModelAddress, Mapping[str, Any], Resolve], Companions] = lambda address, settings, resolve: {}

@@ -16,4 +16,10 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {"image_text_encoder": encoder, **image_text_encoder.companions(encoder, {}, resolve)}
 
 
-NEEDS = RoleNeeds(companions=companions)
+#: Of a model that writes captions, however it does (`caption_models.load_caption_model`).
+WRITING = ("prompt", "precision", "image_transform", "image_size", "min_new_tokens", "max_new_tokens")
+
+NEEDS = RoleNeeds(
+    settings=(*WRITING, "temperature", "top_k", "top_p", "repetition_penalty"),
+    companions=companions,
+)

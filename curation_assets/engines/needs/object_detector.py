@@ -23,4 +23,8 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {} if tower is None else {"tower": resolve(f"path:{folder / tower}")}
 
 
-NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "ssd"), companions=companions)
+NEEDS = RoleNeeds(
+    schemes=(*FOLDER_SCHEMES, "ssd"),
+    settings=("threshold", "min_boxes", "max_boxes", "count", "prompt", "image_text_encoder", "threads"),
+    companions=companions,
+)

@@ -2,4 +2,4 @@
 
 from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
 
-NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "onnx"))
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "onnx"), settings=("unsafe_labels", "threads"))

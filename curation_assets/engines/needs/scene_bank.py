@@ -24,4 +24,4 @@ def identity(address: ModelAddress, companions: Companions) -> ModelIdentity:
     return ModelIdentity(address.text, address.revision, hashlib.sha256(lines.encode()).hexdigest())
 
 
-NEEDS = RoleNeeds(schemes=("bank",), companions=companions, identity=identity)
+NEEDS = RoleNeeds(schemes=("bank",), settings=("sentence_encoder",), companions=companions, identity=identity)

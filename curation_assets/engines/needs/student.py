@@ -14,4 +14,4 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return both | ({"sentence_encoder": resolve(encoder)} if encoder else {})
 
 
-NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "cascade"), companions=companions)
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "cascade"), settings=("precision",), companions=companions)

@@ -4,4 +4,7 @@ from functools import partial
 
 from curation_assets.engines.needs import RoleNeeds, clip_text_encoder
 
-NEEDS = RoleNeeds(companions=partial(clip_text_encoder, "text_to_image"))
+NEEDS = RoleNeeds(
+    settings=("steps", "guidance_scale", "height", "width", "precision", "text_encoder"),
+    companions=partial(clip_text_encoder, "text_to_image"),
+)

@@ -18,7 +18,7 @@ from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
-from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method, get_method
 from curation_assets.numeric.agreement import agreement
@@ -125,9 +125,7 @@ def _words(path: Path) -> pl.DataFrame:
 
 def _with_model_scores(ctx: PoolContext, table: pl.DataFrame) -> pl.DataFrame:
     """`table` with the models' scores of its captions, in as many parts as there are workers."""
-    size = -(-table.height // min(ctx.settings.workers, table.height))
-    calls = [(ctx.settings, ctx.pool.name, table.slice(start, size)) for start in range(0, table.height, size)]
-    return pl.concat(list(call_in_workers(ctx.settings, score_with_models, calls)))
+    return pl.concat(call_in_parts(ctx.settings, score_with_models, ctx.pool.name, table))
 
 
 def score_with_models(settings: Settings, pool_name: str, table: pl.DataFrame) -> pl.DataFrame:

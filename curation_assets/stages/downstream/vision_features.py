@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.table import Table
 from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
 from curation_assets.stores.images import ImageRejected
@@ -51,7 +53,12 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
 
 
 def _of_evaluation_set(ctx: PoolContext) -> pl.DataFrame:
-    rows = evaluation_rows(ctx)
+    return pl.concat(call_in_parts(ctx.settings, features_of_evaluation, ctx.pool.name, evaluation_rows(ctx)))
+
+
+def features_of_evaluation(settings: Settings, pool_name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Features of some rows of the evaluation set: image_id and the columns of `_SCHEMA`."""
+    ctx = PoolContext.open(settings, pool_name)
     return _features(ctx, rows.select("image_id"), rows.to_dicts(), lambda row: evaluation_image(ctx, dict(row)))
 
 

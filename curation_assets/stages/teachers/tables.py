@@ -9,7 +9,7 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import SBA_BRIDGE
-from curation_assets.flow.parallel import call_in_workers
+from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
@@ -160,14 +160,11 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 def score_in_parts(ctx: PoolContext, labels: pl.DataFrame, table: str | None = None) -> pl.DataFrame:
     """`score_labelled`, in as many parts as there are workers. `table`: the one that this is for, if any."""
-    parts = min(ctx.settings.workers, labels.height)
-    size = -(-labels.height // parts)
-    calls = [(ctx.settings, ctx.pool.name, labels.slice(start, size), table) for start in range(0, labels.height, size)]
-    with ctx.progress.task("teachers on rated captions, parts", len(calls)) as advance:
+    with ctx.progress.task("teachers on rated captions", labels.height) as advance:
         scored = []
-        for part in call_in_workers(ctx.settings, score_labelled, calls):
+        for part in call_in_parts(ctx.settings, score_labelled, ctx.pool.name, labels, table):
             scored.append(part)
-            advance(1)
+            advance(part.height)
     return pl.concat(scored)
 
 
