@@ -27,6 +27,14 @@ def text_bytes(array: Any) -> tuple[np.ndarray, np.ndarray]:
     return offsets, np.frombuffer(data or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
+def repeats_text(array: Any, text: str) -> bool:
+    """Whether every one of N texts is `text`, none null."""
+    offsets, letters = text_bytes(array)
+    encoded = text.encode()
+    is_length = bool((np.diff(offsets) == len(encoded)).all())
+    return is_length and not array.null_count and letters.tobytes() == encoded * len(array)
+
+
 def null_mask(array: Any) -> np.ndarray:
     """(N,) bool."""
     valid = array.buffers()[0]

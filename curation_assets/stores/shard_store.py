@@ -33,6 +33,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
+from curation_assets.stores.arrow_buffers import repeats_text
 from curation_assets.stores.atomic import (
     move_into_place,
     naming_refusals,
@@ -418,8 +419,9 @@ class ShardStore:
         """
         path = self.table_path(asset, partition)
         if partition is not None and "shard" in frame.columns:
-            strays = frame["shard"].filter(frame["shard"].ne_missing(partition))
-            if len(strays):
+            shards = frame["shard"].cast(pl.String)
+            if not repeats_text(shards.to_arrow(compat_level=pl.CompatLevel.oldest()), partition):
+                strays = shards.filter(shards.ne_missing(partition))
                 raise ValueError(
                     f"{named(asset, partition)}: column 'shard' must be {partition!r} in every row, "
                     f"got {strays[0]!r} in {len(strays)} rows"
