@@ -48,13 +48,9 @@ def load(request: EngineRequest) -> RapidOcrSpotter:
     """embedded:pp-ocr (in the package rapidocr), or path: of a folder with one *_det*.onnx and one *_rec*.onnx.
 
     Settings: `side_px` (longer side from which the detector scales down), `box_threshold` (smallest confidence of the
-    detector), `threads`. Raises ValueError for a folder without the two models, or an unknown setting.
+    detector), `threads`. Raises ValueError for a folder without the two models.
     """
-    settings = {"side_px": DETECTOR_SIDE_PX, "box_threshold": 0.5, "threads": 1}
-    unknown = sorted(set(request.settings) - set(settings))
-    if unknown:
-        raise ValueError(f"text_spotter has no settings {unknown}; it has {sorted(settings)}")
-    settings |= dict(request.settings)
+    settings = {"side_px": DETECTOR_SIDE_PX, "box_threshold": 0.5, "threads": 1} | dict(request.settings)
     folder = local_folder(request.address)
     params: dict[str, Any] = {
         "Global.log_level": "error",
