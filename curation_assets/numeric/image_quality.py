@@ -16,8 +16,8 @@ BITS_AT_FULL_SCORE = 10.0  # just above log2(3 · 256), the most that an RGB his
 DARK_PERCENTILE, LIGHT_PERCENTILE = 99, 5
 #: Thousandths of the squared channels in perceived brightness (HSP colour model).
 BRIGHTNESS_THOUSANDTHS = (241, 691, 68)
-_WEIGHTS = np.array(BRIGHTNESS_THOUSANDTHS, dtype=np.float64)
-PIXELS_AT_ONCE = 1 << 16  # 2^16 × 3 × 8 B = 1.5 MiB, whatever the size of the image
+PIXELS_AT_ONCE = 1 << 16  # 2^16 × 2 × 4 B = .5 MiB, whatever the size of the image
+BIN_BITS = 16  # of weighted squares below 2^26: 993 bins
 
 
 def laplacian_variance(image: Image.Image) -> float:
@@ -83,14 +83,12 @@ def brightness_percentile(image: Image.Image, percentile: float) -> float:
     """Percentile, in [0, 100], of the brightness of an RGB image's pixels: the bits of `np.percentile` of `brightness`.
 
     Brightness rises with the weighted squares, so the two order statistics that matter are found among those, in whole
-    numbers, and only they become brightness: a fifth of the time.
+    numbers, and only they become brightness: an eighth of the time.
     """
     squares = _weighted_squares(np.asarray(image))  # (H · W,)
     position = percentile / 100 * (squares.size - 1)
     below = int(position)
-    squares.partition(below)
-    above = squares[below + 1 :].min() if below + 1 < squares.size else squares[below]
-    low, high = _of_squares(np.array([squares[below], above])).tolist()
+    low, high = _of_squares(np.array(_two_in_order(squares, below))).tolist()
     share = position - below
     # NumPy goes from the nearer end; from the other one the last bit may differ
     return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
@@ -99,12 +97,29 @@ def brightness_percentile(image: Image.Image, percentile: float) -> float:
 def _weighted_squares(pixels: np.ndarray) -> np.ndarray:
     """241 R² + 691 G² + 68 B² of each pixel, exact. (H, W, 3) uint8 → (H · W,) int32, at most 65,025,000."""
     flat = pixels.reshape(-1, 3)
-    squares = np.empty(len(flat), dtype=np.int32)
+    squares = np.zeros(len(flat), dtype=np.int32)
     for start in range(0, len(flat), PIXELS_AT_ONCE):
-        part = flat[start : start + PIXELS_AT_ONCE].astype(np.float64)  # whole numbers have no fast matrix product
-        part *= part
-        squares[start : start + PIXELS_AT_ONCE] = part @ _WEIGHTS
+        part = flat[start : start + PIXELS_AT_ONCE]
+        for channel, weight in enumerate(BRIGHTNESS_THOUSANDTHS):
+            weighted = np.square(part[:, channel], dtype=np.int32)
+            weighted *= weight
+            squares[start : start + PIXELS_AT_ONCE] += weighted
     return squares
+
+
+def _two_in_order(squares: np.ndarray, position: int) -> tuple[int, int]:
+    """The weighted squares at `position` and after it in ascending order; the last twice. Counts them in bins first:
+    only what shares a bin is brought in order.
+    """
+    bins = squares >> BIN_BITS
+    ends = np.cumsum(np.bincount(bins))  # squares up to the end of each bin
+    own, following = np.searchsorted(ends, (position, min(position + 1, squares.size - 1)), side="right")
+    alike = squares[bins == own]
+    in_bin = position - (int(ends[own]) - alike.size)
+    alike.partition(in_bin)
+    if following != own:
+        return int(alike[in_bin]), int(squares[bins == following].min())
+    return int(alike[in_bin]), int(alike[in_bin + 1 :].min(initial=alike.max()))
 
 
 def _of_squares(squares: np.ndarray) -> np.ndarray:

@@ -137,5 +137,5 @@ def test_spotter_settings_and_folders(tmp_path):
     with pytest.raises(ValueError, match=r"expected one \*_rec\*\.onnx model"):
         load_engine("text_spotter", profile)
     profile.generation["text_spotter"] = {"side": 3}
-    with pytest.raises(ValueError, match="generation.text_spotter has no setting 'side'; did you mean 'side_px'"):
+    with pytest.raises(ValueError, match=r"generation\.text_spotter has no setting 'side'; did you mean 'side_px'"):
         load_engine("text_spotter", profile)
