@@ -9,11 +9,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import psutil
 import pytest
 
-from curation_assets.core.settings import load_settings
-from curation_assets.flow.parallel import WorkerEndedError, Workers, stop_workers, workers
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.flow.parallel import WorkerEndedError, Workers, call_in_parts, stop_workers, workers
 from tests.support.paths import REPOSITORY
 
 #: Prints the pid of a worker that is then busy for as long as nobody ends it.
@@ -148,3 +149,27 @@ def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path: Path) -> 
         assert pool.submit(os.getpid).result() > 0, "its place is filled"
     finally:
         pool.shutdown()
+
+
+def numbered(settings: Settings, pool_name: str, rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
+    """Each row with the size of its part and the process that had it."""
+    return rows.with_columns(
+        pl.lit(rows.height).alias("part"),
+        pl.lit(f"{pool_name}{suffix}").alias("name"),
+        pl.lit(os.getpid()).alias("pid"),
+    )
+
+
+@pytest.mark.parametrize(("workers_count", "parts"), [(1, [5]), (2, [3, 2])])
+def test_rows_go_to_workers_in_consecutive_parts(tmp_path: Path, workers_count: int, parts: list[int]) -> None:
+    settings = replace(load_settings(tmp_path), workers=workers_count, threads=2)
+    try:
+        found = list(call_in_parts(settings, numbered, "pool", pl.DataFrame({"row": range(5)}), "!"))
+        none = list(call_in_parts(settings, numbered, "pool", pl.DataFrame({"row": []}), "!"))
+    finally:
+        stop_workers()
+    assert [part.height for part in found] == parts
+    assert pl.concat(found)["row"].to_list() == list(range(5))
+    assert {name for part in found for name in part["name"]} == {"pool!"}
+    assert all((os.getpid() in part["pid"]) == (workers_count == 1) for part in found)
+    assert [part.columns for part in none] == [["row", "part", "name", "pid"]]  # the columns are there without rows

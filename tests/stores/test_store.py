@@ -142,6 +142,10 @@ def test_hash_sees_content_and_not_layout() -> None:
     # string boundaries count, and so does which row is null
     assert frame_sha256(pl.DataFrame({"s": ["ab", "c"]})) != frame_sha256(pl.DataFrame({"s": ["a", "bc"]}))
     assert frame_sha256(pl.DataFrame({"s": ["", None]})) != frame_sha256(pl.DataFrame({"s": [None, ""]}))
+    texts = pa.LargeStringArray.from_buffers(3, pa.py_buffer(np.array([0, 2, 5, 6])), pa.py_buffer(b"abxyzc"),
+                                             pa.py_buffer(b"\x05"))  # fmt: skip
+    under_null = pl.DataFrame({"s": pl.Series(texts)})  # three bytes lie under the null
+    assert frame_sha256(under_null) == frame_sha256(pl.DataFrame({"s": ["ab", None, "c"]}))
     with pytest.raises(TypeError, match="which no table"):
         frame_sha256(pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}))
 
