@@ -40,6 +40,7 @@ def test_every_address_names_something_that_its_role_takes(name: str) -> None:
         address_of(text)
     for role, settings in profile.generation.items():
         assert role in profile.roles, f"settings of {role}, which has no address"
+        assert set(settings) <= set(needs_of(role).settings)
         for part in {"text_encoder", "bridge", "image_text_encoder"} & set(settings):
             assert address_of(settings[part]) is not None
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import yaml
 
+from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
 from curation_assets.core.validation import content_of, described, fields_of, nested, unit_of
+from curation_assets.engines.needs import needs_of
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.stores.download import DownloadSettings
 from curation_assets.stores.pools.declaration import Pool
@@ -44,7 +46,22 @@ def options_page() -> str:
         f"Made from the code by `{COMMAND}`; do not edit.\n\n"
         "A name that is not here is an error that names the nearest. An option without a default is null or empty.\n"
     )
-    return head + "".join(f"\n## {heading}\n\n{where}.\n\n{_table(cls)}" for heading, where, cls in TABLES)
+    tables = "".join(f"\n## {heading}\n\n{where}.\n\n{_table(cls)}" for heading, where, cls in TABLES)
+    return head + tables + _model_settings()
+
+
+def _model_settings() -> str:
+    """Settings by role; what they do is in the docstring of each role's `load`."""
+    rows = [("role", "settings"), ("---",) * 2]
+    named = {role: sorted(needs_of(role).settings) for role in ROLES}
+    rows += [(f"`{role}`", ", ".join(names)) for role, names in named.items() if names]
+    return (
+        "\n## Settings of models\n\n"
+        "Under `generation: {ROLE: {NAME: VALUE}}` of a profile, or `curate score … --set ROLE.NAME=VALUE`. Some are of "
+        "one kind of model only, which refuses the others. Addresses name a part that the model lacks. `precision` is "
+        "auto, float32, bfloat16 or float16. What each does: the docstring of `load` in "
+        "`curation_assets/engines/ROLE.py`.\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    )
 
 
 def _table(cls: type) -> str:
