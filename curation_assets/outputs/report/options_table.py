@@ -57,9 +57,9 @@ def _model_settings() -> str:
     rows += [(f"`{role}`", ", ".join(names)) for role, names in named.items() if names]
     return (
         "\n## Settings of models\n\n"
-        "Under `generation: {ROLE: {NAME: VALUE}}` of a profile, or `curate score … --set ROLE.NAME=VALUE`. Some are of "
-        "one kind of model only, which refuses the others. Addresses name a part that the model lacks. `precision` is "
-        "auto, float32, bfloat16 or float16. What each does: the docstring of `load` in "
+        "Under `generation: {ROLE: {NAME: VALUE}}` of a profile, or `curate score … --set ROLE.NAME=VALUE`. Some are "
+        "of one kind of model only, which refuses the others. Addresses name a part that the model lacks. `precision` "
+        "is auto, float32, bfloat16 or float16. What each does: the docstring of `load` in "
         "`curation_assets/engines/ROLE.py`.\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
     )
 
