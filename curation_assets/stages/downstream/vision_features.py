@@ -53,7 +53,12 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
 
 
 def _of_evaluation_set(ctx: PoolContext) -> pl.DataFrame:
-    return pl.concat(call_in_parts(ctx.settings, features_of_evaluation, ctx.pool.name, evaluation_rows(ctx)))
+    rows, found = evaluation_rows(ctx), []
+    with ctx.progress.task("patch features, images of the evaluation set", rows.height) as advance:
+        for part in call_in_parts(ctx.settings, features_of_evaluation, ctx.pool.name, rows):
+            found.append(part)
+            advance(part.height)
+    return pl.concat(found)
 
 
 def features_of_evaluation(settings: Settings, pool_name: str, rows: pl.DataFrame) -> pl.DataFrame:
