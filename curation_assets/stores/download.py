@@ -11,6 +11,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -357,25 +358,66 @@ def take_down_downloads(
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------
 
-#: img2dataset looks `urllib` up in its module, so one download per process may have its guard there.
+#: img2dataset looks these names up in its module, so one download per process may have its own there.
 _GUARD_LOCK = threading.Lock()
+
+
+class _Places(threading.Semaphore):
+    """A semaphore whose waiters can be sent away."""
+
+    _is_closed = False
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """As any semaphore's. Raises RuntimeError once it is closed."""
+        has_place = super().acquire(blocking, timeout)
+        if self._is_closed:
+            self.release()  # wakes the next one
+            raise RuntimeError("the download is over")
+        return has_place
+
+    def close(self) -> None:
+        """Wakes who waits; nobody gets a place any more."""
+        self._is_closed = True
+        self.release()
 
 
 @contextlib.contextmanager
 def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
-    """While inside, img2dataset's downloader opens URLs through `fetcher`; the rest of the process is untouched."""
+    """While inside, img2dataset's downloader opens URLs through `fetcher`, and can be stopped; the rest of the process
+    is untouched.
+
+    img2dataset's thread that hands out rows waits for a place among the images in memory. Where an exception ends the
+    loop that frees places (Ctrl+C), it would wait for ever, and the end of the thread pool for it.
+    """
     from img2dataset import downloader
+
+    waited_for: list[_Places] = []
+
+    def places(count: int) -> _Places:
+        waited_for.append(_Places(count))
+        return waited_for[-1]
 
     def urlopen(request: urllib.request.Request, timeout: float) -> io.BytesIO:
         return io.BytesIO(fetcher.fetch(request.full_url))
 
+    class StoppablePool(ThreadPool):
+        def terminate(self) -> None:
+            for made in waited_for:
+                made.close()
+            super().terminate()
+
+    own = {
+        "urllib": SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=urlopen)),
+        "Semaphore": places,
+        "ThreadPool": StoppablePool,
+    }
     with _GUARD_LOCK:
-        original = downloader.urllib
-        downloader.urllib = SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=urlopen))
+        originals = {name: getattr(downloader, name) for name in own}
+        vars(downloader).update(own)
         try:
             yield
         finally:
-            downloader.urllib = original
+            vars(downloader).update(originals)
 
 
 def image_fetcher(
@@ -521,7 +563,7 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
                 "message": record["error_message"],
             }
         elif record["key"] not in members:
-            row |= {"status": "failed", "reason": "missing_in_tar", "message": "told as success, but not in the tar"}
+            row |= {"status": "failed", "reason": "missing_in_tar", "message": "a success, but not in the tar"}
         else:
             row |= {column: record[column] for column in ("width", "height", "original_width", "original_height")}
             row |= {

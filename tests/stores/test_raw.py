@@ -3,7 +3,9 @@
 import io
 import json
 import tarfile
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +302,28 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
     ]
     with pytest.raises(ValueError, match="must be unique"):
         download_shard(pl.concat([urls, urls]), tmp_path / "out", "toy-000001", settings=FAST)
+
+
+def test_a_download_ends_where_it_is_stopped_in_the_middle(tmp_path: Path) -> None:
+    """Ctrl+C with more rows left than fit in memory: img2dataset's own thread would wait for a place for ever."""
+    samples = planted(60, 1)
+    urls = urls_of(samples, tmp_path, 1)
+    ended = threading.Event()
+
+    def stop(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    def downloaded(connect_to: Mapping[str, str]) -> None:
+        settings = DownloadSettings(threads=2, connect_to=connect_to)
+        with pytest.raises(KeyboardInterrupt):
+            download_shard(urls, tmp_path / "out", "toy-000000", settings=settings, advance=stop)
+        ended.set()
+
+    with WorldServer(samples, 1, has_trouble=False) as server:
+        threading.Thread(target=downloaded, args=(server.connect_to,), daemon=True).start()
+        assert ended.wait(60)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
