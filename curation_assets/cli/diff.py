@@ -21,12 +21,12 @@ from curation_assets.audit.diff import (
 from curation_assets.audit.ledger import ledger_path
 from curation_assets.audit.recorded import current_ledgers, recorded_rows
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
+from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.numeric.selection import check_fraction
-from curation_assets.selection.policy import Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
@@ -147,24 +147,6 @@ def _shares(text: str) -> list[float]:
     for share in shares:
         check_fraction(share)
     return shares
-
-
-def prefilters_of(texts: list[str]) -> list[Prefilter]:
-    """'signals.clip_score=0.5' → Prefilter; 'none' alone → no prefilters. Raises ValueError for anything else."""
-    if texts == ["none"]:
-        return []
-    prefilters = []
-    for text in texts:
-        reference, sign, share = text.partition("=")
-        try:
-            prefilters.append(Prefilter(reference, float(share)))
-        except ValueError:
-            raise ValueError(
-                f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {text!r}"
-            ) from None
-        if not reference or not sign:
-            raise ValueError(f"--prefilter reads STAGE.TABLE=SHARE, such as signals.clip_score=0.5, got {text!r}")
-    return prefilters
 
 
 def the_pool(settings: Settings, name: str | None) -> str:

@@ -23,9 +23,9 @@ from curation_assets.cli.common import (
     show_table,
     warn,
 )
-from curation_assets.cli.diff import prefilters_of
 from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
+from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name

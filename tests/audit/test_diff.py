@@ -28,7 +28,7 @@ from curation_assets.audit.ledger import LedgerError, ledger_path
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.audit.shifts import dimensions_of, host_of, length_group_names, shifts
 from curation_assets.cli import app
-from curation_assets.cli.diff import prefilters_of
+from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.flow.freshness import materialise_table
