@@ -14,7 +14,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -35,7 +35,6 @@ from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
 from curation_assets.flow.table import Table
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
-from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import Materialised
 
 Outcome = Materialised | Exception
@@ -60,80 +59,25 @@ def materialise_shards(
     if STAGES[table.stage].is_derived and len(shards) > 1:
         yield from _in_threads(ctx, table, shards, tables)
         return
-    begun = _begun(ctx, table)
-    stale = [shard for shard in shards if shard in begun or not is_up_to_date(ctx, table, shard, tables=tables)]
+    stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     # hashes of images run no model, but take along the tables of the same images that do
     runs_models = bool(table.roles) or "torch" in table.kinds or table.compute_images is not None
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
     has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
     side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
-    side_by_side = side_by_side or bool(begun)
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
     if side_by_side:
-        yield from _in_workers(ctx, table, stale, begun, tables)
-
-
-def _in_workers(
-    ctx: PoolContext,
-    table: Table,
-    shards: Sequence[str],
-    begun: Mapping[str, Future[Outcome]],
-    tables: Mapping[str, Table],
-) -> Iterator[tuple[str, Outcome]]:
-    """Outcomes of the shards as they finish; `begun`: of those that an earlier table's turn has given to the workers.
-
-    Where one fails, or whoever iterates stops, what no worker has begun is not begun any more.
-    """
-    executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
-    jobs: dict[Future[Outcome], str] = {
-        begun.get(shard) or executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in shards
-    }
-    _begin_next_trainings(ctx, table, tables, executor)
-    what = "models" if table.grain == "training" else "shards"
-    is_done = False
-    try:
-        with ctx.progress.task(f"{table.name}, {what}", len(jobs)) as advance:
+        executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
+        jobs: dict[Future[Outcome], str] = {
+            executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
+        }
+        what = "models" if table.grain == "training" else "shards"
+        with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
             for job in as_completed(jobs):
                 advance(1)
                 yield jobs[job], _outcome_of_call(ctx, table, job)
-        is_done = not any(isinstance(job.exception() or job.result(), Exception) for job in jobs)
-    finally:
-        if not is_done:
-            _cancel([*jobs, *_begun_trainings.values()])
-            _begun_trainings.clear()
-
-
-#: Trainings of tables whose turn is yet to come: (run, pool, table, key) → what a worker makes of it.
-_begun_trainings: dict[tuple[str, str, str, str], Future[Outcome]] = {}
-
-
-def _begin_next_trainings(ctx: PoolContext, table: Table, tables: Mapping[str, Table], executor: Executor) -> None:
-    """Queue this run's other trainings, of those that read what `table` reads, behind its own: a worker that has none
-    left goes on with them, instead of waiting for the last of `table`."""
-    if table.grain != "training" or not ctx.run_id:
-        return
-    for other in tables.values():
-        if other.name not in ctx.planned or other.grain != "training" or other.name == table.name:
-            continue
-        for key in other.keys if set(other.inputs) <= set(table.inputs) else ():
-            name = (ctx.run_id, ctx.pool.name, other.name, key)
-            if name not in _begun_trainings and not is_up_to_date(ctx, other, key, tables=tables):
-                _begun_trainings[name] = executor.submit(_between_steps, *_named(ctx), other.name, key)
-
-
-def _begun(ctx: PoolContext, table: Table) -> dict[str, Future[Outcome]]:
-    """Trainings of `table` that this run has begun already, by key. Those of other runs are given up."""
-    others = [name for name in _begun_trainings if name[:2] != (ctx.run_id, ctx.pool.name)]
-    _cancel([_begun_trainings.pop(name) for name in others])
-    own = [name for name in _begun_trainings if name[2] == table.name]
-    return {name[3]: _begun_trainings.pop(name) for name in own}
-
-
-def _cancel(jobs: Iterable[Future[Outcome]]) -> None:
-    for job in jobs:
-        job.cancel()  # one that a worker has in hand is finished, and kept
 
 
 def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:
@@ -436,14 +380,6 @@ def _in_worker(
     ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned)
     tables = tables_of(ctx)
     return outcome_of(lambda: materialise_with_images(ctx, tables[table_name], shard, tables=tables))
-
-
-def _between_steps(
-    settings: Settings, pool_name: str, run_id: str, planned: frozenset[str], table_name: str, shard: str
-) -> Outcome:
-    """As `_in_worker`, for a table whose step, which would hold the pool's tables, has not begun or has ended."""
-    with writing_tables(settings.work(pool_name), on_notice=logger.info):
-        return _in_worker(settings, pool_name, run_id, planned, table_name, shard)
 
 
 def outcome_of(work: Callable[[], Materialised]) -> Outcome:

@@ -12,7 +12,6 @@ import pytest
 
 from curation_assets.core.settings import Settings
 from curation_assets.engines.patch_features import patch_features
-from curation_assets.flow import parallel
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import CHOSEN_CAPTION
 from curation_assets.flow.freshness import is_up_to_date
@@ -25,7 +24,6 @@ from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_S
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.pools.options import CaptionChoice
-from curation_assets.stores.shard_store import Materialised
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.training.trainers import Examples, Task
 from curation_assets.training.trainers.clip import work_folder
@@ -344,55 +342,3 @@ def test_trainings_of_an_older_release_go(tmp_path: Path) -> None:
     brought_up_to_date(settings)
     assert ctx.store.partitions("downstream/captioning_runs") == ["random_own-000000"]
     assert ctx.store.scan("downstream/captioning_runs").collect().columns == ["image_id", "caption", "shard"]
-
-
-def test_trainings_of_all_trainers_share_one_queue(tmp_path: Path) -> None:
-    """A worker without a captioner left went idle until the last captioner was trained."""
-    settings = replace(trained_pool(tmp_path, evaluation_set="shard:photos-000000"), workers=2, threads=2)
-    brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES, "downstream/evaluation_features")
-    runs = ["downstream/captioning_runs", "downstream/retrieval_runs"]
-    ctx = replace(PoolContext.open(settings, "photos"), run_id="first", planned=frozenset(runs))
-    tables = tables_of(ctx)
-    keys = list(tables[runs[0]].keys)
-
-    def of_table(ctx: PoolContext, name: str) -> dict[str, Materialised]:
-        outcomes = dict(parallel.materialise_shards(ctx, tables[name], keys, tables=tables))
-        assert all(isinstance(outcome, Materialised) for outcome in outcomes.values())
-        return outcomes  # type: ignore[return-value]
-
-    try:
-        assert not any(done.is_reused for done in of_table(ctx, runs[0]).values())
-        assert sorted(parallel._begun_trainings) == [("first", "photos", runs[1], key) for key in sorted(keys)]
-        assert not any(done.is_reused for done in of_table(ctx, runs[1]).values())
-        assert parallel._begun_trainings == {}
-        assert all(done.is_reused for done in of_table(ctx, runs[1]).values())
-
-        for name in runs:
-            for key in keys[:2]:
-                ctx.store.remove(name, key)
-        working = parallel.materialise_shards(replace(ctx, run_id="stopped"), tables[runs[0]], keys, tables=tables)
-        next(key for key, _ in working if key in keys[:2])
-        assert len(parallel._begun_trainings) == 2
-        working.close()  # type: ignore[attr-defined]
-        assert parallel._begun_trainings == {}
-        for name in runs:  # one may be under way still
-            assert of_table(replace(ctx, run_id="third"), name).keys() == set(keys)
-        assert parallel._begun_trainings == {}
-    finally:
-        parallel.stop_workers()
-
-
-def test_a_failed_training_begins_no_other_trainer(tmp_path: Path) -> None:
-    settings = replace(trained_pool(tmp_path, evaluation_set="shard:photos-000000"), workers=2, threads=2)
-    ctx = brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES, "downstream/evaluation_features")
-    runs = ["downstream/captioning_runs", "downstream/retrieval_runs"]
-    features = next(iter(ctx.store.asset_path(VISION_FEATURES).rglob("*.parquet")))
-    features.write_bytes(b"damaged")
-    ctx = replace(PoolContext.open(settings, "photos"), run_id="first", planned=frozenset(runs))
-    tables = tables_of(ctx)
-    try:
-        outcomes = dict(parallel.materialise_shards(ctx, tables[runs[0]], tables[runs[0]].keys, tables=tables))
-        assert all(isinstance(outcome, Exception) for outcome in outcomes.values())
-        assert parallel._begun_trainings == {}
-    finally:
-        parallel.stop_workers()
