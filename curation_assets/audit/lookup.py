@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import shard_key
-from curation_assets.stores.columns import THREADS, each_file, hex_column, read_columns
+from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
 from curation_assets.stores.shard_store import ShardStore
 
 LOOKUP = "raw/lookup"
@@ -27,7 +27,7 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
     paths = store.checked_paths("raw/samples", shards) if (shards := store.partitions("raw/samples")) else []
-    parts = list(each_file(_keys_of_shard, paths, threads))
+    parts = list(each_in_threads(_keys_of_shard, paths, threads))
     keys = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
     keys.sort()

@@ -12,7 +12,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.numeric.words import word_counts
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.columns import each_file, read_columns
+from curation_assets.stores.columns import each_in_threads, read_columns
 from curation_assets.stores.shard_store import ShardStore
 
 #: Upper ends of the groups of caption lengths, in words.
@@ -131,7 +131,7 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
     empty = pl.DataFrame(schema={"group": pl.String, "pool": pl.Int64, "left": pl.Int64, "right": pl.Int64})
     parts = {"domain": [empty], "language": [empty]}
     block: list[pl.DataFrame] = []
-    for part, counted in each_file(read, store.checked_paths("raw/samples", list(shards))):
+    for part, counted in each_in_threads(read, store.checked_paths("raw/samples", list(shards))):
         lengths += counted
         block.append(part)
         if on_progress is not None:

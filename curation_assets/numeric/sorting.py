@@ -61,7 +61,7 @@ def _argsort(ordinal: np.ndarray) -> np.ndarray:
     packed = ordinal & ~position_mask
     for part in stretches(len(packed)):
         packed[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
-    packed.sort()
+    _sort(packed)
     order = np.empty(len(packed), dtype=position_type(len(packed)))
     np.bitwise_and(packed, position_mask, out=order, casting="unsafe")
     if np.bitwise_or.reduce(ordinal) & position_mask:
@@ -71,6 +71,17 @@ def _argsort(ordinal: np.ndarray) -> np.ndarray:
         tied = order[near]
         order[near] = tied[np.lexsort((tied, ordinal[tied]))]
     return order
+
+
+def _sort(keys: np.ndarray) -> None:
+    """As `keys.sort()`, of keys that all differ: the lower and the upper half at once."""
+    middle = len(keys) // 2
+    if len(keys) <= SMALL:
+        keys.sort()
+        return
+    keys.partition(middle)
+    with ThreadPoolExecutor(THREADS) as executor:
+        list(executor.map(np.ndarray.sort, (keys[:middle], keys[middle:])))
 
 
 def _in_mixed_runs(first_bits: np.ndarray, keys: np.ndarray) -> np.ndarray:

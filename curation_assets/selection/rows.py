@@ -5,7 +5,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ from curation_assets.numeric.identity import to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.stores.columns import coded_column, each_file, hex_column, integer_column, read_columns, uid_texts
+from curation_assets.stores.columns import (
+    coded_column,
+    each_in_threads,
+    hex_column,
+    integer_column,
+    read_columns,
+    uid_texts,
+)
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -169,7 +176,7 @@ def _stored_rows(store: ShardStore, shards: Sequence[str]) -> _StoredRows:
     high, low = np.empty(ends[-1], dtype=np.uint64), np.empty(ends[-1], dtype=np.uint64)
     source_row, status = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1], dtype=np.int8)
     reasons = _Coded(int(ends[-1]))
-    for number, (ids, rows, states, codes, words) in enumerate(each_file(_read_states, paths)):
+    for number, (ids, rows, states, codes, words) in enumerate(each_in_threads(_read_states, paths)):
         here = slice(ends[number], ends[number + 1])
         if len(ids) != lengths[number]:
             raise StoreError(f"{paths[number]} was replaced while it was read; run again")
@@ -431,26 +438,32 @@ class PoolRows:
         stored = self._shards_of(asset)
         for shard in self._ends.keys() - set(stored):
             yield self.stored_order[:0], pl.DataFrame(schema=dict.fromkeys(columns, pl.Null)), self.of_shard(shard)
-        names = ["source_row", *columns]
-        for group in self._groups(stored):
-            paths = self.store.checked_paths(asset, group)
-            counts = [manifest.row_count for shard in group if (manifest := self.store.manifest(asset, shard))]
-            ends = [self._ends[shard] for shard in group]
-            if counts == [end.stop - end.start for end in ends]:
-                mine = self.stored_order[ends[0].start : ends[-1].stop]
-                frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
-                if np.array_equal(self.source_row[mine], frame["source_row"].to_numpy()):  # as nearly always
-                    yield mine, frame, mine[:0]
-                    continue
-            for shard, path in zip(group, paths, strict=True):
-                frame = pl.read_parquet(path, columns=names, hive_partitioning=False)
-                mine = self.of_shard(shard)
-                here = pl.DataFrame({"source_row": self.source_row[mine].astype(np.int64), "position": mine})
-                if frame["source_row"].is_duplicated().any():
-                    raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
-                known = frame.join(here, on="source_row", how="inner")
-                lacking = here.join(frame, on="source_row", how="anti")["position"].to_numpy()
-                yield known["position"].to_numpy(), known, lacking
+        for parts in each_in_threads(partial(self._parts_of, asset, ["source_row", *columns]), self._groups(stored)):
+            yield from parts
+
+    def _parts_of(
+        self, asset: str, names: Sequence[str], group: Sequence[str]
+    ) -> list[tuple[np.ndarray, pl.DataFrame, np.ndarray]]:
+        """`_parts` of shards that follow each other."""
+        paths = self.store.checked_paths(asset, group)
+        counts = [manifest.row_count for shard in group if (manifest := self.store.manifest(asset, shard))]
+        ends = [self._ends[shard] for shard in group]
+        if counts == [end.stop - end.start for end in ends]:
+            mine = self.stored_order[ends[0].start : ends[-1].stop]
+            frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
+            if np.array_equal(self.source_row[mine], frame["source_row"].to_numpy()):  # as nearly always
+                return [(mine, frame, mine[:0])]
+        parts = []
+        for shard, path in zip(group, paths, strict=True):
+            frame = pl.read_parquet(path, columns=list(names), hive_partitioning=False)
+            mine = self.of_shard(shard)
+            here = pl.DataFrame({"source_row": self.source_row[mine].astype(np.int64), "position": mine})
+            if frame["source_row"].is_duplicated().any():
+                raise StoreError(f"{asset} has two rows for one row of raw/samples; materialise it again")
+            known = frame.join(here, on="source_row", how="inner")
+            lacking = here.join(frame, on="source_row", how="anti")["position"].to_numpy()
+            parts.append((known["position"].to_numpy(), known, lacking))
+        return parts
 
     def _groups(self, shards: Sequence[str]) -> Iterator[list[str]]:
         """Shards that follow each other as stored here, up to some ROWS_AT_ONCE rows of them."""

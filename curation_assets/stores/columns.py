@@ -1,7 +1,8 @@
 """Columns of many small Parquet files as arrays, file by file: what whole-pool steps read, without a frame of texts."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from curation_assets.stores.arrow_buffers import null_mask, one_array, stored_nu
 
 CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -24,10 +26,22 @@ def read_columns(path: Path, columns: Sequence[str]) -> Any:
     return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
 
 
-def each_file(function: Callable[[Path], Result], paths: Sequence[Path], threads: int = THREADS) -> Iterator[Result]:
-    """`function` of every file, in order, a few at once."""
+def each_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int = THREADS
+) -> Iterator[Result]:
+    """`function` of every item, in order, a few at once; no more than a few results wait to be taken."""
+    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as executor:
-        yield from executor.map(function, paths)
+        try:
+            for item in items:
+                waiting.append(executor.submit(function, item))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for job in waiting:
+                job.cancel()
 
 
 def hex_column(column: Any) -> np.ndarray:

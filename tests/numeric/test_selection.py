@@ -17,7 +17,7 @@ from curation_assets.numeric.selection import (
     top_count,
     top_share_compat,
 )
-from curation_assets.numeric.sorting import argsort, argsort_descending, gather, positions
+from curation_assets.numeric.sorting import SMALL, argsort, argsort_descending, gather, positions
 
 TENTHS = np.arange(1, 11) / 10
 NAN = float("nan")
@@ -121,6 +121,9 @@ def test_random_ranking_is_uniform_and_of_the_id_alone() -> None:
 
 KEYS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "normal": lambda rng: rng.normal(size=70_001),
+    "normal, sorted in halves": lambda rng: rng.normal(size=2 * SMALL + 1),
+    "few values, sorted in halves": lambda rng: rng.integers(-3, 3, SMALL + 1) / 7,
+    "ascending, sorted in halves": lambda rng: np.arange(SMALL + 1, dtype=np.uint64),
     "single precision": lambda rng: rng.normal(size=70_001).astype(np.float32).astype(np.float64),
     "few values": lambda rng: rng.integers(-3, 3, 70_001) / 7,
     "values that differ in the last bits": lambda rng: 0.5 + rng.integers(0, 99, 70_001) * 2.0**-52,
