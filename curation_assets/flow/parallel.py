@@ -74,10 +74,14 @@ def materialise_shards(
             executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
         }
         what = "models" if table.grain == "training" else "shards"
-        with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
-            for job in as_completed(jobs):
-                advance(1)
-                yield jobs[job], _outcome_of_call(ctx, table, job)
+        try:
+            with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
+                for job in as_completed(jobs):
+                    advance(1)
+                    yield jobs[job], _outcome_of_call(ctx, table, job)
+        finally:
+            for job in jobs:  # of a run that is stopped in a process that lives on: what no worker has begun yet
+                job.cancel()
 
 
 def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:

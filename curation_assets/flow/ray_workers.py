@@ -112,6 +112,8 @@ def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwar
 def _pass_on(answered: "Future[Any]", done: "Future[Any]") -> None:
     from ray.exceptions import RayError, RayTaskError
 
+    if not done.set_running_or_notify_cancel():  # nobody waits for it any more
+        return
     error = answered.exception()
     if error is None:
         done.set_result(answered.result())

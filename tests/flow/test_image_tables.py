@@ -21,7 +21,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow import context
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
-from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
+from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up, workers
 from curation_assets.flow.run_table import keys_of, run_table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
 from curation_assets.stores.costs import read_attempts
@@ -236,3 +236,22 @@ def test_two_workers_make_the_tables_of_one_process_though_they_are_killed(
         assert first.content_sha256 == second.content_sha256
     attempts = read_attempts(together.store.root).filter(pl.col("asset").is_in(names))
     assert "killed" in attempts["outcome"].to_list(), "a worker died in the middle of its shard"
+
+
+def test_a_run_that_is_stopped_leaves_no_shard_in_the_queue(tmp_path: Path, source: Path) -> None:
+    """In a notebook, workers went on with all shards that were waiting."""
+    shards = 40
+    for number in range(shards):
+        write_tar(tmp_path / "many" / f"{number:06d}.tar", [("0", "http://h/0.jpg", f"thing {number}", jpeg(number))])
+    ctx = open_pool(tmp_path, tmp_path / "many", ())
+    ctx = replace(ctx, settings=replace(ctx.settings, workers=2, threads=2))
+    run(ctx, ("raw/samples",))
+    tables = tables_of(ctx)
+    try:
+        working = materialise_shards(ctx, tables["signals/perceptual_hash"], ctx.shards(), tables=tables)
+        next(working)
+        working.close()  # type: ignore[attr-defined]
+        workers(ctx.settings).submit(os.getpid).result()  # has its turn after all that waits
+    finally:
+        stop_workers()
+    assert 1 <= len(ctx.store.partitions("signals/perceptual_hash")) < shards
