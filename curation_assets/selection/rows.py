@@ -449,9 +449,9 @@ class PoolRows:
         counts = [manifest.row_count for shard in group if (manifest := self.store.manifest(asset, shard))]
         ends = [self._ends[shard] for shard in group]
         if counts == [end.stop - end.start for end in ends]:
-            mine = self.stored_order[ends[0].start : ends[-1].stop]
+            mine = self.stored_order[ends[0].start : ends[-1].stop].astype(np.intp)  # NumPy's own: half the time
             frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
-            if np.array_equal(self.source_row[mine], frame["source_row"].to_numpy()):  # as nearly always
+            if np.array_equal(self.source_row.take(mine), frame["source_row"].to_numpy()):  # as nearly always
                 return [(mine, frame, mine[:0])]
         parts = []
         for shard, path in zip(group, paths, strict=True):

@@ -181,6 +181,17 @@ def test_gather_is_indexing(size: int) -> None:
         assert np.array_equal(got, column[order])
 
 
+@pytest.mark.parametrize("size", [3, 2_200_001])
+def test_gather_counts_from_the_end_and_refuses_what_is_not_there(size: int) -> None:
+    codes = np.random.default_rng(0).integers(-1, 4, size).astype(np.int8)
+    words = np.array([7, 5, 3, 2, 1])
+    assert np.array_equal(gather(words, codes), words[codes])
+    for wrong in (5, -6):
+        codes[-1] = wrong
+        with pytest.raises(IndexError):
+            gather(words, codes)
+
+
 @pytest.mark.parametrize("size", [0, 5, 2_200_001])
 def test_positions_are_numpys_in_four_bytes(size: int) -> None:
     mask = np.random.default_rng(0).random(size) < 0.3
