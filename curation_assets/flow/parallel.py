@@ -80,7 +80,7 @@ def materialise_shards(
                     advance(1)
                     yield jobs[job], _outcome_of_call(ctx, table, job)
         finally:
-            for job in jobs:  # of a run that is stopped in a process that lives on: what no worker has begun yet
+            for job in jobs:  # stopped in a process that lives on: what no worker has begun yet (Ray's tasks go on)
                 job.cancel()
 
 

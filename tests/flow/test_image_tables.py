@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import load_settings
-from curation_assets.flow import context
+from curation_assets.flow import context, parallel
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
-from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up, workers
+from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
 from curation_assets.flow.run_table import keys_of, run_table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
 from curation_assets.stores.costs import read_attempts
@@ -238,20 +239,33 @@ def test_two_workers_make_the_tables_of_one_process_though_they_are_killed(
     assert "killed" in attempts["outcome"].to_list(), "a worker died in the middle of its shard"
 
 
-def test_a_run_that_is_stopped_leaves_no_shard_in_the_queue(tmp_path: Path, source: Path) -> None:
+class OneDone(Executor):
+    """The first call has ended, the others wait."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Future[Any]] = []
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        job: Future[Any] = Future()
+        if not self.jobs:
+            job.set_result(BrokenEngineError("as it were"))
+        self.jobs.append(job)
+        return job
+
+
+def test_a_run_that_is_stopped_leaves_no_shard_in_the_queue(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a notebook, workers went on with all shards that were waiting."""
-    shards = 40
-    for number in range(shards):
-        write_tar(tmp_path / "many" / f"{number:06d}.tar", [("0", "http://h/0.jpg", f"thing {number}", jpeg(number))])
-    ctx = open_pool(tmp_path, tmp_path / "many", ())
+    for number in range(3):
+        write_tar(tmp_path / "three" / f"{number:06d}.tar", [("0", "http://h/0.jpg", f"thing {number}", jpeg(number))])
+    ctx = open_pool(tmp_path, tmp_path / "three", ())
     ctx = replace(ctx, settings=replace(ctx.settings, workers=2, threads=2))
     run(ctx, ("raw/samples",))
-    tables = tables_of(ctx)
-    try:
-        working = materialise_shards(ctx, tables["signals/perceptual_hash"], ctx.shards(), tables=tables)
-        next(working)
-        working.close()  # type: ignore[attr-defined]
-        workers(ctx.settings).submit(os.getpid).result()  # has its turn after all that waits
-    finally:
-        stop_workers()
-    assert 1 <= len(ctx.store.partitions("signals/perceptual_hash")) < shards
+    tables, executor = tables_of(ctx), OneDone()
+    monkeypatch.setattr(parallel, "workers", lambda settings, roles: executor)
+    working = materialise_shards(ctx, tables["signals/perceptual_hash"], ctx.shards(), tables=tables)
+    next(working)
+    assert not any(job.cancelled() for job in executor.jobs)
+    working.close()  # type: ignore[attr-defined]
+    assert [job.cancelled() for job in executor.jobs] == [False, True, True]
