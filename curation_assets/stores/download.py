@@ -39,6 +39,7 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.guarded_http import GuardedHttp
 from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
+from curation_assets.stores.img2dataset_parts import img2dataset_parts
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
@@ -389,8 +390,7 @@ def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
     img2dataset's thread that hands out rows waits for a place among the images in memory. Where an exception ends the
     loop that frees places (Ctrl+C), it would wait for ever, and the end of the thread pool for it.
     """
-    from img2dataset import downloader
-
+    downloader = img2dataset_parts().downloader
     waited_for: list[_Places] = []
 
     def places(count: int) -> _Places:
@@ -459,9 +459,7 @@ def _run_img2dataset(
 ) -> None:
     """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import looks for a newer version on the network
-    from img2dataset.downloader import Downloader
-    from img2dataset.writer import WebDatasetSampleWriter
-
+    parts = img2dataset_parts()
     feed = folder / "feed.arrow"
     # The first row of every domain, then the second: threads that wait for a slow domain do not hold up the others.
     domains = pl.Series("domain", [domain_of(url) for url in rows["url"]], dtype=pl.String)
@@ -469,14 +467,14 @@ def _run_img2dataset(
     table = turns.select(pl.col("url"), pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
     table.write_ipc(feed, compat_level=pl.CompatLevel.oldest())
 
-    class CountingWriter(WebDatasetSampleWriter):  # type: ignore[misc]
+    class CountingWriter(parts.writer.WebDatasetSampleWriter):  # type: ignore[misc,name-defined]
         """Advances the progress bar for each row that is written, failed or not."""
 
         def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
             super().write(img_str, key, caption, meta)
             on_rows(1)
 
-    download = Downloader(
+    download = parts.downloader.Downloader(
         sample_writer_class=CountingWriter,
         resizer=_guarded_resizer(settings),
         thread_count=min(settings.threads, rows.height),
@@ -499,9 +497,7 @@ def _run_img2dataset(
 
 
 def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...]]:
-    from img2dataset.resizer import Resizer
-
-    class GuardedResizer(Resizer):  # type: ignore[misc]
+    class GuardedResizer(img2dataset_parts().resizer.Resizer):  # type: ignore[misc]
         """Checks the header before OpenCV decodes, and turns images upright, which Resizer forgets when it scales."""
 
         def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ Shapes: N samples, T patches, D feature width, M captions.
 """
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ LAYERS = 2
 HEADS = 4
 MAX_TOKENS = 40  # longest caption trained on, BOS and EOS included; longer ones are cut
 FEATURE_BATCH = 64
+LENGTH_PARTS = 4  # of a batch, of like length: padded to the longest caption, two of five tokens were padding
 
 
 def vision_features(
@@ -151,8 +153,13 @@ def train_captioner(
     decoder = untrained_captioner(features.shape[2], tokenizer, seed).to(device).train()
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
-        ids = pad_captions([encoded[i] for i in batch], tokenizer).to(device)  # (B, L)
-        return decoder(_tensor(features, batch, device), ids)
+        losses, counts = [], []
+        for part in parts_of_like_length(batch, encoded):
+            ids = pad_captions([encoded[i] for i in part], tokenizer).to(device)  # (P, L)
+            losses.append(decoder(_tensor(features, part, device), ids))
+            counts.append(sum(len(encoded[i]) - 1 for i in part))
+        shares = torch.tensor(counts, device=device) / sum(counts)  # of predicted tokens
+        return torch.stack(losses) @ shares
 
     losses = fit(
         {"decoder": decoder},
@@ -199,8 +206,11 @@ def train_dual_encoder(
     log_scale = new_log_scale(device)
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
-        images = image_tower(_tensor(features, batch, device))  # (B, W)
-        texts = _embed_texts(text_tower, pad_captions([encoded[i] for i in batch], tokenizer), device)  # (B, W)
+        parts = parts_of_like_length(batch, encoded)
+        images = image_tower(_tensor(features, list(itertools.chain(*parts)), device))  # (B, W)
+        texts = torch.cat(
+            [_embed_texts(text_tower, pad_captions([encoded[i] for i in part], tokenizer), device) for part in parts]
+        )  # (B, W)
         return contrastive_loss(images, texts, log_scale)
 
     losses = fit(
@@ -336,6 +346,17 @@ def encode_captions(tokenizer: Any, captions: Sequence[str], max_tokens: int = M
         return []
     ids = tokenizer(list(captions), add_special_tokens=False, truncation=True, max_length=max_tokens - 2).input_ids
     return [[tokenizer.bos_token_id, *row, tokenizer.eos_token_id] for row in ids]
+
+
+def parts_of_like_length(batch: Sequence[int], encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The positions of a batch by the length of their captions, in LENGTH_PARTS parts at most, of equal size but the
+    last.
+
+    `encoded`: token ids of every caption.
+    """
+    ordered = sorted(batch, key=lambda position: len(encoded[position]))
+    size = -(-len(ordered) // LENGTH_PARTS)
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
 def pad_captions(rows: Sequence[list[int]], tokenizer: Any) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Downstream: tiny trainings on features that say what the caption says."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from transformers import AutoTokenizer
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.training.downstream import (
+    LENGTH_PARTS,
     MAX_TOKENS,
+    contrastive_loss,
     encode_captions,
+    new_log_scale,
     pad_captions,
+    parts_of_like_length,
     train_captioner,
     train_dual_encoder,
     untrained_captioner,
@@ -175,6 +180,36 @@ def test_padding_does_not_change_the_loss() -> None:
     wide = torch.nn.functional.pad(ids, (0, 9), value=tokenizer.pad_token_id)
     with torch.inference_mode():
         assert float(decoder(states, ids)) == pytest.approx(float(decoder(states, wide)), abs=1e-5)
+
+
+def test_a_batch_in_parts_has_the_loss_of_the_whole() -> None:
+    """Captions of 3 to 30 words: the first loss is that of the untrained decoder on the padded batch."""
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
+    captions = [" ".join(["a", "red", "kite"] * (1 + number % 10)) for number in range(8)]
+    features = np.random.default_rng(0).normal(size=(8, 4, 16)).astype(np.float16)
+    facts: dict[str, Any] = {"seed": 3, "samples_seen": 8, "batch_size": 8, "learning_rate": 0.0}
+    states = torch.from_numpy(features.astype(np.float32))
+    ids = pad_captions(encode_captions(tokenizer, captions), tokenizer)
+    with torch.inference_mode():
+        whole = float(untrained_captioner(16, tokenizer, seed=3).eval()(states, ids))
+    assert train_captioner(features, captions, **facts).losses == [pytest.approx(whole, abs=1e-5)]
+
+    model = train_dual_encoder(features, captions, **facts)
+    images, texts = (torch.from_numpy(rows) for rows in (model.embed_images(features), model.embed_texts(captions)))
+    paired = float(contrastive_loss(images, texts, new_log_scale("cpu")).detach())
+    assert model.losses == [pytest.approx(paired, abs=1e-5)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 9, 48])
+def test_parts_hold_every_position_once_by_length(size: int) -> None:
+    rng = np.random.default_rng(size)
+    encoded = [[0] * int(length) for length in rng.integers(2, 40, 60)]
+    batch = rng.permutation(60)[:size].tolist()
+    parts = parts_of_like_length(batch, encoded)
+    assert 1 <= len(parts) <= LENGTH_PARTS
+    assert sorted(itertools.chain(*parts)) == sorted(batch)
+    lengths = [len(encoded[position]) for part in parts for position in part]
+    assert lengths == sorted(lengths)
 
 
 @pytest.mark.parametrize("train", [train_captioner, train_dual_encoder])
