@@ -35,7 +35,7 @@ LAYERS = 2
 HEADS = 4
 MAX_TOKENS = 40  # longest caption trained on, BOS and EOS included; longer ones are cut
 FEATURE_BATCH = 64
-LENGTH_PARTS = 4  # of a batch, of like length: padded to the longest caption, two of five tokens were padding
+LENGTH_PARTS = 4  # of a dual encoder's batch: all padded to the longest caption, two of five tokens were padding
 
 
 def vision_features(
@@ -153,13 +153,8 @@ def train_captioner(
     decoder = untrained_captioner(features.shape[2], tokenizer, seed).to(device).train()
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
-        losses, counts = [], []
-        for part in parts_of_like_length(batch, encoded):
-            ids = pad_captions([encoded[i] for i in part], tokenizer).to(device)  # (P, L)
-            losses.append(decoder(_tensor(features, part, device), ids))
-            counts.append(sum(len(encoded[i]) - 1 for i in part))
-        shares = torch.tensor(counts, device=device) / sum(counts)  # of predicted tokens
-        return torch.stack(losses) @ shares
+        ids = pad_captions([encoded[i] for i in batch], tokenizer).to(device)  # (B, L)
+        return decoder(_tensor(features, batch, device), ids)
 
     losses = fit(
         {"decoder": decoder},
