@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any
 
 _WITHOUT_INIT = ("img2dataset", "webdataset")  # packages whose modules are loaded, and not their __init__
 _ON_FIRST_USE = ("albumentations", "wandb")  # resizing takes the first; the second is for its command line alone
+
+_LOCK = threading.Lock()  # two threads that load at once would have modules of their own, and guard only one's
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,14 @@ class Img2datasetParts:
     writer: Any
 
 
-@functools.cache
 def img2dataset_parts() -> Img2datasetParts:
     """Loaded once in a process. Raises ImportError where img2dataset is not installed."""
+    with _LOCK:
+        return _loaded()
+
+
+@functools.cache
+def _loaded() -> Img2datasetParts:
     with _stand_ins():
         tar_writer = importlib.import_module("webdataset.writer").TarWriter
         sys.modules["webdataset"].TarWriter = tar_writer  # type: ignore[attr-defined]

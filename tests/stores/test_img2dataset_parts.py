@@ -30,6 +30,15 @@ assert img2dataset_parts().resizer.A.LongestMaxSize.__name__ == "LongestMaxSize"
 print("fine")
 """
 
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from curation_assets.stores.img2dataset_parts import img2dataset_parts
+
+with ThreadPoolExecutor(8) as executor:
+    loaded = [job.result() for job in [executor.submit(img2dataset_parts) for _ in range(8)]]
+print(len({id(parts.downloader) for parts in loaded}))
+"""
+
 ABSENT = """
 import sys
 
@@ -51,8 +60,13 @@ except ImportError as error:
 
 @pytest.mark.parametrize(
     ("script", "expected"),
-    [(LOADED, "[]"), (AFTERWARDS, "fine"), (ABSENT, "No module named 'img2dataset' set()")],
-    ids=["loads little", "leaves the packages alone", "is absent"],
+    [
+        (LOADED, "[]"),
+        (AFTERWARDS, "fine"),
+        (THREADS, "1"),
+        (ABSENT, "No module named 'img2dataset' set()"),
+    ],
+    ids=["loads little", "leaves the packages alone", "is loaded once", "is absent"],
 )
 def test_a_download_loads_parts_of_img2dataset(script: str, expected: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
