@@ -43,7 +43,7 @@ from curation_assets.world.server import (
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
-FAST = DownloadSettings(timeout_seconds=1.0, retries=0, threads=16)
+PATIENT = DownloadSettings(timeout_seconds=10.0, retries=0, threads=16)  # a busy machine must not look like a slow server
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_planted_trouble_depends_on_seed_and_index_alone() -> None:
 
 def test_a_world_is_downloaded_with_every_planted_trouble_accounted_for(settings: Settings) -> None:
     size, seed = 300, 4
-    pool = add_world_pool(settings, "toy", size=size, seed=seed, shard_size=200, download=FAST)
+    pool = add_world_pool(settings, "toy", size=size, seed=seed, shard_size=200, download=PATIENT)
     shards = discover_shards(pool, settings)
     assert shards == ["toy-000000", "toy-000001"]
     assert pool.expected_rows(settings) == size
@@ -301,7 +301,7 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
         None,
     ]
     with pytest.raises(ValueError, match="must be unique"):
-        download_shard(pl.concat([urls, urls]), tmp_path / "out", "toy-000001", settings=FAST)
+        download_shard(pl.concat([urls, urls]), tmp_path / "out", "toy-000001", settings=PATIENT)
 
 
 def test_a_download_ends_where_it_is_stopped_in_the_middle(tmp_path: Path) -> None:
