@@ -143,12 +143,13 @@ def _ledger_rows(
     cuts = [cut.rank_by for cut in judged.cut.cuts]
     decided_by, verdict = Texts(judged.step, cuts), Texts(judged.verdict, list(STATES))
     policy_version = pl.Enum([judged.policy.version])
-    rank, seed = judged.rank, judged.policy.seed
+    ranked, seed = in_background(lambda: judged.rank), judged.policy.seed  # sorts while files are read
     recorded: dict[str, np.ndarray] = {}
     for reference in signals:
-        recorded[signal_column(reference)] = rows.signal(reference, seed).values
+        recorded[signal_column(reference)] = rows.values(reference, seed)
         for name, scores in rows.scores(reference, np.float32).items():  # 7 digits are enough: no cut uses them
             recorded[signal_column(reference, name)] = scores.astype(np.float32, copy=False)
+    rank = ranked.result()
 
     def rows_of(part: slice) -> pl.DataFrame:
         frame = pl.DataFrame(

@@ -43,7 +43,9 @@ from curation_assets.world.server import (
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
-PATIENT = DownloadSettings(timeout_seconds=10.0, retries=0, threads=16)  # a busy machine must not look like a slow server
+PATIENT = DownloadSettings(
+    timeout_seconds=10.0, retries=0, threads=16
+)  # a busy machine must not look like a slow server
 
 
 @pytest.fixture

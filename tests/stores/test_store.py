@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -543,8 +544,38 @@ def test_open_pool_names_views_by_stage(store: ShardStore) -> None:
     store.write("signals/clip_score", values(0.1), SHARD_0, code_version="1")
     with open_pool(store, ["signals/clip_score"], threads=1) as connection:
         assert connection.sql("select value, shard from signals.clip_score").fetchall() == [(0.1, SHARD_0)]
-    with pytest.raises(MissingTableError, match="materialise signals/icc first"):
-        open_pool(store, ["signals/icc"])
+    with pytest.raises(MissingTableError, match="materialise signals/icc first"), open_pool(store, ["signals/icc"]):
+        pass
+
+
+def test_connections_to_pools_share_a_database_and_see_their_own_tables_alone(tmp_path: Path) -> None:
+    def of(number: int) -> ShardStore:
+        store = ShardStore(tmp_path / str(number))
+        store.write("signals/clip_score", values(number / 10), SHARD_0, code_version="1")
+        return store
+
+    def read(store: ShardStore) -> list[float]:
+        found = []
+        for _ in range(20):
+            with open_pool(store, ["signals/clip_score"], threads=1) as connection:
+                found += [value for (value,) in connection.sql("select value from signals.clip_score").fetchall()]
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(read, map(of, range(4)))) == [[number / 10] * 20 for number in range(4)]
+    store = of(1)
+    with (
+        open_pool(store, ["signals/clip_score"], threads=1) as first,
+        open_pool(store, [], threads=1) as second,
+    ):
+        with pytest.raises(duckdb.CatalogException, match="clip_score does not exist"):
+            second.sql("select value from signals.clip_score")
+        first.execute("select value from signals.clip_score")  # what nobody fetches holds nothing back
+    with open_pool(store, [], threads=1) as third:
+        names = [
+            name for (name,) in third.sql("select database_name from duckdb_databases() where not internal").fetchall()
+        ]
+        assert len(names) == 2  # its own, and the one that all share
 
 
 # -- subsets ------------------------------------------------------------------------------------------------------
