@@ -26,6 +26,7 @@ from transformers import AutoTokenizer, CLIPTextModel
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.allocator import keep_freed_memory
 from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
 
 #: Of folders that this project trained, by the class name in their scheduler_config.json.
@@ -129,6 +130,7 @@ def load(request: EngineRequest) -> DiffusionEngine:
         requires_safety_checker=False,
     )
     if request.device == "cpu":
+        keep_freed_memory()  # 3,300 page faults a picture otherwise, a tenth of its time (docs/decisions/0048)
         # one fused attention call per layer costs more than it saves at 16 × 16 (docs/formulas.md §12)
         pipeline.unet.set_attn_processor(AttnProcessor())
         # convolutions take this layout as it is: an eighth faster; a pixel in 12,000 changes by one grey level

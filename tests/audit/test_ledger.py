@@ -276,6 +276,23 @@ def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> Non
         PoolRows.read(ctx.store).signal("signals.icc")
 
 
+def test_values_that_were_read_without_reasons_do_not_stand_in_for_them(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    shard = ctx.store.partitions("signals/icc")[0]
+    table = ctx.store.read("signals/icc", shard)
+    ctx.store.write("signals/icc", table[1:].reverse(), shard, code_version="8")
+    rows = PoolRows.read(ctx.store)
+    values = rows.values("signals.icc")
+    assert rows.values("signals.icc") is values
+    signal = rows.signal("signals.icc")
+    assert np.array_equal(signal.values, values, equal_nan=True)
+    assert signal.has_reasons
+    assert "no_row" in signal.reasons.words
+    assert np.isnan(values[signal.reasons.codes >= 0]).all()
+    assert PoolRows.read(ctx.store).values("signals.icc") is signal.values  # what was read whole serves both
+    assert np.array_equal(rows.values("random", 3), rows.signal("random", 3).values, equal_nan=True)
+
+
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=20))
 def test_ids_survive_packing(numbers: list[int]) -> None:
     ids = sorted(f"{number:032x}" for number in numbers)
