@@ -108,9 +108,12 @@ def _in_threads(
 ) -> Iterator[tuple[str, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock."""
     with ThreadPoolExecutor(ctx.settings.threads) as executor:
-        jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
-        for job in as_completed(jobs):
-            yield from job.result()
+        try:
+            jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
+            for job in as_completed(jobs):
+                yield from job.result()
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)  # stopped: what no thread has begun yet
 
 
 def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[list[str]]:

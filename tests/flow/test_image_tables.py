@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
 from curation_assets.flow.run_table import keys_of, run_table
+from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
 from curation_assets.stores.costs import read_attempts
 from curation_assets.stores.pools.declaration import add_pool
@@ -269,3 +271,38 @@ def test_a_run_that_is_stopped_leaves_no_shard_in_the_queue(
     assert not any(job.cancelled() for job in executor.jobs)
     working.close()  # type: ignore[attr-defined]
     assert [job.cancelled() for job in executor.jobs] == [False, True, True]
+
+
+def test_a_run_that_is_stopped_computes_no_derived_table_that_no_thread_has_begun(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl+C while recipes were fused waited for all shards: seconds per million rows."""
+    ctx = open_pool(tmp_path, source, ())
+    ctx = replace(ctx, settings=replace(ctx.settings, threads=1))
+    first, *_ = shards = [f"photos-{number:06d}" for number in range(3)]
+    is_shut_down = threading.Event()
+    jobs: list[Future[Any]] = []
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, *args: Any, **keywords: Any) -> Future[Any]:
+            jobs.append(super().submit(*args, **keywords))
+            return jobs[-1]
+
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            is_shut_down.set()
+            super().shutdown(wait=wait)
+
+    def group(ctx: PoolContext, table: Table, shards: Sequence[str], tables: Any) -> list[tuple[str, None]]:
+        if shards != [first]:
+            is_shut_down.wait(60)
+        return [(shard, None) for shard in shards]
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Watched)
+    monkeypatch.setattr(parallel, "_group", group)
+    tables = tables_of(ctx)
+    derived = next(table for table in tables.values() if table.name.startswith("filtered/") and table.grain == "shard")
+    working = materialise_shards(ctx, derived, shards, tables=tables)
+    assert next(working) == (first, None)
+    working.close()  # type: ignore[attr-defined]
+    assert jobs[2].cancelled()
