@@ -107,13 +107,17 @@ def _in_threads(
     ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table]
 ) -> Iterator[tuple[str, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock."""
+    is_stopped = threading.Event()
     with ThreadPoolExecutor(ctx.settings.threads) as executor:
         try:
-            jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
+            jobs = [
+                executor.submit(_group, ctx, table, group, tables, is_stopped) for group in _groups(ctx, table, shards)
+            ]
             for job in as_completed(jobs):
                 yield from job.result()
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)  # stopped: what no thread has begun yet
+        finally:  # of a run that is stopped, only the shards in hand are finished
+            is_stopped.set()
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[list[str]]:
@@ -133,9 +137,9 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
 
 
 def _group(
-    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
+    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table], is_stopped: threading.Event
 ) -> list[tuple[str, Outcome]]:
-    """Shards of one thread. The first that is stale computes all that are, and bears their cost."""
+    """Shards of one thread, until a stop. The first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -158,7 +162,11 @@ def _group(
     of_group = table
     if table.compute_shards is not None and len(group) > 1:
         of_group = replace(table, compute=compute)
-    return [(key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables))) for key in group]  # type: ignore[misc]
+    return [
+        (key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables)))  # type: ignore[misc]
+        for key in group
+        if not is_stopped.is_set()
+    ]
 
 
 def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:

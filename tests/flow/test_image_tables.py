@@ -293,7 +293,7 @@ def test_a_run_that_is_stopped_computes_no_derived_table_that_no_thread_has_begu
             is_shut_down.set()
             super().shutdown(wait=wait)
 
-    def group(ctx: PoolContext, table: Table, shards: Sequence[str], tables: Any) -> list[tuple[str, None]]:
+    def group(ctx: PoolContext, table: Table, shards: Sequence[str], *rest: Any) -> list[tuple[str, None]]:
         if shards != [first]:
             is_shut_down.wait(60)
         return [(shard, None) for shard in shards]
@@ -306,3 +306,14 @@ def test_a_run_that_is_stopped_computes_no_derived_table_that_no_thread_has_begu
     assert next(working) == (first, None)
     working.close()  # type: ignore[attr-defined]
     assert jobs[2].cancelled()
+
+
+def test_shards_of_one_thread_end_when_the_run_is_stopped(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = tables_of(ctx := open_pool(tmp_path, source, ()))
+    is_stopped = threading.Event()
+    monkeypatch.setattr(parallel, "materialise_table", lambda *args, **keywords: is_stopped.set())
+    shards = [f"photos-{number:06d}" for number in range(3)]
+    derived = next(table for table in tables.values() if table.name.startswith("filtered/") and table.grain == "shard")
+    assert parallel._group(ctx, derived, shards, tables, is_stopped) == [(shards[0], None)]
