@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from diffusers import StableDiffusionPipeline, UNet2DConditionModel
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList
 
@@ -94,10 +95,16 @@ class PlainDecoder:
 
 
 class PlainPainter:
-    """A text-to-image model as its pipeline draws, `size` captions at a time."""
+    """A text-to-image model as its pipeline draws, `size` captions at a time, the network as diffusers loads it."""
 
     def __init__(self, engine: Any, size: int) -> None:
         self.engine, self.size = engine, size
+        folder = engine.pipeline.unet.config._name_or_path
+        unet = UNet2DConditionModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
+        self.pipeline: Any = StableDiffusionPipeline(
+            **engine.pipeline.components | {"unet": unet}, requires_safety_checker=False
+        )
+        self.pipeline.set_progress_bar_config(disable=True)
 
     @torch.inference_mode()
     def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
@@ -105,7 +112,7 @@ class PlainPainter:
         settings = self.engine.settings
         images: list[Image.Image] = []
         for batch, numbers in zip(chunks(captions, self.size), chunks(seeds, self.size), strict=True):
-            images += self.engine.pipeline(
+            images += self.pipeline(
                 list(batch),
                 num_inference_steps=int(settings["steps"]),
                 guidance_scale=float(settings["guidance_scale"]),

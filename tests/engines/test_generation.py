@@ -18,6 +18,7 @@ from tests.support.tiny_models import (
     make_images,
     profile_of,
     save_generators,
+    save_text_to_image,
 )
 
 CAPTIONS = [
@@ -45,6 +46,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     root = tmp_path_factory.mktemp("zoo")
     save_generators(root)
+    save_text_to_image(root / "attends_first", real_vae=False, attends_first=True)
     (root / "semantic_decoder" / "text_encoder").symlink_to(root / "clip")
     return root
 
@@ -159,9 +161,13 @@ def test_the_semantic_decoder_answers_as_the_librarys_loop_one_by_one(zoo: Path)
     assert engine.reconstruct_captions(CAPTIONS) == PlainDecoder(engine, 1).reconstruct_captions(CAPTIONS)
 
 
-def test_drawings_are_those_of_the_pipeline_one_by_one(zoo: Path) -> None:
-    settings = {"steps": 2, "guidance_scale": 4.0, "height": 32, "width": 32}
-    engine: Any = load_engine("text_to_image", profile_of("text_to_image", zoo / "text_to_image", 2, **settings))
+@pytest.mark.parametrize("guidance_scale", [4.0, 1.0])
+@pytest.mark.parametrize("attends_first", [False, True])
+def test_drawings_are_those_of_the_pipeline_one_by_one(zoo: Path, guidance_scale: float, attends_first: bool) -> None:
+    """What guidance computes twice alike is computed once: layers before the first that sees a caption."""
+    folder = zoo / ("attends_first" if attends_first else "text_to_image")
+    settings = {"steps": 2, "guidance_scale": guidance_scale, "height": 32, "width": 32}
+    engine: Any = load_engine("text_to_image", profile_of("text_to_image", folder, 2, **settings))
     seeds = list(range(len(CAPTIONS)))
     ours = np.array([np.asarray(image) for image in engine.generate_images(CAPTIONS, seeds)], dtype=int)
     plain = np.array([np.asarray(image) for image in PlainPainter(engine, 1).generate_images(CAPTIONS, seeds)])

@@ -228,8 +228,11 @@ def save_blip2(folder: Path) -> None:
     small_processor(BlipImageProcessor).save_pretrained(folder)
 
 
-def save_text_to_image(folder: Path, real_vae: bool) -> None:
-    """diffusers layout; `real_vae`: with a VAE and a text encoder of its own, as a hub checkpoint."""
+def save_text_to_image(folder: Path, real_vae: bool, attends_first: bool = False) -> None:
+    """diffusers layout; `real_vae`: with a VAE and a text encoder of its own, as a hub checkpoint; `attends_first`: the
+    first block sees the caption, too, as in Stable Diffusion.
+    """
+    first = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D") if attends_first else ("DownBlock2D", "UpBlock2D")
     channels = 4 if real_vae else 12
     UNet2DConditionModel(
         sample_size=8,
@@ -237,8 +240,8 @@ def save_text_to_image(folder: Path, real_vae: bool) -> None:
         out_channels=channels,
         block_out_channels=(32, 32),
         layers_per_block=1,
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        down_block_types=(first[0], "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", first[1]),
         cross_attention_dim=WIDTH,
         attention_head_dim=2,
         norm_num_groups=8,
