@@ -1,7 +1,7 @@
 """curate demo, run: the whole chain without the Dagster UI."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated
@@ -34,6 +34,7 @@ from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
@@ -201,8 +202,6 @@ def _run_and_show(
     wait: bool = True,
     as_json: bool = False,
 ) -> None:
-    from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
-
     start = time.perf_counter()
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
@@ -213,6 +212,9 @@ def _run_and_show(
     if tables:
         _check_tables(ctx, tables, shards)
     _check_pieces(ctx, declared, tables)
+    if _computes_models(ctx, declared, tables, phase):
+        warm_up(settings, roles_of(declared.values()))  # beside the import of Dagster, which takes seconds
+    from curation_assets.defs.publishing import run_and_publish
 
     def show_report(report: TableReport) -> None:
         time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
@@ -263,6 +265,16 @@ def _run_and_show(
     show(f"Tables   duckdb {settings.catalog}  (select * from {pool}.filtered_icc limit 5;)")
     show("Graph    curate ui")
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
+
+
+def _computes_models(
+    ctx: PoolContext, declared: Mapping[str, Table], names: Collection[str] | None, phase: Phase | None
+) -> bool:
+    """Whether a run is sure to compute a table that runs models: one of which nothing is stored yet."""
+    if phase == "pool":
+        return False  # workers, if any, are started with its first table
+    of_run = (table for name, table in declared.items() if not names or name in names)
+    return any(table.roles and table.grain == "shard" and not ctx.store.partitions(table.name) for table in of_run)
 
 
 def _next_phase(left: Sequence[Table]) -> Phase | None:

@@ -24,7 +24,7 @@ from curation_assets.defs.failures import COMMAND, POOL
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.parallel import warm_up
+from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
@@ -161,7 +161,7 @@ def _run_held_pool(
 
     problems: list[tuple[str, Exception | None]] = []
     observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
-    roles = {role for table in declared.values() for role in table.roles}
+    roles = roles_of(declared.values())
     left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
     for group in phases(list(declared.values()), tables):
         of_derived = sorted([*keys, *missing])

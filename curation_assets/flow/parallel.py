@@ -14,7 +14,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -88,8 +88,12 @@ def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -
     """Roles of the table and of those that follow it in this process; all where models are trained."""
     if table.grain == "training":
         return sorted(ROLES)
-    planned = (tables[name] for name in ctx.planned if name in tables)
-    return sorted({role for each in (table, *planned) for role in each.roles})
+    return roles_of((table, *(tables[name] for name in ctx.planned if name in tables)))
+
+
+def roles_of(tables: Iterable[Table]) -> list[str]:
+    """Roles whose models the tables run, sorted."""
+    return sorted({role for table in tables for role in table.roles})
 
 
 def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Outcome:
@@ -189,12 +193,13 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
         workers(settings)
         return
     if settings.workers > 1 and _START_METHOD == "forkserver":
-        preload = [f"curation_assets.stages.{stage}.tables" for stage in STAGES]
+        preload = ["curation_assets.flow.fork_server", *(f"curation_assets.stages.{stage}.tables" for stage in STAGES)]
+        preload.append("curation_assets.flow.parsed_recipes")
         if roles:
             preload.append("curation_assets.training.downstream")
             preload += [f"curation_assets.engines.{role}" for role in sorted(roles)]
         multiprocessing.set_forkserver_preload(preload)
-        with _thread_environment(_threads_of_worker(settings)):
+        with _thread_environment(_threads_of_worker(settings)), _without_interrupts():
             forkserver.ensure_running()
 
 
@@ -356,6 +361,16 @@ def _thread_environment(threads: int) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl+C waits until the end of the block; a process that is started inside begins with SIGINT blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(threads: int, device: str | None, environment: Mapping[str, str]) -> None:

@@ -1,18 +1,22 @@
 """Events written in batches are those that Dagster's own storage writes one by one."""
 
+import gc
+import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from sqlalchemy import text
 
 from curation_assets.core.settings import resource_path
-from curation_assets.defs.event_log import BatchedSqliteEventLogStorage
+from curation_assets.defs.event_log import OPEN_FILES, BatchedSqliteEventLogStorage
 
 KEYS = [f"shard-{number}" for number in range(7)]
 SHARDS = dg.DynamicPartitionsDefinition(name="shards")
@@ -189,3 +193,51 @@ def test_an_older_home_keeps_its_history(tmp_path: Path, size: int, monkeypatch:
         assert [one.run_id for one in instance.get_runs()] == [before]
         run(instance)
         assert len(instance.fetch_materializations(FIRST.key, limit=100).records) == 2 * len(KEYS)
+
+
+def open_files(folder: Path) -> set[str]:
+    """Names of the databases below `folder` that this process has open."""
+    links = (os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+    return {Path(link).name for link in links if link.startswith(str(folder)) and link.endswith(".db")}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no list of open files on this system")
+def test_the_files_used_last_stay_open_and_no_others(tmp_path: Path) -> None:
+    storage = BatchedSqliteEventLogStorage(str(tmp_path))
+    for name in ("one", "two", "one", "three", "one", "four"):
+        with storage.run_connection(name):
+            pass
+        with storage.index_connection():
+            pass
+    assert len(open_files(tmp_path)) == OPEN_FILES
+    assert {"index.db", "one.db", "four.db"} < open_files(tmp_path)
+    storage.dispose()
+    assert open_files(tmp_path) == set()
+    with storage.run_connection("two") as connection:  # a storage that was closed opens its files again
+        assert connection.execute(text("select count(*) from event_logs")).scalar() == 0
+    storage.wipe()
+    assert {path.name for path in tmp_path.glob("*.db")} == {"index.db"}
+    del storage
+    gc.collect()
+    assert open_files(tmp_path) == set()
+
+
+def test_what_another_process_writes_is_read_and_a_file_that_it_removes_is_made_anew(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    with instance_in(home, OWN_STORAGE, monkeypatch) as instance:
+        first = run(instance)
+        runs = home / "history" / "runs"
+        with closing(sqlite3.connect(runs / f"{first}.db", timeout=60)) as other:
+            other.execute("delete from event_logs")
+            other.commit()
+            other.execute("vacuum")  # needs the file for itself: an open connection without a transaction is no reader
+            assert other.execute("pragma wal_checkpoint(truncate)").fetchone()[0] == 0
+        assert instance.all_logs(first) == []
+        for path in runs.glob(f"{first}.db*"):
+            path.unlink()
+        event = next(iter(instance.all_logs(run(instance), of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)))
+        instance.event_log_storage.store_event(event._replace(run_id=first))
+        assert len(instance.all_logs(first)) == 1
+        assert form_of(runs / f"{first}.db")[2] == "wal"

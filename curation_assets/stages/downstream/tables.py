@@ -1,6 +1,7 @@
 """downstream: what a model trained on each subset is worth, how good the methods are, and the report."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -247,17 +248,19 @@ def _report(ctx: PoolContext, folder: Path) -> None:
 
     shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
     chosen = chosen_set(ctx) if ctx.trains_downstream else None
-    write_report(
-        ctx,
-        folder / "report.html",
-        trained=shown,
-        untrained_reason=untrained_reason(ctx),
-        budgets={
-            f"downstream/{name}": "{samples_seen:,} samples seen in batches of {batch_size}".format_map(
-                subset_training.budget_of(ctx, trainer)
-            )
-            for name, trainer in subset_training.trainers_of(ctx).items()
-        },
-        evaluation_name=None if chosen is None else chosen.description,
-    )
-    write_compare_page(ctx, folder / "compare.html")
+    with ThreadPoolExecutor(1) as beside:  # small pictures are made outside Python's lock, plots are not
+        page = beside.submit(write_compare_page, ctx, folder / "compare.html")
+        write_report(
+            ctx,
+            folder / "report.html",
+            trained=shown,
+            untrained_reason=untrained_reason(ctx),
+            budgets={
+                f"downstream/{name}": "{samples_seen:,} samples seen in batches of {batch_size}".format_map(
+                    subset_training.budget_of(ctx, trainer)
+                )
+                for name, trainer in subset_training.trainers_of(ctx).items()
+            },
+            evaluation_name=None if chosen is None else chosen.description,
+        )
+        page.result()

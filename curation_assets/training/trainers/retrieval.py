@@ -26,5 +26,5 @@ TRAINER = Trainer(
     budget={"samples_seen": 9_600, "batch_size": 96},
     shown_metrics=("text_to_image_recall@1", "image_to_text_recall@1", "mean_recall@5"),
     measures="recall@k both ways of a dual encoder on frozen patch features",
-    version="2",
+    version="3",
 )
