@@ -1,6 +1,7 @@
 """What a table's computation may use: the pool, its store, the models of the profile, progress."""
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ class PoolContext:
     run_id: str = ""
     progress: ProgressReporter = field(default_factory=Silent)
     planned: frozenset[str] = frozenset()  # tables that this process makes one after another, so together if it is less
+    is_stopped: threading.Event = field(default_factory=threading.Event)  # set: what waits for others ends at once
 
     @classmethod
     def open(

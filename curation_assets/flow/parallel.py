@@ -56,8 +56,9 @@ def materialise_shards(
     Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
     (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
-    if STAGES[table.stage].is_derived and len(shards) > 1:
-        yield from _in_threads(ctx, table, shards, tables)
+    threads = ctx.settings.threads if STAGES[table.stage].is_derived else table.shards_at_once
+    if len(shards) > 1 and (STAGES[table.stage].is_derived or threads > 1):
+        yield from _in_threads(ctx, table, shards, tables, threads)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     # hashes of images run no model, but take along the tables of the same images that do
@@ -108,19 +109,19 @@ def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Ou
 
 
 def _in_threads(
-    ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table]
+    ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table], threads: int
 ) -> Iterator[tuple[str, Outcome]]:
-    """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock."""
-    is_stopped = threading.Event()
-    with ThreadPoolExecutor(ctx.settings.threads) as executor:
+    """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock. Or downloads, which
+    wait for servers.
+    """
+    ctx = replace(ctx, is_stopped=threading.Event())
+    with ThreadPoolExecutor(threads) as executor:
         try:
-            jobs = [
-                executor.submit(_group, ctx, table, group, tables, is_stopped) for group in _groups(ctx, table, shards)
-            ]
+            jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
             for job in as_completed(jobs):
                 yield from job.result()
         finally:  # of a run that is stopped, only the shards in hand are finished
-            is_stopped.set()
+            ctx.is_stopped.set()
             executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -141,7 +142,7 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
 
 
 def _group(
-    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table], is_stopped: threading.Event
+    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
 ) -> list[tuple[str, Outcome]]:
     """Shards of one thread, until a stop. The first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
@@ -169,7 +170,7 @@ def _group(
     return [
         (key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables)))  # type: ignore[misc]
         for key in group
-        if not is_stopped.is_set()
+        if not ctx.is_stopped.is_set()
     ]
 
 

@@ -60,6 +60,7 @@ class Table:
     compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
     compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less
     compute_images: ComputeImages | None = None  # the same as `compute`, of images that other tables read beside it
+    shards_at_once: int = 1  # computed in threads of one process, where computing is for the most part waiting
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     is_frozen: bool = (

@@ -1,16 +1,18 @@
 """Downloads of one shard by img2dataset, guarded: vetted URLs in, a verified tar and one row per input row out."""
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import re
 import tarfile
 import threading
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +55,7 @@ SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 PROGRAM = "curation_assets"
+STOP_SECONDS = 0.2  # until a stopped download notices it
 _EXIF_ORIENTATION = 0x0112
 _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
@@ -159,6 +162,7 @@ def download_shard(
     note: Callable[[str], None] | None = None,
     robots_folder: Path | None = None,
     local: LocalImages | None = None,
+    is_stopped: threading.Event | None = None,
 ) -> pl.DataFrame:
     """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
 
@@ -168,8 +172,9 @@ def download_shard(
     `advance` is called with the number of rows done since its last call, `note` with lines on what is waited for.
     What the `denylist` knows is not requested, and an image that turns out to be on it is not kept: both are dropped
     (takedown). `robots_folder` keeps the servers' robots.txt for a day. `local`: the images lie in the pool's source;
-    they are copied from there, byte for byte, and no URL is opened.
-    Raises ValueError for repeated sample_ids or too many rows.
+    they are copied from there, byte for byte, and no URL is opened. Several shards may be downloaded at once, in
+    threads: `threads` and the limits of a domain hold for all that have the same settings.
+    Raises ValueError for repeated sample_ids or too many rows, DownloadStoppedError soon after `is_stopped` is set.
     """
     check_shard_key(shard_key)
     if urls.height > MAX_ROWS:
@@ -199,8 +204,9 @@ def download_shard(
             if requested.height and local is not None:
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
-                fetcher = image_fetcher(settings, allow_hosts, robots_folder, note)
-                _run_img2dataset(requested, draft, number, settings, fetcher, on_rows)
+                with _shared_fetch(settings, allow_hosts, robots_folder, note) as fetch:
+                    own = _Download(fetch, is_stopped or threading.Event())
+                    _run_img2dataset(requested, draft, number, settings, own, on_rows)
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -359,8 +365,9 @@ def take_down_downloads(
 
 # -- img2dataset ------------------------------------------------------------------------------------------------------
 
-#: img2dataset looks these names up in its module, so one download per process may have its own there.
-_GUARD_LOCK = threading.Lock()
+
+class DownloadStoppedError(RuntimeError):
+    """A download that another thread has stopped; nothing of its shard is kept."""
 
 
 class _Places(threading.Semaphore):
@@ -382,42 +389,141 @@ class _Places(threading.Semaphore):
         self.release()
 
 
-@contextlib.contextmanager
-def _guarded(fetcher: ImageFetcher) -> Iterator[None]:
-    """While inside, img2dataset's downloader opens URLs through `fetcher`, and can be stopped; the rest of the process
-    is untouched.
+@dataclass(frozen=True)
+class _Download:
+    """One shard's download while it is under way."""
 
-    img2dataset's thread that hands out rows waits for a place among the images in memory. Where an exception ends the
-    loop that frees places (Ctrl+C), it would wait for ever, and the end of the thread pool for it.
+    fetch: Callable[[str], bytes]
+    is_stopped: threading.Event
+    places: list[_Places] = field(default_factory=list)  # of images in memory, that its threads wait for
+
+
+class _OfThread(threading.local):
+    download: _Download | None = None
+
+
+_of_thread = _OfThread()  # the download that a thread belongs to: the one that runs it, and those that fetch for it
+
+
+def _own_download() -> _Download:
+    assert _of_thread.download is not None, "img2dataset's downloader was called outside of `_run_img2dataset`"
+    return _of_thread.download
+
+
+def _join(download: _Download) -> None:
+    _of_thread.download = download
+
+
+class _StoppablePool(ThreadPool):
+    """img2dataset's threads. Their thread that hands out rows waits for a place among the images in memory. Where an
+    exception ends the loop that frees places (Ctrl+C), it would wait for ever, and the end of the pool for it.
     """
-    downloader = img2dataset_parts().downloader
-    waited_for: list[_Places] = []
 
-    def places(count: int) -> _Places:
-        waited_for.append(_Places(count))
-        return waited_for[-1]
+    def __init__(self, processes: int) -> None:
+        self._download = _own_download()
+        super().__init__(processes, initializer=_join, initargs=(self._download,))
 
-    def urlopen(request: urllib.request.Request, timeout: float) -> io.BytesIO:
-        return io.BytesIO(fetcher.fetch(request.full_url))
+    def imap_unordered(self, func: Any, iterable: Any, chunksize: int | None = 1) -> Any:
+        """As every pool's; raises DownloadStoppedError soon after the download was stopped, whatever is waited for."""
+        results: Any = super().imap_unordered(func, iterable, chunksize)
+        while True:
+            try:
+                yield results.next(timeout=STOP_SECONDS)
+            except StopIteration:
+                return
+            except multiprocessing.TimeoutError:
+                pass
+            if self._download.is_stopped.is_set():
+                raise DownloadStoppedError("the run was stopped")
 
-    class StoppablePool(ThreadPool):
-        def terminate(self) -> None:
-            for made in waited_for:
-                made.close()
-            super().terminate()
+    def terminate(self) -> None:
+        """Ends it at once: who waits for a place is sent away."""
+        for places in self._download.places:
+            places.close()
+        super().terminate()
 
-    own = {
-        "urllib": SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=urlopen)),
-        "Semaphore": places,
-        "ThreadPool": StoppablePool,
-    }
-    with _GUARD_LOCK:
-        originals = {name: getattr(downloader, name) for name in own}
-        vars(downloader).update(own)
+
+def _new_places(count: int) -> _Places:
+    places = _Places(count)
+    _own_download().places.append(places)
+    return places
+
+
+def _open_url(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+    return io.BytesIO(_own_download().fetch(request.full_url))
+
+
+_DECODING = threading.Lock()
+
+
+@contextlib.contextmanager
+def _quiet_decoding() -> Iterator[None]:
+    """Sends standard error of the whole process to nowhere while an image is decoded, for one thread at a time: libjpeg
+    and libpng print warnings. img2dataset's own lets two threads in, and what the second one finds and puts back is
+    nowhere.
+    """
+    with _DECODING, open(os.devnull, "wb") as nowhere:
+        before = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
         try:
             yield
         finally:
-            vars(downloader).update(originals)
+            os.dup2(before, 2)
+            os.close(before)
+
+
+@functools.cache
+def _downloader() -> Any:
+    """img2dataset's module, which opens URLs, waits and stops as the download of its thread does; the package, where
+    somebody else imports it, is untouched.
+    """
+    parts = img2dataset_parts()
+    parts.resizer.SuppressStdoutStderr = _quiet_decoding
+    downloader = parts.downloader
+    downloader.urllib = SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=_open_url))
+    downloader.Semaphore, downloader.ThreadPool = _new_places, _StoppablePool
+    return downloader
+
+
+class _Shared:
+    """What downloads with the same settings share while they are under way: limits are those of the process."""
+
+    def __init__(self, fetcher: ImageFetcher, threads: int) -> None:
+        self._fetcher = fetcher
+        self._turns = threading.Semaphore(threads)
+        self.users = 0
+
+    def fetch(self, url: str) -> bytes:
+        """As `ImageFetcher.fetch`, when fewer than `threads` others do."""
+        with self._turns:
+            return self._fetcher.fetch(url)
+
+
+_shared: dict[str, _Shared] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def _shared_fetch(
+    settings: DownloadSettings,
+    allow_hosts: tuple[str, ...],
+    robots_folder: Path | None,
+    note: Callable[[str], None] | None,
+) -> Iterator[Callable[[str], bytes]]:
+    name = repr((settings, allow_hosts, robots_folder))
+    with _SHARED_LOCK:
+        if name not in _shared:
+            fetcher = image_fetcher(settings, allow_hosts, robots_folder, note)
+            _shared[name] = _Shared(fetcher, settings.threads)
+        shared = _shared[name]
+        shared.users += 1
+    try:
+        yield shared.fetch
+    finally:
+        with _SHARED_LOCK:
+            shared.users -= 1
+            if not shared.users:
+                del _shared[name]
 
 
 def image_fetcher(
@@ -454,7 +560,7 @@ def _run_img2dataset(
     folder: Path,
     number: int,
     settings: DownloadSettings,
-    fetcher: ImageFetcher,
+    own: _Download,
     on_rows: Callable[[int], None],
 ) -> None:
     """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
@@ -474,7 +580,7 @@ def _run_img2dataset(
             super().write(img_str, key, caption, meta)
             on_rows(1)
 
-    download = parts.downloader.Downloader(
+    download = _downloader().Downloader(
         sample_writer_class=CountingWriter,
         resizer=_guarded_resizer(settings),
         thread_count=min(settings.threads, rows.height),
@@ -492,8 +598,11 @@ def _run_img2dataset(
         user_agent_token=None,
         disallowed_header_directives=None,
     )
-    with _guarded(fetcher):
+    _of_thread.download = own
+    try:
         download.download_shard((number, str(feed)))  # not __call__, which prints exceptions and goes on
+    finally:
+        _of_thread.download = None
 
 
 def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...]]:

@@ -229,7 +229,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-@lru_cache(maxsize=4)
+_PLANTING = threading.Lock()
+
+
 def planted(size: int, seed: int) -> tuple[PlantedSample, ...]:
     """`plant_pool`, once per process: every shard of a world is served from the same samples."""
+    with _PLANTING:  # two shards that are served at once
+        return _planted(size, seed)
+
+
+@lru_cache(maxsize=4)
+def _planted(size: int, seed: int) -> tuple[PlantedSample, ...]:
     return tuple(plant_pool(size, seed))

@@ -18,6 +18,9 @@ from curation_assets.stores.pools.shards import (
     source_fingerprint,
 )
 
+#: While the last rows of a shard wait for their servers, the next one is under way.
+DOWNLOADS_AT_ONCE = 2
+
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage."""
@@ -42,6 +45,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("raw/registered_shards",),
         version="1",
         compute=_downloads,
+        shards_at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1,
         config=lambda ctx, shard: ctx.pool.download_config(),
         continues="raw/registered_shards",
         description=(
@@ -92,7 +96,9 @@ def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
 def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     registered = ctx.store.read("raw/registered_shards", shard)
     with ctx.progress.task(f"download {shard}", registered.height) as advance:
-        return download(ctx.pool, _key(shard), registered, ctx.settings, advance, ctx.progress.note)
+        return download(
+            ctx.pool, _key(shard), registered, ctx.settings, advance, ctx.progress.note, is_stopped=ctx.is_stopped
+        )
 
 
 def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

@@ -97,6 +97,11 @@ class Pool:
         return self.has_images and self.kind != "webdataset"
 
     @property
+    def opens_urls(self) -> bool:
+        """Whether images are fetched from servers."""
+        return self.must_download and self.kind != "image_table"
+
+    @property
     def numbers(self) -> dict[str, str]:
         """Columns of numbers that the parts of the source carry: our name → the source's."""
         given = given_columns(self.options.given_signals)

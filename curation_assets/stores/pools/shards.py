@@ -1,6 +1,7 @@
 """The first tables made from a pool: its shards, registered rows, downloads and samples."""
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -124,11 +125,13 @@ def download(
     settings: Settings,
     advance: Callable[[int], None] | None = None,
     note: Callable[[str], None] | None = None,
+    is_stopped: threading.Event | None = None,
 ) -> pl.DataFrame:
     """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
 
     Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept.
     `advance` is called with the number of rows done since its last call, `note` with what the download waits for.
+    Raises DownloadStoppedError soon after `is_stopped` is set, which another thread may do.
     """
     keys = registered.select("sample_id", "source_row")
     if not pool.must_download:
@@ -138,7 +141,7 @@ def download(
     requested, unrequested = requested_rows(registered)
     if advance is not None:
         advance(unrequested.height)
-    fetched = _fetch(pool, shard, requested, settings, advance, note)
+    fetched = _fetch(pool, shard, requested, settings, advance, note, is_stopped)
     others = _as_downloads(unrequested.select("sample_id", "source_row", "status", "reason"))
     ended = pl.concat([fetched, others])
     return keys.join(ended, on=["sample_id", "source_row"], how="left", maintain_order="left").select(
@@ -178,6 +181,7 @@ def _fetch(
     settings: Settings,
     advance: Callable[[int], None] | None,
     note: Callable[[str], None] | None,
+    is_stopped: threading.Event | None,
 ) -> pl.DataFrame:
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
     denylist = Denylist.load(settings.home)
@@ -189,6 +193,7 @@ def _fetch(
             allow_hosts=pool.allow_hosts,
             denylist=denylist,
             note=note,
+            is_stopped=is_stopped,
             robots_folder=settings.home / ROBOTS_FOLDER,
             local=_local_images(pool, requested, settings) if pool.kind == "image_table" else None,
         )
@@ -199,7 +204,7 @@ def _fetch(
     samples = server.planted(size, seed)
     with server.WorldServer(samples, seed) as running:
         served = replace(pool.download, connect_to=running.connect_to)
-        fetch = partial(download_shard, shard_key=shard, settings=served, denylist=denylist)
+        fetch = partial(download_shard, shard_key=shard, settings=served, denylist=denylist, is_stopped=is_stopped)
         return download_with_retries(requested, folder, shard, fetch, advance)
 
 
