@@ -1,5 +1,6 @@
 """Progress of long work: bars on a terminal, log lines elsewhere. The work itself only reports 'n more are done'."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -71,14 +72,33 @@ class LogLines:
 
 
 class Bars:
-    """Rich progress bars on a terminal."""
+    """Rich progress bars on a terminal. Tasks of several threads at once are lines of one display."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None  # while there is a task
+        self._tasks = 0
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Yield `advance(n)`; the bar goes away when the task is done."""
+        with self._lock:
+            progress = self._progress = self._progress or self._begun()
+            self._tasks += 1
+        task = progress.add_task(label, total=total)
+        try:
+            yield lambda n: progress.advance(task, n)
+        finally:
+            with self._lock:
+                self._tasks -= 1
+                if self._tasks:
+                    progress.remove_task(task)
+                else:
+                    progress.stop()
+                    self._progress = None
+
+    def _begun(self) -> Progress:
         columns = (
             TextColumn("    {task.description}"),
             BarColumn(),
@@ -86,9 +106,9 @@ class Bars:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            task = progress.add_task(label, total=total)
-            yield lambda n: progress.advance(task, n)
+        progress = Progress(*columns, console=self._console, transient=True)
+        progress.start()
+        return progress
 
     def note(self, line: str) -> None:
         """Print the line above the bars."""

@@ -15,7 +15,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,6 +51,8 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
+SHARDS_PER_ROUND = 16  # of a table that waits for servers: what is known of them is forgotten after a round
+STOP_SECONDS = 0.2  # until a run that is stopped notices it
 
 _executor: Executor | None = None
 _executor_of: Any = None  # the settings that decide it
@@ -56,9 +66,12 @@ def materialise_shards(
     Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
     (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
-    threads = ctx.settings.threads if STAGES[table.stage].is_derived else table.shards_at_once
-    if len(shards) > 1 and (STAGES[table.stage].is_derived or threads > 1):
-        yield from _in_threads(ctx, table, shards, tables, threads)
+    if len(shards) > 1 and STAGES[table.stage].is_derived:
+        yield from _in_threads(ctx, table, shards, tables, ctx.settings.threads)
+        return
+    if len(shards) > 1 and table.shards_at_once > 1:
+        for start in range(0, len(shards), SHARDS_PER_ROUND):
+            yield from _in_threads(ctx, table, shards[start : start + SHARDS_PER_ROUND], tables, table.shards_at_once)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     # hashes of images run no model, but take along the tables of the same images that do
@@ -118,8 +131,11 @@ def _in_threads(
     with ThreadPoolExecutor(threads) as executor:
         try:
             jobs = [executor.submit(_group, ctx, table, group, tables) for group in _groups(ctx, table, shards)]
-            for job in as_completed(jobs):
-                yield from job.result()
+            waiting = set(jobs)
+            while waiting:  # with an end: while polars handles SIGINT, a wait without one does not hear of it
+                done, waiting = wait(waiting, STOP_SECONDS, FIRST_COMPLETED)
+                for job in done:
+                    yield from job.result()
         finally:  # of a run that is stopped, only the shards in hand are finished
             ctx.is_stopped.set()
             executor.shutdown(wait=False, cancel_futures=True)
