@@ -93,7 +93,7 @@ def test_a_shard_is_done_while_a_row_of_another_still_waits(tmp_path: Path, exec
             members = pl.read_parquet(tars[0].with_suffix(".parquet")).sort("uid")["sha256"].to_list()
             assert members == pl.read_parquet(tars[1].with_suffix(".parquet")).sort("uid")["sha256"].to_list()
         requests = len(server.requests)
-        assert download("toy-000001", "at_once").equals(quick)  # complete: nothing is asked for again
+        assert download("toy-000001", "at_once").equals(quick)  # complete: no request is made
         assert len(server.requests) == requests
 
 
