@@ -10,7 +10,7 @@ from curation_assets.audit.versions import VersionBook, made_by
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.shard_store import Materialised
+from curation_assets.stores.shard_store import Materialised, OvertakenError
 
 
 def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]) -> bool:
@@ -21,7 +21,18 @@ def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, t
 def materialise_table(
     ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]
 ) -> Materialised:
-    """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed."""
+    """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed.
+
+    Where another process stores the table meanwhile, what it rests on is looked at again: its inputs may be newer.
+    """
+    while True:
+        try:
+            return _materialise_once(ctx, table, shard, tables)
+        except OvertakenError:
+            continue
+
+
+def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
     made_from = _made_from(ctx, table, shard, tables)
     if table.compute_folder is not None:
         compute_folder = table.compute_folder

@@ -14,6 +14,7 @@ compare them once in a process while a file is the same, and raise CorruptTableE
 have no seal: a read of all their columns is compared with the hash of their content, a scan trusts them.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -55,7 +56,7 @@ DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"
 FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
-SWAP_LOCK = ".versions.lock"  # held while a folder asset changes its version
+SWAP_LOCK = ".versions.lock"  # held while a table or a folder asset changes its version
 CHECK_THREADS = 2  # that hash files side by side
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
@@ -73,6 +74,10 @@ class MissingTableError(StoreError, FileNotFoundError):
 
 class MissingInputError(MissingTableError):
     """An input of the table to be made is not there yet."""
+
+
+class OvertakenError(StoreError):
+    """Another process stored another version while this one was computed; its version stays."""
 
 
 class CorruptTableError(StoreError):
@@ -412,9 +417,11 @@ class ShardStore:
         config: Mapping[str, Any] | None = None,
         run_id: str = "",
         seconds: float = 0.0,
+        check: Callable[[], None] = lambda: None,
     ) -> Manifest:
         """Store `frame` (row order kept) with its manifest, in one step. `seconds`: what computing it took.
 
+        `check` is called when all but that step is done, with other writers kept out; what it raises ends the write.
         Raises ValueError when a column `shard` disagrees with the partition.
         """
         path = self.table_path(asset, partition)
@@ -440,13 +447,15 @@ class ShardStore:
             written_at=utc_now(),
         )
         try:
-            with replacing(path) as temporary:
+            with contextlib.ExitStack() as until_replaced, replacing(path) as temporary:
                 # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.
                 text = manifest.to_json()
                 frame.write_parquet(temporary, compression="zstd", compression_level=1, metadata={FOOTER_KEY: text})
                 manifest = replace(manifest, seal=seal_file(temporary))
                 text = with_seal(text, manifest.seal)
                 if self.objects is None:
+                    until_replaced.enter_context(brief_lock(self.root / SWAP_LOCK))
+                    check()
                     # before the table: killed in between, the table is still the old one, and both are written again
                     write_text_atomically(path.with_name(MANIFEST_FILE), text)
         except ObjectChangedError:
@@ -503,21 +512,28 @@ class ShardStore:
         table is not fresh.
         """
         versions = None if is_frozen else self.input_versions(asset, inputs)
-        return self._fresh_manifest(asset, partition, code_version, versions, models, config) is not None
+        manifest = self._readable_manifest(asset, partition)
+        return self._fresh_manifest(manifest, code_version, versions, models, config) is not None
+
+    def _readable_manifest(self, asset: str, partition: str | None) -> Manifest | None:
+        try:
+            return self.manifest(asset, partition)
+        except CorruptTableError:
+            return None  # unreadable: it will be made again
+
+    def _check_still(self, manifest: Manifest | None, asset: str, partition: str | None) -> None:
+        """Raise OvertakenError where a manifest is no longer the one that was read before computing."""
+        if self._readable_manifest(asset, partition) != manifest:
+            raise OvertakenError(f"{named(asset, partition)}: another process stored it meanwhile; its version stays")
 
     def _fresh_manifest(
         self,
-        asset: str,
-        partition: str | None,
+        manifest: Manifest | None,
         code_version: str,
         versions: Sequence[InputVersion] | None,
         models: Models,
         config: Mapping[str, Any] | None,
     ) -> Manifest | None:
-        try:
-            manifest = self.manifest(asset, partition)
-        except CorruptTableError:
-            return None  # unreadable: it will be made again
         if manifest and manifest.is_made_from(code_version, config_sha256(config), model_records(models), versions):
             return manifest
         return None
@@ -539,10 +555,12 @@ class ShardStore:
 
         Where `is_frozen`, changed inputs alone are no reason. The inputs' versions are taken before computing. Raises
         MissingInputError, BackwardsReadError, and what `compute` raises; then the stored state is the old one.
+        Raises OvertakenError where another process stored the table meanwhile, perhaps of newer inputs.
         """
+        before = self._readable_manifest(asset, partition)
         versions = self.input_versions(asset, inputs)
         known = None if is_frozen else versions
-        manifest = self._fresh_manifest(asset, partition, code_version, known, models, config)
+        manifest = self._fresh_manifest(before, code_version, known, models, config)
         if manifest is not None:
             remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
@@ -562,6 +580,7 @@ class ShardStore:
                 config=config,
                 run_id=run_id,
                 seconds=seconds,
+                check=lambda: self._check_still(before, asset, partition),
             )
             record["content_sha256"] = manifest.content_sha256
         remove_path(self.unfinished_path(asset, partition))
@@ -584,10 +603,11 @@ class ShardStore:
         Each version has a folder of its own; the asset's path is a link, swapped in one step, so a reader sees one
         version whole. Raises ValueError when `compute` writes nothing.
         """
+        before = self._readable_manifest(asset, None)
         versions = self.input_versions(asset, inputs)
         link = self.asset_path(asset)
         known = None if is_frozen else versions
-        manifest = self._fresh_manifest(asset, None, code_version, known, models, config)
+        manifest = self._fresh_manifest(before, code_version, known, models, config)
         if manifest is not None:
             remove_path(self.unfinished_path(asset))
             return Materialised(manifest, is_reused=True)
@@ -624,6 +644,8 @@ class ShardStore:
             write_text_atomically(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             with brief_lock(self.root / SWAP_LOCK):  # else another writer removes a version that no link names yet
+                if self.objects is None:
+                    self._check_still(before, asset, None)
                 move_into_place(draft, version)
                 try:
                     self._swap_link(link, version)

@@ -120,6 +120,36 @@ def test_unchanged_table_is_reused_and_a_new_version_is_not(ctx: PoolContext) ->
     assert calls == ["1", "2"]
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_writer_of_fewer_shards_does_not_replace_the_table_of_a_later_one(ctx: PoolContext, is_folder: bool) -> None:
+    """A backfill counts one shard; while it does, a run adds another one and stores the count of both."""
+    counted: list[int] = []
+
+    def count(ctx: PoolContext) -> int:
+        found = len(ctx.store.partitions("raw/samples"))
+        counted.append(found)
+        if len(counted) == 1:  # the other process, from beginning to end
+            ctx.store.write("raw/samples", pl.DataFrame({"x": [2.0]}), "tiny-000001", code_version="1")
+            assert not materialise_table(ctx, counts, tables=tables).is_reused
+        return found
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        return pl.DataFrame({"shards": [count(ctx)]})
+
+    def compute_folder(ctx: PoolContext, folder: Path) -> None:
+        (folder / "shards.txt").write_text(str(count(ctx)))
+
+    made = {"compute_folder": compute_folder} if is_folder else {"compute": compute}
+    counts = Table("raw/counts", "pool", ("raw/samples",), "1", "", **made)
+    tables = {"raw/samples": _table("raw/samples", grain="shard"), counts.name: counts}
+    ctx.store.write("raw/samples", pl.DataFrame({"x": [1.0]}), "tiny-000000", code_version="1")
+    assert materialise_table(ctx, counts, tables=tables).is_reused
+    folder = ctx.store.asset_path("raw/counts")
+    stored = (folder / "shards.txt").read_text() if is_folder else ctx.store.read("raw/counts")["shards"].item()
+    assert int(stored) == 2
+    assert counted == [1, 2]
+
+
 def test_grain_and_shard_must_agree(ctx: PoolContext) -> None:
     with pytest.raises(ValueError, match="grain"):
         materialise_table(ctx, _table("raw/a", grain="shard"), None, tables={})

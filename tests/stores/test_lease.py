@@ -23,7 +23,7 @@ from curation_assets.stores.lease import (
     pool_lease,
     writing_tables,
 )
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import OvertakenError, ShardStore
 from tests.support.paths import REPOSITORY
 
 HOLD = """
@@ -146,19 +146,25 @@ def test_a_disk_without_locks_costs_a_warning(tmp_path: Path, monkeypatch: pytes
 
 
 def test_two_writers_of_a_folder_leave_a_version_that_is_there(tmp_path: Path) -> None:
-    other_store, threads = ShardStore(tmp_path), []
+    other_store, threads, overtaken = ShardStore(tmp_path), [], []
 
     def write(store: ShardStore, number: int) -> None:
         store.materialise_folder(
             "raw/lookup", lambda folder: (folder / "n").write_text(str(number)) and None, code_version=str(number)
         )
 
+    def write_late() -> None:
+        try:
+            write(other_store, 2)
+        except OvertakenError as error:
+            overtaken.append(str(error))
+
     class Interrupted(ShardStore):
         """Another writer comes while this one has its version in place, and no link to it yet."""
 
         @staticmethod
         def _swap_link(link: Path, version: Path) -> None:
-            thread = threading.Thread(target=write, args=(other_store, 2))
+            thread = threading.Thread(target=write_late)
             threads.append(thread)
             thread.start()
             thread.join(1)
@@ -169,4 +175,5 @@ def test_two_writers_of_a_folder_leave_a_version_that_is_there(tmp_path: Path) -
         thread.join()
     manifest = other_store.manifest("raw/lookup")
     assert manifest is not None
-    assert (other_store.folder_path("raw/lookup") / "n").read_text() == manifest.code_version
+    assert (other_store.folder_path("raw/lookup") / "n").read_text() == manifest.code_version == "1"
+    assert overtaken == ["raw/lookup: another process stored it meanwhile; its version stays"]
