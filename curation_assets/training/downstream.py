@@ -35,6 +35,7 @@ LAYERS = 2
 HEADS = 4
 MAX_TOKENS = 40  # longest caption trained on, BOS and EOS included; longer ones are cut
 FEATURE_BATCH = 64
+CAPTIONER_MUON_RATIO, DUAL_ENCODER_MUON_RATIO = 2.0, 4.0  # with their learning rates: docs/decisions/0051
 LENGTH_PARTS = 4  # of a dual encoder's batch: all padded to the longest caption, two of five tokens were padding
 
 
@@ -134,7 +135,7 @@ def train_captioner(
     seed: int,
     samples_seen: int = 7_200,
     batch_size: int = 48,
-    learning_rate: float = 4e-3,
+    learning_rate: float = 1e-2,
     tokenizer_folder: Path | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -144,8 +145,9 @@ def train_captioner(
     """Train a fresh two-layer decoder on (N, T, D) features and N captions for exactly `samples_seen` // `batch_size`
     steps.
 
-    AdamW, 5 % warm-up, cosine to zero; epochs without replacement; `checkpoint` as in `fit`. Same arguments, same
-    weights (one thread). Raises ValueError for unequal lengths, for less than one full batch of samples or of budget.
+    Muon for the weights of linear layers, AdamW for the rest; 5 % warm-up, cosine to zero; epochs without replacement;
+    `checkpoint` as in `fit`. Same arguments, same weights (one thread). Raises ValueError for unequal lengths, for less
+    than one full batch of samples or of budget.
     """
     _check(features, captions, batch_size)
     tokenizer = _tokenizer(tokenizer_folder)
@@ -164,6 +166,7 @@ def train_captioner(
         samples_seen=samples_seen,
         seed=seed,
         learning_rate=learning_rate,
+        muon_ratio=CAPTIONER_MUON_RATIO,
         made_from=None if checkpoint is None else _data_facts(features, captions),
         checkpoint=checkpoint,
         checkpoint_seconds=checkpoint_seconds,
@@ -180,7 +183,7 @@ def train_dual_encoder(
     seed: int,
     samples_seen: int = 9_600,
     batch_size: int = 96,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-3,
     tokenizer_folder: Path | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -216,6 +219,7 @@ def train_dual_encoder(
         samples_seen=samples_seen,
         seed=seed,
         learning_rate=learning_rate,
+        muon_ratio=DUAL_ENCODER_MUON_RATIO,
         made_from=None if checkpoint is None else _data_facts(features, captions),
         checkpoint=checkpoint,
         checkpoint_seconds=checkpoint_seconds,

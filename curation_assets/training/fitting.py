@@ -17,11 +17,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from curation_assets.stores.atomic import replacing
+from curation_assets.training.muon import Muon, hidden_matrices
 from curation_assets.training.schedule import warm_up_then_cosine
 
 CHECKPOINT_SECONDS = 60.0
 MAX_GRADIENT_NORM = 1.0
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # AdamW's state of one parameter
+MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum")  # AdamW's and Muon's state of one parameter
 
 #: Called with the number of steps (or of images) done.
 Progress = Callable[[int], None]
@@ -38,6 +39,7 @@ def fit(
     samples_seen: int,
     seed: int,
     learning_rate: float,
+    muon_ratio: float | None = None,
     betas: tuple[float, float] = (0.9, 0.98),
     weight_decay: float = 0.05,
     warm_up_share: float = 0.05,
@@ -49,24 +51,31 @@ def fit(
 ) -> list[float]:
     """Train `modules` in place for samples_seen // batch_size steps; returns the loss of every step.
 
-    AdamW, gradients clipped to norm 1, linear warm-up, cosine to zero. The batches are those of `epoch_batches`, so
-    they depend on count, batch_size and seed alone; torch is seeded anew before every step.
-    `checkpoint`: a .safetensors file with the weights, AdamW's moments, the losses and, in its header, what it was made
-    from; written every `checkpoint_seconds` and at the end. A killed training goes on from it, on a CPU to the same
-    bits. One that was made from anything else (these arguments, the shapes, `made_from`) is ignored and overwritten.
+    AdamW, gradients clipped to norm 1, linear warm-up, cosine to zero. With a `muon_ratio` the weights of linear layers
+    take Muon's steps instead (training/muon.py), at so many times the learning rate. The batches are those of
+    `epoch_batches`, so they depend on count, batch_size and seed alone; torch is seeded anew before every step.
+    `checkpoint`: a .safetensors file with the weights, the optimizers' moments, the losses and, in its header, what it
+    was made from; written every `checkpoint_seconds` and at the end. A killed training goes on from it, on a CPU to the
+    same bits. One that was made from anything else (these arguments, the shapes, `made_from`) is ignored and replaced.
     It is the caller's to delete. `made_from`: facts that JSON can hold, such as a digest of the data.
     Raises ValueError for a budget or a training set below one batch, and for a loss that is not finite.
     """
     steps = steps_of(samples_seen, batch_size)
     batches = epoch_batches(count, batch_size, steps, seed)
     parameters = _trained_parameters(modules)
-    settings: dict[str, Any] = {"betas": tuple(betas), "weight_decay": weight_decay}
-    optimizer = torch.optim.AdamW(list(parameters.values()), lr=learning_rate, fused=True, **settings)
+    matrices = [] if muon_ratio is None else hidden_matrices(modules)
+    rest = [parameter for parameter in parameters.values() if not any(parameter is matrix for matrix in matrices)]
+    optimizers: dict[torch.optim.Optimizer, float] = {  # → its highest learning rate
+        torch.optim.AdamW(rest, fused=True, betas=betas, weight_decay=weight_decay): learning_rate
+    }
+    if muon_ratio is not None and matrices:
+        optimizers[Muon(matrices, lr=learning_rate, weight_decay=weight_decay)] = muon_ratio * learning_rate
+    settings = {"betas": tuple(betas), "weight_decay": weight_decay, "muon_ratio": muon_ratio}
     facts = {
         "count": count, "batch_size": batch_size, "steps": steps, "seed": seed, "learning_rate": learning_rate,
         "warm_up_share": warm_up_share, "shapes": _shapes_digest(parameters), **settings, **(made_from or {}),
     }  # fmt: skip
-    state = _State(modules, parameters, optimizer, json.dumps(facts, sort_keys=True), checkpoint, device)
+    state = _State(modules, parameters, list(optimizers), json.dumps(facts, sort_keys=True), checkpoint, device)
     losses = state.restore()
     if losses and progress is not None:
         progress(len(losses))
@@ -76,18 +85,21 @@ def fit(
     with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
         for step, batch in enumerate(itertools.islice(batches, len(losses), None), start=len(losses)):
             torch.manual_seed(step_seed(seed, step))  # dropout of a step is the same after a resume
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate * warm_up_then_cosine(step, steps, warm_up)
+            for optimizer, highest in optimizers.items():
+                for group in optimizer.param_groups:
+                    group["lr"] = highest * warm_up_then_cosine(step, steps, warm_up)
             loss = loss_of(batch)
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise ValueError(
                     f"the loss is {value} at step {step + 1} of {steps}; lower learning_rate, got {learning_rate}"
                 )
-            optimizer.zero_grad(set_to_none=True)
+            for optimizer in optimizers:
+                optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(parameters.values(), MAX_GRADIENT_NORM)
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
             losses.append(value)
             if step + 1 == steps or time.monotonic() - saved_at >= checkpoint_seconds:
                 state.save(losses)
@@ -158,7 +170,7 @@ class _State:
         self,
         modules: Mapping[str, nn.Module | nn.Parameter],
         parameters: Mapping[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         made_from: str,
         path: Path | None,
         device: str,
@@ -170,7 +182,12 @@ class _State:
             if isinstance(module, nn.Module)
             for inner, buffer in module.named_buffers()
         }
-        self.optimizer = optimizer
+        self.moments = {  # parameter → its optimizer's state of all its parameters
+            parameter: optimizer.state
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
         self.made_from = made_from
         self.path = path
         self.device = device
@@ -182,7 +199,7 @@ class _State:
         tensors = {f"weights.{name}": tensor for name, tensor in {**self.parameters, **self.buffers}.items()}
         for name, parameter in self.parameters.items():
             # a parameter that no loss has reached has no moments
-            own = self.optimizer.state.get(parameter, {})
+            own = self.moments[parameter].get(parameter, {})
             tensors |= {f"{moment}.{name}": own[moment] for moment in MOMENTS if moment in own}
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
         saved = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -208,7 +225,7 @@ class _State:
         for name, parameter in self.parameters.items():
             own = {moment: saved[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in saved}
             if own:
-                self.optimizer.state[parameter] = {moment: tensor.to(self.device) for moment, tensor in own.items()}
+                self.moments[parameter][parameter] = {moment: tensor.to(self.device) for moment, tensor in own.items()}
         return saved["losses"].tolist()
 
 

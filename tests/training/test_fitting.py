@@ -1,5 +1,6 @@
 """The training loop: budgets in samples seen, order, and trainings that are killed and go on."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -45,6 +46,7 @@ def train(
     data: str = "one",
     seed: int = 7,
     checkpoint_seconds: float = 0.0,
+    muon_ratio: float | None = None,
 ) -> tuple[list[float], list[torch.Tensor]]:
     """Losses and final weights."""
     inputs = torch.linspace(-1, 1, 30).reshape(10, 3)  # 10 samples
@@ -56,7 +58,7 @@ def train(
     losses = fit(
         {"model": model, "scale": scale}, loss_of, count=10, batch_size=BATCH, samples_seen=samples_seen, seed=seed,
         learning_rate=learning_rate, made_from={"data": data}, checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds, progress=progress,
+        checkpoint_seconds=checkpoint_seconds, progress=progress, muon_ratio=muon_ratio,
     )  # fmt: skip
     return losses, [*model.state_dict().values(), scale.detach()]
 
@@ -89,10 +91,14 @@ def test_trainings_are_seeded_and_leave_the_callers_randomness_alone() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("muon_ratio", [None, 2.0])
 @pytest.mark.parametrize("stop_at", [1, 2, 5, 9])
-def test_an_interrupted_training_ends_with_the_same_bits(stop_at: int, tmp_path: Path) -> None:
+def test_an_interrupted_training_ends_with_the_same_bits(
+    stop_at: int, muon_ratio: float | None, tmp_path: Path
+) -> None:
     """Dropout and batch norm included; interrupted inside an epoch and between two."""
-    straight = train()
+    train_so = functools.partial(train, muon_ratio=muon_ratio)
+    straight = train_so()
 
     def interrupt(step: int) -> None:
         if step == stop_at:
@@ -100,15 +106,15 @@ def test_an_interrupted_training_ends_with_the_same_bits(stop_at: int, tmp_path:
 
     file = tmp_path / "training.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(file, interrupt)
+        train_so(file, interrupt)
     done: list[int] = []
-    resumed = train(file, done.append)
+    resumed = train_so(file, done.append)
     assert done == list(range(stop_at, 11))
     assert resumed[0] == straight[0]
     assert all(map(torch.equal, resumed[1], straight[1]))
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     done.clear()
-    assert train(file, done.append)[0] == straight[0]
+    assert train_so(file, done.append)[0] == straight[0]
     assert done == [10]  # nothing left to train
 
 
@@ -138,7 +144,9 @@ def test_a_killed_process_is_resumed_by_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"data": "two"}, {"seed": 8}, {"samples_seen": 44}, {"learning_rate": 0.02}], ids=lambda other: str(other)
+    "other",
+    [{"data": "two"}, {"seed": 8}, {"samples_seen": 44}, {"learning_rate": 0.02}, {"muon_ratio": 2.0}],
+    ids=lambda other: str(other),
 )
 def test_a_checkpoint_of_another_training_is_ignored(other: dict[str, object], tmp_path: Path) -> None:
     file = tmp_path / "training.safetensors"
