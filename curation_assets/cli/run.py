@@ -50,8 +50,8 @@ DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
 # Less than the defaults: five minutes on two cores.
 DEMO_BUDGET = {
-    "captioning": {"samples_seen": 1_440, "batch_size": 24},
-    "retrieval": {"samples_seen": 1_920, "batch_size": 48},
+    "captioning": {"samples_seen": 1_320, "batch_size": 24},
+    "retrieval": {"samples_seen": 1_536, "batch_size": 48},
 }
 DEMO_OPTIONS = {"distillation_size": 450, "caption_count": 2, "fusion_l2": 1.0, "downstream_budget": DEMO_BUDGET}
 
