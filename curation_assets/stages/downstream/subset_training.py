@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.core.roles import TextSimilarity
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.parallel import call_in_workers
 from curation_assets.flow.table import Table
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stages.downstream.comparison import METRIC_SCHEMA, compare_training_sets
@@ -302,26 +300,16 @@ def _of_metrics(given: Mapping[str, pl.DataFrame]) -> _Metrics:
 
 
 def _of_captions(ctx: PoolContext, trainer: Trainer, given: Mapping[str, pl.DataFrame]) -> _Metrics:
-    roles, references = _measuring_roles(ctx, trainer), evaluation_rows(ctx)["captions"].to_list()
-    captions = {key: frame["caption"].to_list() for key, frame in given.items()}
-    metrics = list(ctx.options.caption_metrics)
-    if roles:  # the model is loaded in this process alone
-        return _measured(references, captions, metrics, ctx.engines(roles)["text_similarity"])
-    sets, size = list(captions.items()), -(-len(captions) // ctx.settings.workers) or 1
-    calls = [(references, dict(sets[start : start + size]), metrics) for start in range(0, len(sets), size)]
-    return {key: of_set for part in call_in_workers(ctx.settings, _measured, calls) for key, of_set in part.items()}
-
-
-def _measured(
-    references: list[list[str]],
-    captions: Mapping[str, list[str]],
-    metrics: Sequence[str],
-    similarity: TextSimilarity | None = None,
-) -> _Metrics:
     from curation_assets.scoring.caption_metrics import measure_captions
 
-    measured = measure_captions(references, captions, metrics=metrics, similarity=similarity)
-    return {key: {name: (one.value, one.reason) for name, one in of_set.items()} for key, of_set in measured.items()}
+    roles = _measuring_roles(ctx, trainer)
+    measured = measure_captions(
+        evaluation_rows(ctx)["captions"].to_list(),
+        {key: frame["caption"].to_list() for key, frame in given.items()},
+        metrics=ctx.options.caption_metrics,
+        similarity=ctx.engines(roles)["text_similarity"] if roles else None,
+    )
+    return {key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()}
 
 
 def comparison_of(ctx: PoolContext) -> pl.DataFrame:
