@@ -64,7 +64,7 @@ def write_report(
 
     `trained`: tables of models trained on the subsets → their main metrics, in the order in which they are shown.
     `untrained_reason`: why there are none, a sentence for the page. `budgets`: the same tables → in words, how long a
-    model was trained ("7,200 samples seen in batches of 48"). `evaluation_name`: in words, what they were measured on.
+    model was trained ("2,640 samples seen in batches of 48"). `evaluation_name`: in words, what they were measured on.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
