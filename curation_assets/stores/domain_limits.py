@@ -24,8 +24,16 @@ NOTE_SECONDS = 5.0  # waits from here on are said
 NOTE_EVERY_SECONDS = 15.0
 
 
-@cache
+_PARSING = threading.Lock()
+
+
 def _suffixes() -> PublicSuffixList:
+    with _PARSING:  # shards that are downloaded at once would each parse it
+        return _parsed_suffixes()
+
+
+@cache
+def _parsed_suffixes() -> PublicSuffixList:
     return PublicSuffixList()
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import tarfile
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
-from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
@@ -56,7 +56,6 @@ NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 PROGRAM = "curation_assets"
 STOP_SECONDS = 0.2  # until a stopped download notices it
-_EXIF_ORIENTATION = 0x0112
 _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
 #: Grain of raw/downloads: one row per input row.
@@ -576,6 +575,10 @@ def _run_img2dataset(
     class CountingWriter(parts.writer.WebDatasetSampleWriter):  # type: ignore[misc,name-defined]
         """Advances the progress bar for each row that is written, failed or not."""
 
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.tarwriter.mtime = int(time.time())  # a fraction of a second takes a header of its own, 1 KB a member
+
         def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
             super().write(img_str, key, caption, meta)
             on_rows(1)
@@ -612,8 +615,7 @@ def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...
         def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:
             data = img_stream.getvalue()
             try:
-                check_image(data, settings.limits)
-                if _is_rotated(data):
+                if check_image(data, settings.limits).is_rotated:
                     upright = io.BytesIO()
                     decode_image(data, settings.limits).save(upright, "PNG", compress_level=1)
                     return super().__call__(upright, blurring_bbox_list)
@@ -629,10 +631,6 @@ def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...
         encode_format="jpg",
         skip_reencode=True,  # a JPEG that need not be scaled keeps its bytes
     )
-
-
-def _is_rotated(data: bytes) -> bool:
-    return Image.open(io.BytesIO(data)).getexif().get(_EXIF_ORIENTATION, 1) != 1
 
 
 # -- what came of it --------------------------------------------------------------------------------------------------

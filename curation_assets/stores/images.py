@@ -4,6 +4,7 @@ import functools
 import io
 import mmap
 import os
+import struct
 import tarfile
 import warnings
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.tar_members import put_places, read_range
@@ -44,6 +45,9 @@ class ImageLimits:
 
 
 DEFAULT_LIMITS = ImageLimits()
+
+#: What a broken EXIF block raises; it does not make the pixels bad.
+_EXIF_ERRORS = (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError, struct.error)
 
 # Second line of defence for every other open() in this process; ours checks the header against its own limits.
 Image.MAX_IMAGE_PIXELS = DEFAULT_LIMITS.max_pixels
@@ -115,8 +119,8 @@ def as_rgb(image: Image.Image) -> Image.Image:
     _load_pixels(image)
     try:
         upright = ImageOps.exif_transpose(image)
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError):
-        upright = image  # a broken EXIF block does not make the pixels bad
+    except _EXIF_ERRORS:
+        upright = image
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         alpha = upright.convert("RGBA")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
@@ -126,10 +130,11 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What a check learns about an image: size in pixels as stored (before EXIF rotation)."""
+    """Size in pixels as stored, and whether EXIF turns them."""
 
     width: int
     height: int
+    is_rotated: bool = False
 
 
 def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts:
@@ -142,7 +147,11 @@ def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts
     if image.format == "JPEG":
         image.draft(None, (max(1, width // 8), max(1, height // 8)))
     _load_pixels(image)
-    return ImageFacts(width, height)
+    try:
+        is_rotated = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except _EXIF_ERRORS:
+        is_rotated = False
+    return ImageFacts(width, height, is_rotated)
 
 
 @dataclass(frozen=True)

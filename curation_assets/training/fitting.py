@@ -70,7 +70,8 @@ def fit(
     }
     if muon_ratio is not None and matrices:
         optimizers[Muon(matrices, lr=learning_rate, weight_decay=weight_decay)] = muon_ratio * learning_rate
-    settings = {"betas": tuple(betas), "weight_decay": weight_decay, "muon_ratio": muon_ratio}
+    settings: dict[str, Any] = {"betas": tuple(betas), "weight_decay": weight_decay}
+    settings |= {} if muon_ratio is None else {"muon_ratio": muon_ratio}  # checkpoints of other trainings stay theirs
     facts = {
         "count": count, "batch_size": batch_size, "steps": steps, "seed": seed, "learning_rate": learning_rate,
         "warm_up_share": warm_up_share, "shapes": _shapes_digest(parameters), **settings, **(made_from or {}),
