@@ -421,7 +421,8 @@ class ShardStore:
     ) -> Manifest:
         """Store `frame` (row order kept) with its manifest, in one step. `seconds`: what computing it took.
 
-        `check` is called when all but that step is done, with other writers kept out; what it raises ends the write.
+        `check` is called when all but that step is done, with other writers kept out; what it raises ends the write. In
+        a home in a bucket it is not called: there the put of a later writer is refused.
         Raises ValueError when a column `shard` disagrees with the partition.
         """
         path = self.table_path(asset, partition)
@@ -601,7 +602,7 @@ class ShardStore:
         """As `materialise`, for an asset that is a folder of files: `compute` fills an empty folder.
 
         Each version has a folder of its own; the asset's path is a link, swapped in one step, so a reader sees one
-        version whole. Raises ValueError when `compute` writes nothing.
+        version whole. Raises ValueError when `compute` writes nothing, OvertakenError as `materialise`.
         """
         before = self._readable_manifest(asset, None)
         versions = self.input_versions(asset, inputs)

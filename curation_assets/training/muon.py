@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 #: Of the quintic iteration (Jordan et al. 2024); they bring singular values near 1, not to it.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-ITERATIONS = 3  # five in the paper; the same losses with three (docs/decisions/0051)
+ITERATIONS = 3  # five in the paper; three retrieve as well (docs/decisions/0051)
 MOMENTUM = 0.95
 RMS = 0.2  # of an update's entries, as AdamW's are, so that learning rates are comparable (Liu et al. 2025 §2.2)
 
