@@ -48,7 +48,7 @@ from curation_assets.stores.shard_store import WHOLE
 CHANGES = "Dry run: what if …"
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
-# Half of the defaults: two minutes on two cores in all.
+# Less than the defaults: two minutes on two cores in all.
 DEMO_BUDGET = {
     "captioning": {"samples_seen": 1_320, "batch_size": 24},
     "retrieval": {"samples_seen": 1_536, "batch_size": 48},

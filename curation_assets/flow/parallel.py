@@ -215,7 +215,6 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
         if roles:
             preload.append("curation_assets.training.downstream")
             preload += [f"curation_assets.engines.{role}" for role in sorted(roles)]
-            preload.append("sklearn.linear_model")  # of the student: a second in which the other workers would wait
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)), _without_interrupts():
             forkserver.ensure_running()

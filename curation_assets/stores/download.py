@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
+from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
@@ -55,6 +56,7 @@ SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 PROGRAM = "curation_assets"
+_EXIF_ORIENTATION = 0x0112
 STOP_SECONDS = 0.2  # until a stopped download notices it
 _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
@@ -615,7 +617,8 @@ def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...
         def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:
             data = img_stream.getvalue()
             try:
-                if check_image(data, settings.limits).is_rotated:
+                check_image(data, settings.limits)
+                if _is_rotated(data):
                     upright = io.BytesIO()
                     decode_image(data, settings.limits).save(upright, "PNG", compress_level=1)
                     return super().__call__(upright, blurring_bbox_list)
@@ -631,6 +634,10 @@ def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...
         encode_format="jpg",
         skip_reencode=True,  # a JPEG that need not be scaled keeps its bytes
     )
+
+
+def _is_rotated(data: bytes) -> bool:
+    return Image.open(io.BytesIO(data)).getexif().get(_EXIF_ORIENTATION, 1) != 1
 
 
 # -- what came of it --------------------------------------------------------------------------------------------------

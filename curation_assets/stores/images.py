@@ -4,7 +4,6 @@ import functools
 import io
 import mmap
 import os
-import struct
 import tarfile
 import warnings
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.tar_members import put_places, read_range
@@ -45,9 +44,6 @@ class ImageLimits:
 
 
 DEFAULT_LIMITS = ImageLimits()
-
-#: What a broken EXIF block raises; it does not make the pixels bad.
-_EXIF_ERRORS = (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError, struct.error)
 
 # Second line of defence for every other open() in this process; ours checks the header against its own limits.
 Image.MAX_IMAGE_PIXELS = DEFAULT_LIMITS.max_pixels
@@ -119,8 +115,8 @@ def as_rgb(image: Image.Image) -> Image.Image:
     _load_pixels(image)
     try:
         upright = ImageOps.exif_transpose(image)
-    except _EXIF_ERRORS:
-        upright = image
+    except (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError):
+        upright = image  # a broken EXIF block does not make the pixels bad
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         alpha = upright.convert("RGBA")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
@@ -130,11 +126,10 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """Size in pixels as stored, and whether EXIF turns them."""
+    """What a check learns about an image: size in pixels as stored (before EXIF rotation)."""
 
     width: int
     height: int
-    is_rotated: bool = False
 
 
 def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts:
@@ -147,11 +142,7 @@ def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts
     if image.format == "JPEG":
         image.draft(None, (max(1, width // 8), max(1, height // 8)))
     _load_pixels(image)
-    try:
-        is_rotated = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except _EXIF_ERRORS:
-        is_rotated = False
-    return ImageFacts(width, height, is_rotated)
+    return ImageFacts(width, height)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def fit(
     batches = epoch_batches(count, batch_size, steps, seed)
     parameters = _trained_parameters(modules)
     matrices = [] if muon_ratio is None else hidden_matrices(modules)
-    rest = [parameter for parameter in parameters.values() if not any(parameter is matrix for matrix in matrices)]
+    taken = set(matrices)
+    rest = [parameter for parameter in parameters.values() if parameter not in taken]
     optimizers: dict[torch.optim.Optimizer, float] = {  # → its highest learning rate
         torch.optim.AdamW(rest, fused=True, betas=betas, weight_decay=weight_decay): learning_rate
     }

