@@ -4,6 +4,7 @@ The stock Stable Diffusion pipeline for every address.
 """
 
 import copy
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from diffusers import (
 from diffusers.models.attention_processor import AttnProcessor
 from diffusers.utils import logging as diffusers_logging
 from PIL import Image
-from transformers import AutoTokenizer, CLIPTextModel
+from transformers import AutoTokenizer, BatchEncoding, CLIPTextModel
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
@@ -60,23 +61,41 @@ class DiffusionEngine:
         if len(captions) != len(seeds):
             raise ValueError(f"expected one seed per caption, got {len(captions)} captions and {len(seeds)} seeds")
         size = min(self.batch_size, IMAGES_AT_ONCE) if self.pipeline.device.type == "cpu" else self.batch_size
+        tokens = [self._tokenize(batch) for batch in chunks(captions, size)]  # a tokenizer serves one thread
+        empty = self._tokenize([""]) if guidance_scale(self.settings) > 1 else None
         with batches_side_by_side(self.pipeline.device.type) as map_batches:
-            prompts = [self._prompt(list(batch)) for batch in chunks(captions, size)]  # a tokenizer serves one thread
-            return [image for batch in map_batches(self._draw, prompts, chunks(seeds, size)) for image in batch]
+            guide = None if empty is None else self._encode(empty)  # the same for every picture
+            drawn = map_batches(self._draw, tokens, chunks(seeds, size), itertools.repeat(guide))
+            return [image for batch in drawn for image in batch]
 
-    @torch.inference_mode()
-    def _prompt(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Encoded captions (B, T, D), and as many times the encoded empty caption if it guides."""
-        return self.pipeline.encode_prompt(captions, self.pipeline.device, 1, guidance_scale(self.settings) > 1)
+    def _tokenize(self, captions: Sequence[str]) -> BatchEncoding:
+        """(B, T) ids and mask, padded or cut to the text encoder's context, as the pipeline does."""
+        tokenizer = self.pipeline.tokenizer
+        return tokenizer(
+            list(captions),
+            padding="max_length",
+            max_length=tokenizer.model_max_length,
+            truncation=True,
+            return_tensors="pt",
+        )
 
     @torch.inference_mode()  # a mode of each thread
-    def _draw(self, prompt: tuple[torch.Tensor, torch.Tensor | None], seeds: Sequence[int]) -> list[Image.Image]:
+    def _encode(self, tokens: BatchEncoding) -> torch.Tensor:
+        """What the network reads of captions: (B, T, D)."""
+        encoder = self.pipeline.text_encoder
+        uses_mask = getattr(encoder.config, "use_attention_mask", False)
+        mask = tokens.attention_mask.to(encoder.device) if uses_mask else None
+        return encoder(tokens.input_ids.to(encoder.device), attention_mask=mask)[0]
+
+    @torch.inference_mode()
+    def _draw(self, tokens: BatchEncoding, seeds: Sequence[int], guide: torch.Tensor | None) -> list[Image.Image]:
+        """`guide`: (1, T, D), the encoded empty caption, if it guides."""
         # A pipeline and its scheduler remember the step of the call that runs; their models do not.
         pipeline = copy.copy(self.pipeline)
         pipeline.scheduler = copy.deepcopy(self.pipeline.scheduler)
         images = pipeline(
-            prompt_embeds=prompt[0],
-            negative_prompt_embeds=prompt[1],
+            prompt_embeds=self._encode(tokens),
+            negative_prompt_embeds=None if guide is None else guide.expand(len(seeds), -1, -1),
             num_inference_steps=int(self.settings.get("steps", 20)),
             guidance_scale=guidance_scale(self.settings),
             height=int(self.settings.get("height", 768)),
