@@ -313,13 +313,7 @@ def workers(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> Execut
     theirs (the address of a bucket, say), start new ones.
     """
     global _executor, _executor_of
-    executor_of = (
-        settings.ray,
-        settings.workers,
-        settings.threads,
-        settings.devices,
-        tuple(environment_read().items()),
-    )
+    executor_of = _decides_workers(settings)
     if _executor is not None and _executor_of == executor_of:
         return _executor
     stop_workers()
@@ -331,6 +325,16 @@ def workers(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> Execut
         multiprocessing.util.Finalize(None, _end_workers_of_child, exitpriority=0)
     _executor_of = executor_of
     return _executor
+
+
+def _decides_workers(settings: Settings) -> Any:
+    return (
+        settings.ray,
+        settings.workers,
+        settings.threads,
+        settings.devices,
+        tuple(environment_read().items()),
+    )
 
 
 def _threads_of_worker(settings: Settings) -> int:
@@ -467,6 +471,25 @@ def call_in_parts(
     starts = range(0, max(1, rows.height), size)
     calls = [(settings, pool_name, rows.slice(start, size), *further) for start in starts]
     yield from call_in_workers(settings, function, calls)
+
+
+@contextmanager
+def beside(settings: Settings, function: Callable[..., object], *call: Any) -> Iterator[None]:
+    """Makes a call of an importable function beside the block: in a worker process of this machine that is there
+    already, else in a thread. Ends when both have; raises what the function raises, unless the block does.
+    """
+    if isinstance(_executor, Workers) and _executor_of == _decides_workers(settings):
+        job = _executor.submit(_metered, function, call)
+        try:
+            yield
+        finally:
+            wait([job])
+        note_lent_cpu(job.result()[1])
+        return
+    with ThreadPoolExecutor(1) as executor:
+        in_thread = executor.submit(function, *call)
+        yield
+    in_thread.result()
 
 
 def _metered(function: Callable[..., Result], call: tuple[Any, ...]) -> tuple[Result, float]:

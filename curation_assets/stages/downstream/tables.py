@@ -1,13 +1,13 @@
 """downstream: what a model trained on each subset is worth, how good the methods are, and the report."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
     NEAR_DUPLICATES,
@@ -18,6 +18,7 @@ from curation_assets.flow.declared import (
     sql_recipes,
     teacher_names,
 )
+from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Table
 from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
 from curation_assets.stages.downstream import text_methods as text_tables
@@ -242,14 +243,19 @@ def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides=shares)
 
 
-def _report(ctx: PoolContext, folder: Path) -> None:
+def write_comparison(settings: Settings, pool_name: str, folder: Path) -> None:
+    """The page with two policies side by side, compare.html in `folder`."""
     from curation_assets.outputs.report.compare import write_compare_page
+
+    write_compare_page(PoolContext.open(settings, pool_name), folder / "compare.html")
+
+
+def _report(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.outputs.report.report import write_report
 
     shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
     chosen = chosen_set(ctx) if ctx.trains_downstream else None
-    with ThreadPoolExecutor(1) as beside:  # small pictures are made outside Python's lock, plots are not
-        page = beside.submit(write_compare_page, ctx, folder / "compare.html")
+    with beside(ctx.settings, write_comparison, ctx.settings, ctx.pool.name, folder):
         write_report(
             ctx,
             folder / "report.html",
@@ -263,4 +269,3 @@ def _report(ctx: PoolContext, folder: Path) -> None:
             },
             evaluation_name=None if chosen is None else chosen.description,
         )
-        page.result()
