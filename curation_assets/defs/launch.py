@@ -6,11 +6,15 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._utils import touch_file
 
 from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
@@ -75,6 +79,26 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
         return instance
 
 
+def leave_output_alone(instance: dg.DagsterInstance) -> None:
+    """Runs of this process print where it prints. To keep a copy, Dagster sends output through a file to a `tail` and
+    starts two processes for each stream of each run, which print tracebacks at Ctrl+C; the run's page says where the
+    output is instead. An instance that keeps it elsewhere (dagster.yaml, compute_logs) does so.
+    """
+    manager = instance.compute_log_manager
+    if type(manager) is not LocalComputeLogManager:
+        return
+
+    @contextmanager
+    def not_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
+        with manager.open_log_stream(log_key, ComputeIOType.STDOUT) as stream:
+            if stream is not None:
+                stream.write("This run was made by a command: its output is on that command's terminal.\n")
+        yield CapturedLogContext(log_key)
+        touch_file(manager.complete_artifact_path(log_key))
+
+    manager.capture_logs = not_captured  # type: ignore[method-assign]
+
+
 def _why_not_opened(config: Path, error: Exception) -> str:
     """Of an instance that a person set up: what in its file, environment, packages or server is at fault."""
     if isinstance(error, dg.DagsterInvalidConfigError):
@@ -137,6 +161,7 @@ def _run_held_pool(
 ) -> list[TableReport]:
     hook = FailureHook.of(settings)
     instance = prepare_instance(settings)
+    leave_output_alone(instance)
     for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)
     ctx = PoolContext.open(settings, pool_name)

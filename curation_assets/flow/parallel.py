@@ -404,6 +404,10 @@ def _start_worker(threads: int, device: str | None, environment: Mapping[str, st
         )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    from tqdm import tqdm
+
+    # its own is a semaphore of the system, which a worker that is killed leaves behind: Python warns of it at Ctrl+C
+    tqdm.set_lock(threading.RLock())
     if "torch" in sys.modules:  # of the fork server
         import torch
 

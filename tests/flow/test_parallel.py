@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.flow.parallel import WorkerEndedError, Workers, call_in_parts, stop_workers, workers
+from curation_assets.flow.parallel import WorkerEndedError, Workers, beside, call_in_parts, stop_workers, workers
 from tests.support.paths import REPOSITORY
 
 #: Prints the pid of a worker that is then busy for as long as nobody ends it.
@@ -173,3 +173,51 @@ def test_rows_go_to_workers_in_consecutive_parts(tmp_path: Path, workers_count: 
     assert {name for part in found for name in part["name"]} == {"pool!"}
     assert all((os.getpid() in part["pid"]) == (workers_count == 1) for part in found)
     assert [part.columns for part in none] == [["row", "part", "name", "pid"]]  # the columns are there without rows
+
+
+def write_pid(path: str, fails: bool = False) -> None:
+    """The process that this is called in, into a file."""
+    time.sleep(0.2)
+    Path(path).write_text(str(os.getpid()))
+    if fails:
+        raise ValueError("the page cannot be written")
+
+
+@pytest.mark.parametrize("has_worker", [False, True])
+def test_a_call_beside_a_block_is_over_when_the_block_is(tmp_path: Path, has_worker: bool) -> None:
+    """By a worker that is there already: none is started for it."""
+    settings = replace(load_settings(tmp_path, "embedded"), workers=2, threads=2)
+    try:
+        stop_workers()
+        others = {workers(settings, []).submit(os.getpid).result()} if has_worker else set()
+        with beside(settings, write_pid, str(tmp_path / "pid")):
+            assert not (tmp_path / "pid").exists()
+        assert (int((tmp_path / "pid").read_text()) != os.getpid()) is bool(others)
+        with (
+            pytest.raises(ValueError, match="cannot be written"),
+            beside(settings, write_pid, str(tmp_path / "x"), True),
+        ):
+            pass
+        (tmp_path / "pid").unlink()
+        with pytest.raises(KeyError, match="own"), beside(settings, write_pid, str(tmp_path / "pid"), True):
+            raise KeyError("own")
+        assert (tmp_path / "pid").exists(), "the block ended before the call"
+    finally:
+        stop_workers()
+
+
+def kind_of_bar_lock() -> str:
+    """What guards progress bars of tqdm in this process."""
+    from tqdm.auto import tqdm
+
+    with tqdm(total=1, disable=True):
+        return type(tqdm.get_lock()).__module__
+
+
+def test_progress_bars_of_workers_take_no_semaphore_of_the_system(tmp_path: Path) -> None:
+    """A worker that is killed would leave it behind, and Python prints a warning about it after Ctrl+C."""
+    settings = replace(load_settings(tmp_path, "embedded"), workers=2, threads=2)
+    try:
+        assert workers(settings, []).submit(kind_of_bar_lock).result() == "_thread"
+    finally:
+        stop_workers()
