@@ -6,6 +6,7 @@ trailers without end. So each wait on the socket lasts at most what the deadline
 
 import contextlib
 import http.client
+import ipaddress
 import math
 import queue
 import socket
@@ -232,8 +233,20 @@ class GuardedHttp:
         return wrapped
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """The system's resolver knows no time limit: it works in a thread that is left behind when the time is up."""
+    """The system's resolver knows no time limit: it works in a thread that is left behind when the time is up. An
+    address is looked up nowhere.
+    """
+    if _is_address(host):
+        return resolve_host(host, port)
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
     def look_up() -> None:

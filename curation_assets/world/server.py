@@ -178,6 +178,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    wbufsize = 1 << 16  # header and picture leave together
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent."""
