@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import krippendorff
 import numpy as np
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -12,7 +11,8 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
     """1 − observed / expected disagreement, for any number of raters and gaps. (R, N) → a number ≤ 1.
 
     `ratings`: one row per rater, one column per item, NaN where a rater gave none; items with fewer than two ratings
-    are left out. 1 is perfect, 0 what chance gives, below 0 systematic disagreement. Krippendorff 2004, chapter 11.
+    are left out. 1 is perfect, 0 what chance gives, below 0 systematic disagreement. Krippendorff 2011, Computing
+    Krippendorff's Alpha-Reliability, part D.
     Raises ValueError for a bad shape, an unknown level, no item with two ratings, or ratings that are all equal.
     """
     ratings = np.asarray(ratings, dtype=np.float64)
@@ -26,7 +26,18 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
     values = np.unique(ratings[np.isfinite(ratings)])
     if len(values) == 1:
         raise ValueError(f"all ratings are {values[0]:g}, so chance agreement is perfect and alpha has no value")
-    return float(krippendorff.alpha(reliability_data=ratings, level_of_measurement=level))
+    counts = np.stack([(ratings == value).sum(axis=0) for value in values], axis=1)  # (N, V) of each value per item
+    weights = 1 / (counts.sum(axis=1, keepdims=True) - 1)
+    coincidences = counts.T @ (counts * weights) - np.diag((counts * weights).sum(axis=0))  # (V, V)
+    totals = coincidences.sum(axis=0)  # (V,)
+    chance = (np.outer(totals, totals) - np.diag(totals)) / (totals.sum() - 1)
+    if level == "nominal":
+        distances = 1.0 - np.eye(len(values))
+    else:
+        # of ordinal values by how many ratings lie between them
+        places = values if level == "interval" else np.cumsum(totals) - totals / 2
+        distances = np.subtract.outer(places, places) ** 2
+    return float(1 - (coincidences * distances).sum() / (chance * distances).sum())
 
 
 def weighted_kappa(first: np.ndarray, second: np.ndarray) -> tuple[float, int]:

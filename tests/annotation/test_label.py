@@ -1,5 +1,6 @@
 """Labelling: a draw that covers the plane, a session that can be killed, raters compared, labels that a pool reads."""
 
+import itertools
 import json
 import threading
 from collections import Counter
@@ -21,7 +22,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.plane_sampling import sample_plane
-from curation_assets.numeric.rater_agreement import krippendorff_alpha, weighted_kappa
+from curation_assets.numeric.rater_agreement import Level, krippendorff_alpha, weighted_kappa
 from curation_assets.stages.teachers.tables import read_labels
 from curation_assets.stores.pools.declaration import add_pool
 from tests.conftest import FinishedPool
@@ -279,6 +280,33 @@ def test_alpha_reproduces_krippendorffs_own_example() -> None:
     assert krippendorff_alpha(ratings, "nominal") == pytest.approx(0.743, abs=5e-4)
     assert krippendorff_alpha(ratings, "ordinal") == pytest.approx(0.815, abs=5e-4)
     assert krippendorff_alpha(ratings, "interval") == pytest.approx(0.849, abs=5e-4)
+
+
+@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
+def test_alpha_is_one_minus_the_disagreement_of_pairs_over_that_of_any_two_ratings(level: Level) -> None:
+    """Pair by pair: of an item, weighed by its raters less one; of all ratings that have a partner."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        ratings = rng.integers(0, 4, (rng.integers(2, 5), rng.integers(3, 12))) ** 1.5
+        ratings[rng.random(ratings.shape) < 0.3] = np.nan
+        items = [column[np.isfinite(column)] for column in ratings.T]
+        items = [item for item in items if len(item) >= 2]
+        everything = np.concatenate(items)
+
+        def distance(x: float, y: float, everything: np.ndarray = everything) -> float:
+            if level == "nominal":
+                return float(x != y)
+            if level == "interval":
+                return (x - y) ** 2
+            between = ((everything >= min(x, y)) & (everything <= max(x, y))).sum()
+            return 0.0 if x == y else (between - (everything == x).sum() / 2 - (everything == y).sum() / 2) ** 2
+
+        observed = sum(
+            sum(distance(x, y) for x, y in itertools.permutations(item.tolist(), 2)) / (len(item) - 1) for item in items
+        ) / len(everything)
+        pairs = list(itertools.permutations(everything.tolist(), 2))
+        expected = sum(distance(x, y) for x, y in pairs) / len(pairs)
+        assert krippendorff_alpha(ratings, level) == pytest.approx(1 - observed / expected, abs=1e-12)
 
 
 def test_alpha_is_zero_by_chance_and_one_when_perfect() -> None:
