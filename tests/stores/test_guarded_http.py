@@ -115,6 +115,24 @@ def test_a_name_server_that_is_silent_ends_with_the_deadline(monkeypatch: pytest
     assert "no name server knew slow.example" in str(error)
 
 
+def test_an_address_is_not_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is: its server may be silent for good."""
+    threads: list[str] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        threads.append(thread.name)
+        start(thread)
+
+    with RawServer({"/": reply(body=b"hello")}) as server:
+        port = server.host.rpartition(":")[2]
+        monkeypatch.setattr(threading.Thread, "start", noted)
+        assert get(http_to(server), server.url("/")) == b"hello"
+        assert not [name for name in threads if name.startswith("look up")]
+        assert get(GuardedHttp([f"localhost:{port}"], user_agent="test/1"), f"http://localhost:{port}/") == b"hello"
+        assert [name for name in threads if name.startswith("look up")] == ["look up localhost"]
+
+
 def test_bodies_are_bounded_and_whole() -> None:
     chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nA: b\r\n\r\n"
     answers = {
