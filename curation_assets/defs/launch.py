@@ -80,9 +80,10 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
 
 
 def leave_output_alone(instance: dg.DagsterInstance) -> None:
-    """Runs of this process print where it prints. To keep a copy, Dagster sends output through a file to a `tail` and
-    starts two processes for each stream of each run, which print tracebacks at Ctrl+C; the run's page says where the
-    output is instead. An instance that keeps it elsewhere (dagster.yaml, compute_logs) does so.
+    """Runs of this process print where it prints, and their pages in the UI state that.
+
+    To keep a copy, Dagster would send output through a file to a `tail`: two processes for each stream of each run,
+    late lines, and tracebacks at Ctrl+C. An instance that keeps output elsewhere (dagster.yaml, compute_logs) does so.
     """
     manager = instance.compute_log_manager
     if type(manager) is not LocalComputeLogManager:
@@ -92,7 +93,7 @@ def leave_output_alone(instance: dg.DagsterInstance) -> None:
     def not_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
         with manager.open_log_stream(log_key, ComputeIOType.STDOUT) as stream:
             if stream is not None:
-                stream.write("This run was made by a command: its output is on that command's terminal.\n")
+                stream.write("What this run printed is where it was started (a terminal, a notebook), not here.\n")
         yield CapturedLogContext(log_key)
         touch_file(manager.complete_artifact_path(log_key))
 

@@ -37,7 +37,7 @@ def test_output_of_a_run_is_not_sent_through_files(tmp_path: Path) -> None:
         )
         kept = instance.compute_log_manager.get_log_data(key)
         assert kept.stdout is not None
-        assert b"on that command's terminal" in kept.stdout
+        assert b"where it was started" in kept.stdout
         assert instance.compute_log_manager.is_capture_complete(key), "the page of the run would wait for more"
 
 
