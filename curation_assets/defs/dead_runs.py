@@ -4,6 +4,7 @@ A run that is killed stays STARTED in Dagster's storage, with its slot of a conc
 runs that may go on at once: whatever needs them would wait for ever.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +13,11 @@ from datetime import datetime
 
 import dagster as dg
 import psutil
+from dagster._core.storage.event_log import SqlEventLogStorage
 
 from curation_assets.stores.processes import ProcessName
+
+logger = logging.getLogger(__name__)
 
 HOST, PID, PROCESS_START = "curation/host", "curation/pid", "curation/process_start"
 KILLED = "curation/killed"  # tag of a run whose process ended before it did
@@ -47,14 +51,32 @@ def named_process(tags: Mapping[str, str]) -> str:
 
 
 def free_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report runs as failed whose process has ended, and free their slots; a sentence for each."""
+    """Report runs as failed whose process has ended, and free their slots; a sentence for each. What waits for a slot
+    that is free gets it.
+    """
     sentences = []
     for run, process in dead_runs(instance):
         instance.add_run_tags(run.run_id, {KILLED: process})
         instance.report_run_failed(run, f"Its process ({process}) ended without finishing the run.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         sentences.append(f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed")
+    assign_free_slots(instance)
     return sentences
+
+
+def assign_free_slots(instance: dg.DagsterInstance) -> None:
+    """Assign slots that are free to the steps that wait for them.
+
+    Dagster assigns one when a step frees it. A step looks for a free slot and then, in another transaction, joins
+    those that wait: where the slot is freed in between, nobody assigns it, and the step would wait for ever.
+    """
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):
+        return
+    for key, info in storage.get_concurrency_infos(sorted(storage.get_concurrency_keys())).items():
+        free = info.slot_count - info.assigned_step_count  # a step that has its slot counts as assigned to the end
+        if info.pending_step_count and free > 0:
+            storage.assign_pending_steps([key] * free)
 
 
 def free_own_runs(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[str]:
@@ -130,12 +152,18 @@ def watched(instance: dg.DagsterInstance, on_notice: Callable[[str], None]) -> I
 
     def watch() -> None:
         while not stop.wait(WATCH_SECONDS):
-            for sentence in free_dead_runs(instance):
+            try:
+                look()
+            except Exception:  # a storage that is locked for a moment: the next look may find it free
+                logger.warning("cannot look for runs that have ended; trying again", exc_info=True)
+
+    def look() -> None:
+        for sentence in free_dead_runs(instance):
+            on_notice(sentence)
+        for key, run_id, sentence in _waits(instance):
+            if (key, run_id) not in known:
+                known.add((key, run_id))
                 on_notice(sentence)
-            for key, run_id, sentence in _waits(instance):
-                if (key, run_id) not in known:
-                    known.add((key, run_id))
-                    on_notice(sentence)
 
     thread = threading.Thread(target=watch, name="dead runs", daemon=True)
     thread.start()

@@ -6,15 +6,11 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._utils import touch_file
 
 from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
@@ -25,6 +21,7 @@ from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
+from curation_assets.defs.in_process_runs import leave_output_alone, sleep_while_waiting
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -77,27 +74,6 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
                 raise
             raise InstanceError(_why_not_opened(config, error)) from error
         return instance
-
-
-def leave_output_alone(instance: dg.DagsterInstance) -> None:
-    """Runs of this process print where it prints, and their pages in the UI state that.
-
-    To keep a copy, Dagster would send output through a file to a `tail`: two processes for each stream of each run,
-    late lines, and tracebacks at Ctrl+C. An instance that keeps output elsewhere (dagster.yaml, compute_logs) does so.
-    """
-    manager = instance.compute_log_manager
-    if type(manager) is not LocalComputeLogManager:
-        return
-
-    @contextmanager
-    def not_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
-        with manager.open_log_stream(log_key, ComputeIOType.STDOUT) as stream:
-            if stream is not None:
-                stream.write("What this run printed is where it was started (a terminal, a notebook), not here.\n")
-        yield CapturedLogContext(log_key)
-        touch_file(manager.complete_artifact_path(log_key))
-
-    manager.capture_logs = not_captured  # type: ignore[method-assign]
 
 
 def _why_not_opened(config: Path, error: Exception) -> str:
@@ -163,6 +139,7 @@ def _run_held_pool(
     hook = FailureHook.of(settings)
     instance = prepare_instance(settings)
     leave_output_alone(instance)
+    sleep_while_waiting()
     for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)
     ctx = PoolContext.open(settings, pool_name)

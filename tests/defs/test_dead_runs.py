@@ -7,16 +7,29 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import EventLogEntry
 from dagster._core.events import DagsterEvent, EngineEventData
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
+from dagster._core.storage.event_log import SqlEventLogStorage
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.defs.assets import observer_resource
-from curation_assets.defs.dead_runs import HOST, PID, PROCESS_START, UNFINISHED, free_dead_runs, has_ended, process_tags
+from curation_assets.defs.dead_runs import (
+    HOST,
+    PID,
+    PROCESS_START,
+    UNFINISHED,
+    assign_free_slots,
+    free_dead_runs,
+    has_ended,
+    process_tags,
+)
+from curation_assets.defs.in_process_runs import WAIT_SECONDS, sleep_while_waiting
 from curation_assets.defs.launch import POOL, prepare_instance, run_pool
 from curation_assets.stores.lease import PoolHeldError
 from tests.support.lineage_pools import webdataset_pool
@@ -101,6 +114,55 @@ def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path)
     assert f"pid {child.pid}" in notices[0]
     assert "'network'" in notices[0]
     assert "had ended" in notices[1]
+
+
+@pytest.mark.timeout(120)
+def test_a_slot_that_is_freed_while_a_run_joins_those_that_wait_is_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster looks for a free slot and joins the queue in two transactions: what is freed in between is nobody's."""
+    settings = webdataset_pool(tmp_path)
+    run_pool(settings, "photos", tables=RAW[:1])
+    storage = prepare_instance(settings).event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    storage.set_concurrency_slots("network", 1)
+    storage.claim_concurrency_slot("network", "another run", "its step")
+    add = SqlEventLogStorage.add_pending_step
+
+    def add_late(*args: Any, **settings: Any) -> None:
+        monkeypatch.setattr(SqlEventLogStorage, "add_pending_step", add)
+        storage.free_concurrency_slot_for_step("another run", "its step")
+        add(*args, **settings)
+
+    monkeypatch.setattr(SqlEventLogStorage, "add_pending_step", add_late)
+    reports = run_pool(settings, "photos", tables=RAW)
+    assert {report.table for report in reports} == set(RAW)
+    info = storage.get_concurrency_info("network")
+    assert (info.claimed_slots, info.pending_steps) == ([], [])
+
+
+def test_a_slot_is_not_assigned_twice(tmp_path: Path) -> None:
+    instance = prepare_instance(webdataset_pool(tmp_path))
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    storage.set_concurrency_slots("network", 1)
+    assert storage.claim_concurrency_slot("network", "one", "step").is_claimed
+    assert not storage.claim_concurrency_slot("network", "two", "step").is_claimed
+    assign_free_slots(instance)
+    assert storage.get_concurrency_info("network").assigned_run_ids == {"one"}
+    assert not storage.claim_concurrency_slot("network", "two", "step").is_claimed
+
+
+def test_a_run_that_waits_sleeps(tmp_path: Path) -> None:
+    instance = prepare_instance(webdataset_pool(tmp_path))
+    instance.event_log_storage.set_concurrency_slots("network", 1)
+    instance.event_log_storage.claim_concurrency_slot("network", "another run", "its step")
+    run = instance.create_run_for_job(dg.Definitions(jobs=[dg.job(name="it")(lambda: None)]).resolve_job_def("it"))
+    sleep_while_waiting()
+    with InstanceConcurrencyContext(instance, run) as waiting:
+        assert not waiting.claim("network", "step")
+        assert waiting.has_pending_claims()
+        assert 0 < waiting.interval_to_next_pending_claim_check() <= WAIT_SECONDS
 
 
 def test_two_commands_of_one_pool_take_turns(tmp_path: Path) -> None:
