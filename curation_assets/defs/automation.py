@@ -47,7 +47,7 @@ def dead_run_sensor() -> dg.SensorDefinition:
         name="dead_runs",
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports runs as failed whose process has ended, frees the slots that they hold, and assigns free ones.",
+        description="Reports runs as failed whose process has ended; frees their slots, and assigns free ones.",
     )
     def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return dg.SkipReason("; ".join(free_dead_runs(context.instance)) or "no run has died")
