@@ -24,10 +24,10 @@ from diffusers.utils import logging as diffusers_logging
 from PIL import Image
 from transformers import AutoTokenizer, BatchEncoding, CLIPTextModel
 
+from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.allocator import keep_freed_memory
 from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
 
 #: Of folders that this project trained, by the class name in their scheduler_config.json.

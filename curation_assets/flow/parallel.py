@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
@@ -404,6 +405,7 @@ def _start_worker(threads: int, device: str | None, environment: Mapping[str, st
         )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which then ends us
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    keep_freed_memory()  # an image and its arrays are a megabyte, freed and taken again a dozen times
     from tqdm import tqdm
 
     # its own is a semaphore of the system, which a worker that is killed leaves behind: Python warns of it at Ctrl+C

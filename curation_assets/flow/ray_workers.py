@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import Settings, home_name, home_of, working_copy
 from curation_assets.core.version import __version__
@@ -96,6 +97,7 @@ def _connected(settings: Settings) -> Any:
 
 def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """On a node."""
+    keep_freed_memory()
     if version != __version__:
         raise RayUnavailableError(
             f"node {socket.gethostname()} has curation_assets {__version__}, the run {version}; install the same on all"

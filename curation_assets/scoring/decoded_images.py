@@ -36,12 +36,14 @@ class DecodedImages:
         self._bytes_up_to = np.cumsum(np.where(self._has_image, 3 * pixels.to_numpy(), 0))  # (N,) of rows 0 … n
 
     def load(self, row: Mapping[str, Any]) -> Image.Image:
-        """The RGB image of a row. Not to be changed: others read it too. Raises what `load_image` raises."""
+        """The RGB image of a row, marked readonly: others read it too. Raises what `load_image` raises."""
         index = self._rows[row["source_row"]]
         self._decode_ahead(index)
         if index not in self._decoded:
             self._decoded[index] = _done(self._load_image, dict(row))
-        return self._decoded[index].result()
+        image = self._decoded[index].result()
+        image.readonly = 1
+        return image
 
     def forget(self, before: int) -> None:
         """No reader will ask for the first `before` rows again."""

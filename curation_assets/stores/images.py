@@ -121,6 +121,8 @@ def as_rgb(image: Image.Image) -> Image.Image:
         alpha = upright.convert("RGBA")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
         return Image.alpha_composite(paper, alpha).convert("RGB")
+    if upright.mode == "RGB" and upright is not image:
+        return upright  # a copy already
     return upright.convert("RGB")
 
 

@@ -8,7 +8,7 @@ from curation_assets.numeric.image_quality import (
     aspect_score,
     blur_score,
     brightness,
-    brightness_percentile,
+    brightness_percentiles,
     cleanvision_blur,
     dark_score,
     entropy_score,
@@ -84,8 +84,28 @@ def test_percentiles_are_numpys_to_the_bit(size: tuple[int, int]) -> None:
     for seed, image in enumerate([noise(*size), noise(*size, seed=1), Image.new("RGB", size, (3, 141, 59))]):
         of_pixels = brightness(np.asarray(image))
         assert of_pixels.shape == size[::-1]
-        for percentile in (0, 1, 5, 37.5, 50, 95, 99, 100):
-            assert brightness_percentile(image, percentile) == np.percentile(of_pixels, percentile), (seed, percentile)
+        percentiles = (99, 0, 1, 5, 37.5, 50, 95, 100)
+        found = brightness_percentiles(image, percentiles)
+        assert found == np.percentile(of_pixels, percentiles).tolist(), seed
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_changed_image_is_measured_again(is_shared: bool) -> None:
+    image = Image.new("RGB", (10, 10), (51, 51, 51))
+    image.readonly = int(is_shared)
+    assert (dark_score(image), light_score(image)) == pytest.approx((0.2, 0.8))
+    image.paste("white", (0, 0, 10, 10))
+    assert (dark_score(image), light_score(image)) == pytest.approx((1.0, 0.0))
+
+
+def test_both_scores_of_a_shared_image_take_its_pixels_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = noise(20, 10)
+    expected = dark_score(image), light_score(image)
+    image.readonly = 1
+    taken = []
+    monkeypatch.setattr(image, "tobytes", lambda *given: taken.append(given) or Image.Image.tobytes(image, *given))
+    assert (dark_score(image), light_score(image)) == expected
+    assert len(taken) == 1
 
 
 def test_the_laplacian_of_noise_is_that_of_floats() -> None:

@@ -9,7 +9,7 @@ import pytest
 CHURN = """
 import resource
 import numpy as np
-from curation_assets.engines.allocator import keep_freed_memory
+from curation_assets.core.allocator import keep_freed_memory
 {setting}
 for turn in range(20):
     if turn == 10:
