@@ -82,6 +82,7 @@ def test_a_second_reader_gets_the_same_image_until_it_is_forgotten() -> None:
     images = DecodedImages(samples(), loader)
     row = samples().row(0, named=True)
     assert images.load(row) is images.load(row)
+    assert images.load(row).readonly, "others read its pixels"
     bad = samples().row(5, named=True)
     for _ in range(2):
         with pytest.raises(ImageRejected):
