@@ -97,7 +97,7 @@ def _connected(settings: Settings) -> Any:
 
 def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """On a node."""
-    keep_freed_memory()
+    keep_freed_memory()  # as a worker of one machine does
     if version != __version__:
         raise RayUnavailableError(
             f"node {socket.gethostname()} has curation_assets {__version__}, the run {version}; install the same on all"

@@ -18,7 +18,7 @@ BITS_AT_FULL_SCORE = 10.0  # just above log2(3 · 256), the most that an RGB his
 DARK_PERCENTILE, LIGHT_PERCENTILE = 99, 5
 #: Thousandths of the squared channels in perceived brightness (HSP colour model).
 BRIGHTNESS_THOUSANDTHS = (241, 691, 68)
-KEPT = "_brightness_percentiles"  # attribute of an image: (its pixels, percentile → brightness)
+KEPT_BRIGHTNESS = "_low_and_high_brightness"  # attribute of an image: (its pixels, both percentiles)
 PIXELS_AT_ONCE = 1 << 16  # 2^16 × 2 × 4 B = .5 MiB beside the squares, whatever the size of the image
 
 
@@ -73,39 +73,38 @@ def brightness(pixels: np.ndarray) -> np.ndarray:
 
 def dark_score(image: Image.Image) -> float:
     """99th percentile of the brightness of an RGB image: near 0 where hardly a pixel is bright."""
-    return _brightness_percentiles(image)[DARK_PERCENTILE]
+    return _low_and_high_brightness(image)[1]
 
 
 def light_score(image: Image.Image) -> float:
     """1 − the 5th percentile of the brightness of an RGB image: near 0 where hardly a pixel is not white."""
-    return 1 - _brightness_percentiles(image)[LIGHT_PERCENTILE]
+    return 1 - _low_and_high_brightness(image)[0]
 
 
-def _brightness_percentiles(image: Image.Image) -> dict[int, float]:
-    """Both percentiles. A readonly image keeps them for the other score: Pillow never changes the pixels `im` of one,
-    it puts a changed copy in their place.
+def _low_and_high_brightness(image: Image.Image) -> list[float]:
+    """The 5th and the 99th percentile. A `readonly` image keeps them, so the second score costs nothing: what draws or
+    pastes into such an image puts a copy in the place of its pixels `im`.
     """
-    pixels, percentiles = vars(image).get(KEPT, (None, {}))
+    pixels, both = vars(image).get(KEPT_BRIGHTNESS, (None, []))
     if pixels is not image.im:
-        wanted = (DARK_PERCENTILE, LIGHT_PERCENTILE)
-        percentiles = dict(zip(wanted, brightness_percentiles(image, wanted), strict=True))
+        both = brightness_percentiles(image, (LIGHT_PERCENTILE, DARK_PERCENTILE))
         if image.readonly:
-            vars(image)[KEPT] = (image.im, percentiles)
-    return percentiles
+            vars(image)[KEPT_BRIGHTNESS] = (image.im, both)
+    return both
 
 
 def brightness_percentiles(image: Image.Image, percentiles: Sequence[float]) -> list[float]:
     """Percentiles, in [0, 100], of the brightness of an RGB image: the bits of `np.percentile` of `brightness`.
 
     Brightness rises with the weighted squares, so the two order statistics that matter are found among those, in whole
-    numbers, and only they become brightness: a fifth of the time.
+    numbers, and only they become brightness: a quarter of the time.
     """
     squares = _weighted_squares(np.asarray(image))  # (H · W,)
     return [_percentile(squares, percentile) for percentile in percentiles]
 
 
 def _percentile(squares: np.ndarray, percentile: float) -> float:
-    """Of the brightness of weighted squares, which are brought into another order."""
+    """Of the brightness of (N,) weighted squares, which are brought into another order."""
     position = percentile / 100 * (squares.size - 1)
     below = int(position)
     squares.partition(below)  # one position is found by vector instructions, two are not: four times as long
