@@ -1,15 +1,16 @@
 """What are subsets worth to models trained on them? Policies and controls at two sizes, over several pools and seeds.
 
     make bench-downstream             (or: python benchmarks/training_sets.py scenes --pools 4 --seeds 2)
-    python benchmarks/training_sets.py photos --pools 3 --seeds 1
-    python benchmarks/training_sets.py photos --set-choices --from-scratch 0
+    python benchmarks/training_sets.py photos --pools 2 --seeds 1
+    python benchmarks/training_sets.py scenes --set-choices --sizes 0.25 --pools 2 --seeds 1
+    python benchmarks/training_sets.py photos --set-choices --sizes 0.25 --pools 3 --seeds 1 --from-scratch 0
     python benchmarks/training_sets.py --into docs/evaluation.md     # the tables from the results alone
 
 `scenes`: pools of drawn scenes with planted noise, measured on held-out scenes. `photos`: photographs with planted
 noise (stores/pools/noisy_photos.py), one draw of the noise per pool, measured on the photographs of one shard that
 nothing was trained or chosen on; models on frozen features of the profile's encoder, and models from scratch.
 --set-choices: policies that look at the whole set, beside random, CLIP, SIEVE and ICC; the targets of norm_sim are
-photographs of a shard that the pool then has not, or scenes of a stream of their own.
+photographs of a shard that the pool then has not, or scenes of a stream of their own. They need Debian's wordnet-base.
 Writes benchmarks/results/training_sets_{scenes,photos}[_set_choices].csv (a row per pool, training set, size, seed and
 metric) and prints the comparison. What is finished is reused.
 """

@@ -12,7 +12,8 @@ from curation_assets.stores.objects import open_home
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.bucket import BUCKET, Bucket, running_bucket
 
-URL = f"s3://{BUCKET}/home"
+PREFIX = "home"
+URL = f"s3://{BUCKET}/{PREFIX}"
 ASSETS = ("raw/registered_shards", "raw/samples", "raw/lookup")
 SHARDS = [f"toy-{number:06d}" for number in range(4)]
 
@@ -94,7 +95,7 @@ def test_what_the_shared_index_lacks_is_read_from_the_tables(
     for number, shard in enumerate(SHARDS):
         write(one, shard, number)
     refresh_index(one, ASSETS)
-    key = f"home/work/toy/{SHARED}"
+    key = f"{PREFIX}/work/toy/{SHARED}"
     if what == "damaged":
         bucket.client.put_object(Bucket=BUCKET, Key=key, Body=bucket.read(key)[:-9])
     elif what == "missing":
