@@ -318,7 +318,7 @@ def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
     yield from _cache_damage(cache)
     is_planted = ctx.pool.kind == "world"
     source = ctx.pool.source_path(ctx.settings)
-    for name, (_, _, expected) in _remembered_files(cache).items():
+    for name, (_, _, expected, *_) in _remembered_files(cache).items():
         path = source / Path(name).name if source.is_dir() else source
         got = sha256_now(path) if path.is_file() else NO_FILE
         if got == expected:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
@@ -217,12 +218,12 @@ def unfinished_folder(out: Path) -> Path:
     return out.with_name(f".{out.name}.unfinished")
 
 
-def _image_stamps(input_path: Path, samples: pl.DataFrame) -> list[tuple[str, int, int]]:
-    """Path, size and modification time of every file that holds images: another picture is another sample."""
+def _image_stamps(input_path: Path, samples: pl.DataFrame) -> list[tuple[object, ...]]:
+    """Path and state of every file that holds images: another picture is another sample."""
     name = "tar" if "tar" in samples.columns else "image"
     paths = sorted({text for text in samples[name].cast(pl.String).to_list() if text})
     files = [Path(text) if name == "tar" else input_path.parent / text for text in paths]
-    return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files if file.is_file() and (stat := file.stat())]
+    return [(str(file), *astuple(FileState.of(file))) for file in files if file.is_file()]
 
 
 def read_captions(path: Path) -> pl.DataFrame:

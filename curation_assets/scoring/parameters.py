@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.methods import Method
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.text_tables import read_table
 
 
@@ -26,8 +26,7 @@ def with_parameters(method: Method, **parameters: Any) -> Method:
     for setting, file in method.file_settings.items():
         if setting in parameters:
             path = Path(str(parameters.pop(setting))).expanduser()
-            stat = path.stat() if path.is_file() else None
-            stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
+            stamp = FileState.of(path) if path.is_file() else None
             parameters[file.parameter] = _parsed_file(path, stamp, file.parse, file.is_list)
     return replace(method, function=partial(method.function, **parameters))
 
@@ -41,9 +40,9 @@ def described_settings(method: Method, settings: Mapping[str, Any]) -> dict[str,
 
 @lru_cache(maxsize=8)
 def _parsed_file(
-    path: Path, stamp: tuple[int, int] | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
+    path: Path, stamp: FileState | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
 ) -> Any:
-    """What `parse` makes of a file; `stamp` (size, modification time) identifies its version."""
+    """What `parse` makes of a file; `stamp` identifies its version."""
     if is_list:
         lines = path.read_text(encoding="utf-8").splitlines()
         return parse({"line": [line.strip() for line in lines if line.strip()]})

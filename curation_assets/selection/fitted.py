@@ -13,6 +13,7 @@ import yaml
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import build, check_known, content_of
 from curation_assets.selection.kinds import Kind, all_kinds
+from curation_assets.stores.file_hash import FileState
 
 RECIPES_ROOT = Path(__file__).parent / "recipes"
 
@@ -55,12 +56,11 @@ def load_recipe(path: Path) -> FittedRecipe:
 
     Raises ValueError for unknown kinds and settings, and where a signal is none of an earlier stage.
     """
-    state = path.stat()
-    return _read_recipe(path, state.st_mtime_ns, state.st_size)
+    return _read_recipe(path, FileState.of(path))
 
 
 @functools.lru_cache(maxsize=256)
-def _read_recipe(path: Path, modified_ns: int, size: int) -> FittedRecipe:
+def _read_recipe(path: Path, state: FileState) -> FittedRecipe:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or not {"name", "kind"} <= set(content):
         raise ValueError(f"{path}: expected a mapping with name, kind and the settings of the kind, got {content!r}")

@@ -11,6 +11,7 @@ import yaml
 
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
+from curation_assets.stores.file_hash import FileState
 
 POLICIES_ROOT = Path(__file__).parent / "policies"
 RANDOM = "random"
@@ -144,12 +145,11 @@ def load_policies(root: Path = POLICIES_ROOT) -> dict[str, Policy]:
 
 def load_policy(path: Path) -> Policy:
     """A policy from its YAML file. The file is named like the policy. Raises ValueError for unknown or missing keys."""
-    state = path.stat()
-    return _read_policy(path, state.st_mtime_ns, state.st_size)
+    return _read_policy(path, FileState.of(path))
 
 
 @functools.lru_cache(maxsize=256)
-def _read_policy(path: Path, modified_ns: int, size: int) -> Policy:
+def _read_policy(path: Path, state: FileState) -> Policy:
     """A file as it is. Every look at the tables of a pool reads all policies: 15 ms each time without this."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     policy = build(Policy, content, str(path))

@@ -1,10 +1,11 @@
-"""sha256 of files: one function, one cache. A file is read again only when its size, time or inode changed."""
+"""sha256 of files: one function, one cache. A file is read again only when its state on the disk changed."""
 
 import contextlib
 import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from curation_assets.core.settings import cache_root
@@ -19,8 +20,40 @@ TIME_STEP_NS = 100_000_000
 LARGE_BYTES = 256 * 2**20
 
 
+@dataclass(frozen=True)
+class FileState:
+    """What changes with a file's bytes. Whoever writes a file may set its modification time back, but not the time of
+    its last change of any kind, `changed_ns`."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileState":
+        """The state of a file now. Raises OSError."""
+        stat = path.stat()
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another change would show: a file that was changed a moment ago may change within one step."""
+        return time.time_ns() - self.changed_ns >= TIME_STEP_NS
+
+    def is_noted(self, note: Sequence[object], noted_ns: int) -> bool:
+        """Whether `note`, the fields in their order, is of this state.
+
+        Earlier versions noted size and modification time alone, at `noted_ns`: that counts as long as the file was not
+        changed after that.
+        """
+        if len(note) == 2:
+            return list(note) == [self.size, self.modified_ns] and self.changed_ns < noted_ns
+        return list(note) == list(astuple(self))
+
+
 def file_sha256(path: Path) -> str:
-    """64 hex digits over a file's bytes, remembered by its inode, size and modification time (see `remembered`).
+    """64 hex digits over a file's bytes, remembered by its state on the disk (see `remembered`).
 
     Files of the hub cache are links to blobs that are named by their own sha256: the name counts, and `blob_damage`
     checks it. Raises OSError for a file that cannot be read.
@@ -38,26 +71,26 @@ def sha256_now(path: Path) -> str:
 
 
 def remembered(compute: Callable[[Path], str], path: Path) -> str:
-    """`compute(path)`, once in a process while the file has the same inode, size and modification time.
+    """`compute(path)`, once in a process while the file's state is the same.
 
     What large files gave is kept in the user's cache, for the next process.
     """
-    stat = path.stat()
-    if time.time_ns() - stat.st_mtime_ns < TIME_STEP_NS:
+    now = FileState.of(path)
+    if not now.is_settled:
         return compute(path)
-    state = (compute.__qualname__, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    state = (compute.__qualname__, path.stat().st_dev, now.inode, now.size, now.modified_ns, now.changed_ns)
     if state not in _known:
         if len(_known) >= MAX_KNOWN:
             _known.clear()
-        _known[state] = compute(path) if stat.st_size < LARGE_BYTES else _kept_on_disk(compute, path, state)
+        _known[state] = compute(path) if now.size < LARGE_BYTES else _kept_on_disk(compute, path, state)
     return _known[state]
 
 
-_known: dict[tuple[str, int, int, int, int], str] = {}
+_known: dict[tuple[str, int, int, int, int, int], str] = {}
 MAX_KNOWN = 65_536
 
 
-def _kept_on_disk(compute: Callable[[Path], str], path: Path, state: tuple[str, int, int, int, int]) -> str:
+def _kept_on_disk(compute: Callable[[Path], str], path: Path, state: tuple[str, int, int, int, int, int]) -> str:
     name = hashlib.sha256(repr(state[:3]).encode()).hexdigest()[:32]  # one per inode: a changed file replaces its own
     cache = cache_root() / "hashes" / f"{name}.json"
     known = read_sealed_json(cache)
@@ -99,21 +132,24 @@ def _git_sha1(path: Path) -> str:
 
 
 def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
-    """Path → sha256, remembered in the JSON file `cache` by (size, modification time): for gigabytes of sources.
+    """Path → sha256, remembered in the JSON file `cache` by their states on the disk: for gigabytes of sources.
 
     A damaged cache counts as none. Raises FileNotFoundError for a source that no longer exists.
     """
     known: dict[str, list[object]] = (read_sealed_json(cache) or {}).get("files", {})
+    noted_ns = cache.stat().st_mtime_ns if known else 0
     current: dict[str, list[object]] = {}
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"source {path} is missing; put it back, or add the pool again with its new path")
-        stat = path.stat()
-        entry = known.get(str(path), [])
-        if entry[:2] == [stat.st_size, stat.st_mtime_ns]:
-            current[str(path)] = entry
+        size, modified_ns, *changed = astuple(state := FileState.of(path))
+        entry = known.get(str(path), [])  # size, modification time, sha256, then what else tells the state
+        if state.is_noted([*entry[:2], *entry[3:]], noted_ns):
+            sha256 = entry[2]
         else:
-            current[str(path)] = [stat.st_size, stat.st_mtime_ns, sha256_now(path)]
+            settled, sha256 = state.is_settled, sha256_now(path)
+            changed = changed if settled else [0, 0]  # read once more next time
+        current[str(path)] = [size, modified_ns, sha256, *changed]
     if current != known:
         write_text_atomically(cache, sealed_json({"files": current}))
     return {path: str(entry[2]) for path, entry in current.items()}

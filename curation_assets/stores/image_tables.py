@@ -7,7 +7,7 @@ table (csv, tsv, jsonl, parquet) with a column of file names, beside the images.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +19,7 @@ from curation_assets.stores import url_tables
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import cached_sha256, file_sha256
+from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
 from curation_assets.stores.samples import mark_duplicates
 from curation_assets.stores.text_tables import TextFormat
@@ -434,10 +434,9 @@ def _identified(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _beside(source: Path) -> list[list[str | int]]:
-    """Name, size and time of every image below a folder and of every text."""
+    """Name and state of every image below a folder and of every text."""
     names = sorted({*image_names(source), *_text_names(source)})
-    stats = [(name, (source / name).stat()) for name in names if (source / name).is_file()]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    return [[name, *astuple(FileState.of(source / name))] for name in names if (source / name).is_file()]
 
 
 def _text_names(source: Path) -> list[str]:

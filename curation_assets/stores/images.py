@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from curation_assets.stores.atomic import fetch
+from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.tar_members import put_places, read_range
 
 MIB = 1024 * 1024
@@ -322,7 +323,7 @@ def printable(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _index(path: Path, modified_ns: int, size: int) -> TarIndex:
+def _index(path: Path, state: FileState) -> TarIndex:
     index = TarIndex(path)
     if index.damage is None:
         put_places(path, {name: (member.offset, member.size) for name, member in index.members.items()})
@@ -335,8 +336,7 @@ def tar_index(path: Path) -> TarIndex:
     fetch(path)
     if not path.is_file():
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
-    stat = path.stat()
-    return _index(path.absolute(), stat.st_mtime_ns, stat.st_size)
+    return _index(path.absolute(), FileState.of(path))
 
 
 def read_member(path: Path, name: str) -> bytes:

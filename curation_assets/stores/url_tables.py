@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import cached_sha256, file_sha256
+from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.temporary import temporary_path
@@ -190,20 +190,28 @@ def _read_split(folder: Path) -> Split:
     return Split(folder, content["rows"], content["content_sha256"], content.get("facts", {}))
 
 
-#: File name → its size and modification time, null where there is no such file.
+#: File name → its state (the fields of FileState), null where there is no such file.
 Stamps = Mapping[str, list[int] | None]
 
 
 def stamps_of(folder: Path, names: Sequence[str]) -> Stamps:
-    """Size and time of files of a folder, by name."""
-    stamps: dict[str, list[int] | None] = {}
-    for name in names:
-        try:
-            stat = (folder / name).stat()
-            stamps[name] = [stat.st_size, stat.st_mtime_ns]
-        except OSError:
-            stamps[name] = None
-    return stamps
+    """States of files of a folder, by name."""
+    return {name: None if (state := _state(folder / name)) is None else [*astuple(state)] for name in names}
+
+
+def _state(path: Path) -> FileState | None:
+    try:
+        return FileState.of(path)
+    except OSError:
+        return None
+
+
+def _are_as_stamped(folder: Path, stamps: Stamps, stamped_ns: int) -> bool:
+    states = ((_state(folder / name), stamp) for name, stamp in stamps.items())
+    return all(
+        stamp is None if state is None else stamp is not None and state.is_noted(stamp, stamped_ns)
+        for state, stamp in states
+    )
 
 
 def stamped_split(
@@ -221,7 +229,7 @@ def stamped_split(
     """
     for known in sorted(home.glob(f"split-{base}-*/{SPLIT_FILE}")):
         stamps: Stamps | None = (read_sealed_json(known) or {}).get("stamps")
-        if stamps is not None and stamps_of(folder, list(stamps)) == stamps:
+        if stamps is not None and _are_as_stamped(folder, stamps, known.stat().st_mtime_ns):
             return _read_split(known.parent)
     rows, stamps, facts = read()
     made = home / f"split-{base}-{config_sha256(dict(stamps))[:8]}"

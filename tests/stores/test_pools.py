@@ -1,5 +1,8 @@
 """Pool declarations: detection, mistakes and their messages, identity of table rows, changed sources."""
 
+import hashlib
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from curation_assets.core import settings as settings_module
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.pools.declaration import (
     WORLD_TRUTH,
     Pool,
@@ -26,6 +30,8 @@ from curation_assets.stores.pools.shards import (
     register_shard,
     source_fingerprint,
 )
+from curation_assets.stores.seal import sealed_json
+from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import SHARED_DATA
 
 CAPTIONS = SHARED_DATA / "captions"
@@ -218,6 +224,66 @@ def test_a_changed_tar_has_another_fingerprint(tmp_path: Path, settings: Setting
             first = seen
     assert set(first) == set(seen) == {"shard_b.tar"}
     assert first != seen
+
+
+def _delivered(folder: Path, kind: str) -> tuple[Path, Path]:
+    """A source of a kind, and a file of it that holds 'a red dog'."""
+    folder.mkdir()
+    if kind in ("tar", "table beside a tar"):
+        row = ("0", "http://a.example/0.jpg", "a red dog", jpeg(0))
+        write_tar(folder / "0.tar", [row])
+        if kind == "tar":
+            return folder, folder / "0.tar"
+        listed = {"key": ["0", "1"], "status": ["success", "a red dog"]}
+        pl.DataFrame(listed).write_parquet(folder / "0.parquet", compression="uncompressed", statistics=False)
+        return folder, folder / "0.parquet"
+    if kind == "csv":
+        return write(folder / "s.csv", caption=["a red dog"]), folder / "s.csv"
+    (folder / "a.jpg").write_bytes(jpeg(0) + b"a red dog")
+    if kind == "image of a table":
+        write(folder / "metadata.csv", file_name=["a.jpg"], text=["a cat"])
+        return folder, folder / "a.jpg"
+    (folder / "a.txt").write_text("a red dog")
+    return folder, folder / ("a.txt" if kind == "text beside an image" else "a.jpg")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["tar", "table beside a tar", "csv", "image of a table", "text beside an image", "image beside a text"]
+)
+def test_other_bytes_of_the_same_size_and_time_are_another_version(
+    tmp_path: Path, settings: Settings, kind: str, is_replaced: bool
+) -> None:
+    source, file = _delivered(tmp_path / "source", kind)
+    pool = add_pool(settings, "p", source)
+    time.sleep(0.15)  # what was written a moment ago is read again in any case
+    before = source_fingerprint(pool, "p-000000", settings)
+    assert source_fingerprint(pool, "p-000000", settings) == before
+    stat, other = file.stat(), file.read_bytes().replace(b"a red dog", b"a big cat")
+    if is_replaced:
+        (tmp_path / "draft").write_bytes(other)
+        os.utime(tmp_path / "draft", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        os.replace(tmp_path / "draft", file)
+    else:
+        file.write_bytes(other)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+    assert source_fingerprint(pool, "p-000000", settings) != before
+
+
+def test_what_an_earlier_version_noted_of_a_source_counts_until_the_file_is_touched(tmp_path: Path) -> None:
+    source, cache = tmp_path / "0.tar", tmp_path / "0.sha256.json"
+    source.write_bytes(b"one")
+    stat = source.stat()
+    time.sleep(0.05)
+    noted = {"files": {str(source): [stat.st_size, stat.st_mtime_ns, "ab" * 32]}}
+    cache.write_text(sealed_json(noted))
+    assert cached_sha256([source], cache) == {str(source): "ab" * 32}, "gigabytes are not read again for a new version"
+    cache.write_text(sealed_json(noted))
+    time.sleep(0.05)
+    source.write_bytes(b"two")
+    os.utime(source, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert cached_sha256([source], cache) == {str(source): hashlib.sha256(b"two").hexdigest()}
 
 
 def test_a_world_is_planted_again_from_its_declaration(settings: Settings) -> None:
