@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
+import polars as pl
+
 from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import show, show_json, show_table, warn
@@ -76,13 +78,16 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
     stored = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
     plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
+    is_untimed = pl.any_horizontal(pl.col("cpu_seconds", "gpu_seconds").is_null())
+    untimed = plan.costs.filter(is_untimed)["table"].to_list()
+    has_timings = plan.costs.filter((pl.col("stale") > 0) & ~is_untimed).height > 0 or not untimed
     content: dict[str, Any] = {
         "pool": pool,
         "shards": len(shards),
         "tables": plan.costs.to_dicts(),
-        "cpu_seconds": plan.costs["cpu_seconds"].sum(),
-        "gpu_seconds": plan.costs["gpu_seconds"].sum(),
-        "without_timing": plan.costs.filter(plan.costs["cpu_seconds"].is_null())["table"].to_list(),
+        "cpu_seconds": plan.costs["cpu_seconds"].sum() if has_timings else None,
+        "gpu_seconds": plan.costs["gpu_seconds"].sum() if has_timings else None,
+        "without_timing": untimed,
         "flips": verdict_flips(ctx, plan, policies).to_dicts(),
         "outdated_fits": list(plan.outdated_fits),
         "models_not_fetched": not_fetched(facts),
@@ -137,6 +142,17 @@ def _show_pieces(pieces: Sequence[Mapping[str, Any]]) -> None:
             warn(f"{piece['name']} is {STATES[piece['state']]}: {piece['advice']}")
 
 
+def cost_sentence(plan: Mapping[str, Any]) -> str:
+    """What a plan costs, and of which tables no run has told it yet."""
+    if plan["cpu_seconds"] is None:
+        return "No table that would be made has a recorded timing: what it costs is known after its first run"
+    untimed = plan["without_timing"]
+    names = ", ".join(untimed[:5]) + (f" and {len(untimed) - 5} more" if len(untimed) > 5 else "")
+    return f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings" + (
+        f"; no timing yet of {names}" if untimed else ""
+    )
+
+
 def _show(plan: dict[str, Any]) -> None:
     stale = [row for row in plan["tables"] if row["stale"]]
     if not stale:
@@ -145,16 +161,14 @@ def _show(plan: dict[str, Any]) -> None:
         rows = []
         for row in stale:
             seconds = ("?" if row[name] is None else f"{row[name]:,.1f}" for name in ("cpu_seconds", "gpu_seconds"))
+            rows_of = "?" if row["rows"] is None else f"{row['rows']:,}"
             why = ", ".join(f"{reason} {row[reason]:,}" for reason in REASONS if row[reason])
             parts = f"{row['stale']:,} of {row['partitions']:,}"
-            rows.append((row["table"], parts, f"{row['rows']:,}", *seconds, why))
+            rows.append((row["table"], parts, rows_of, *seconds, why))
         headings = ("table", "partitions", "rows", "CPU s", "GPU s", "why")
         title = f"Stale in pool {plan['pool']}, {plan['shards']} shards"
         show_table(headings, rows, left=("table", "why"), title=title)
-        show(
-            f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings"
-            + (f"; no timing yet of {', '.join(plan['without_timing'])}" if plan["without_timing"] else "")
-        )
+        show(cost_sentence(plan))
     if plan["outdated_fits"]:
         show(
             f"Frozen, fitted on other rows than will be there: {', '.join(plan['outdated_fits'])}. They stay; "

@@ -64,7 +64,8 @@ class Plan:
     shards: list[str]
     reasons: dict[str, np.ndarray]  # table → (S,) or (1,) int8, index into REASONS, -1: up to date
     rows: dict[str, np.ndarray]  # table → (S,) or (1,): rows of each partition, as stored or to be expected
-    costs: pl.DataFrame  # per table: partitions, stale, rows, cpu_seconds, gpu_seconds, and one count per reason
+    # Per table: partitions, stale, rows and cpu_seconds, gpu_seconds (null where not known), and one count per reason.
+    costs: pl.DataFrame
     training_keys: Mapping[str, Sequence[str]]  # of tables whose partitions are no shards
     outdated_fits: Sequence[str] = ()  # frozen tables that stay as they are although what they read is another
 
@@ -181,7 +182,8 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
         remade_of[table.name] = remade | np.isin(code, BY_A_PERSON)
         rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
         costs.append(_cost(table, stored, code, rows_of[table.name]))
-    table_of_costs = pl.DataFrame(costs, infer_schema_length=None)
+    may_be_null = {"rows": pl.Int64, "cpu_seconds": pl.Float64, "gpu_seconds": pl.Float64}  # in all rows, too
+    table_of_costs = pl.DataFrame(costs, schema_overrides=may_be_null)
     return Plan(index.shards, reasons, rows_of, table_of_costs, trainings_of(facts), outdated)
 
 
@@ -249,7 +251,10 @@ def _distinct(*columns: np.ndarray, where: np.ndarray) -> list[tuple[int, ...]]:
 def _rows(
     table: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, str], n: int
 ) -> np.ndarray:
-    """(n,) rows that each partition has or, where it is missing, will have: as many as its first input, or the mean."""
+    """(n,) rows that each partition has or, where it is missing, will have: as many as its first input, or the mean.
+
+    NaN where nothing tells: before the first run.
+    """
     rows = np.zeros(n)
     if stored is not None:
         rows[:] = stored.row_count
@@ -257,19 +262,19 @@ def _rows(
             return rows
     is_missing = np.ones(n, dtype=bool) if stored is None else ~stored.is_stored
     first = next((rows_of[name] for name in table.inputs if grain[name] == table.grain), None)
-    guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else 0.0
+    guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else np.nan
     rows[is_missing] = first[is_missing] if first is not None and stored is None else guess
     return rows
 
 
 def _cost(table: TableFacts, stored: StoredTable | None, code: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
-    """One row of `Plan.costs`. Seconds follow from recorded ones; null where none were recorded."""
+    """One row of `Plan.costs`. Seconds follow from recorded ones. What nothing tells is null."""
     stale = code >= 0
-    seconds = None
+    seconds, stale_rows = None, rows[stale].sum()
     if stored is not None and stored.is_stored.any():
         recorded = stored.row_count[stored.is_stored].sum()
         per_row = stored.seconds[stored.is_stored].sum() / max(int(recorded), 1)
-        seconds = float(per_row * rows[stale].sum())
+        seconds = float(per_row * stale_rows)
     elif not stale.any():
         seconds = 0.0
     return {
@@ -277,7 +282,7 @@ def _cost(table: TableFacts, stored: StoredTable | None, code: np.ndarray, rows:
         "grain": table.grain,
         "partitions": len(code),
         "stale": int(stale.sum()),
-        "rows": int(rows[stale].sum()),
+        "rows": None if np.isnan(stale_rows) else int(stale_rows),
         "cpu_seconds": 0.0 if table.uses_gpu else seconds,
         "gpu_seconds": seconds if table.uses_gpu else 0.0,
         **{reason: int((code == number).sum()) for number, reason in enumerate(REASONS)},

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from curation_assets.audit.diff import what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.audit.ledger import LEDGER
 from curation_assets.cli import app
-from curation_assets.cli.dry_run import with_policy
+from curation_assets.cli.dry_run import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -35,6 +36,7 @@ from curation_assets.operations.planning import (
 from curation_assets.selection.judging import judge
 from curation_assets.selection.policy import Prefilter
 from curation_assets.selection.rows import ROW_KEY, PoolRows
+from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
@@ -332,3 +334,44 @@ def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
     assert {row["table"]: row["code"] for row in output["tables"]}["filtered/clip"] == len(ctx.shards())
     assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1
     assert CliRunner().invoke(app, [*asked, "signals.nothing", "--policy", "clip"]).exit_code == 1
+
+
+def _captions(folder: Path) -> Path:
+    (folder / "captions.csv").write_text("caption\na red kite\na dog on a sofa\n")
+    return folder / "captions.csv"
+
+
+def _urls(folder: Path) -> Path:
+    (folder / "urls.csv").write_text("url,caption\nhttp://host.example/1.jpg,a red kite\n")
+    return folder / "urls.csv"
+
+
+@pytest.mark.parametrize("source", [None, _captions, _urls])
+@pytest.mark.parametrize("more", [(), ("--policy", "icc", "--fraction", ".2"), ("--add-shards", "3")])
+def test_a_pool_that_never_ran_is_planned_and_nothing_is_made_up_of_its_cost(
+    tmp_path: Path, source: Callable[[Path], Path] | None, more: tuple[str, ...]
+) -> None:
+    if source is None:
+        webdataset_pool(tmp_path, name="fresh")
+    else:
+        add_pool(load_settings(tmp_path, "embedded"), "fresh", source(tmp_path))
+    asked = ["run", "fresh", "--dry-run", *more, "--home", str(tmp_path)]
+    shown = CliRunner().invoke(app, asked)
+    assert shown.exit_code == 0, shown.output
+    assert "No table that would be made has a recorded timing" in shown.output
+    assert "About 0 CPU s" not in shown.output
+    plan = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert (plan["cpu_seconds"], plan["gpu_seconds"]) == (None, None)
+    assert plan["without_timing"] == [row["table"] for row in plan["tables"]]
+    assert {row["rows"] for row in plan["tables"]} == {None}
+    assert all(row["stale"] == row["partitions"] for row in plan["tables"])
+
+
+def test_tables_without_a_timing_are_named_beside_the_sum_of_the_others(tmp_path: Path) -> None:
+    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    facts = [*hand_facts(ctx), TableFacts("signals/new", True, ("raw/samples",), "1", None, {}, uses_gpu=True)]
+    costs = {row["table"]: row for row in plan_of(ctx, facts).costs.to_dicts()}
+    assert costs["signals/new"]["rows"] == sum(ctx.store.read("raw/samples", key).height for key in ctx.shards())
+    assert (costs["signals/new"]["cpu_seconds"], costs["signals/new"]["gpu_seconds"]) == (0.0, None)
+    plan = {"cpu_seconds": 12.0, "gpu_seconds": 0.0, "without_timing": [f"signals/{n}" for n in range(7)]}
+    assert cost_sentence(plan).endswith("no timing yet of " + ", ".join(plan["without_timing"][:5]) + " and 2 more")  # type: ignore[index]
