@@ -32,7 +32,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 install: $(VENV)/.installed ## Set up the virtual environment with the exact versions of requirements.lock
 
 lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --generate-hashes $(UPGRADE) \
+	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --extra explore --generate-hashes $(UPGRADE) \
 		--no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 demo: install ## Run the whole chain on the embedded pool and write the report

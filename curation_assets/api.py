@@ -198,7 +198,7 @@ class Pool:
             self.name,
             progress=reporter_for(console) if progress else Silent(),
             on_table=on_table,
-            on_notice=lambda sentence: console.print(sentence, highlight=False, soft_wrap=True),
+            on_notice=lambda sentence: console.print(sentence, markup=False, highlight=False, soft_wrap=True),
             shards=shards,
             tables=tables,
         )

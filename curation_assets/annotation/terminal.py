@@ -15,8 +15,8 @@ def rate_in_terminal(session: LabellingSession, console: Console, ask: Callable[
     """Ask until all is rated or the rater quits. `ask` returns one typed line and raises EOFError at the end."""
     console.print(f"[bold]{QUESTION}[/]", highlight=False)
     for rating, meaning in SCALE.items():
-        console.print(f"  {rating}  {meaning}", highlight=False)
-    console.print(KEYS, style="dim", highlight=False)
+        console.print(f"  {rating}  {meaning}", highlight=False, markup=False)
+    console.print(KEYS, style="dim", highlight=False, markup=False)
     while (caption := session.current) is not None:
         console.print(Text(f"\n{session.done_count + 1}/{session.total}  ", style="dim") + Text(caption, style="bold"))
         try:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -195,7 +196,16 @@ class LazyCommand(TyperCommand):
         """The context of the real command, which takes over from here."""
         single = typer.Typer(add_completion=False)
         single.command(self.name)(load(self.entry))
-        return typer.main.get_command(single).make_context(info_name, args, parent=parent, **extra)
+        command = typer.main.get_command(single)
+        _keep_brackets(command)
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def _keep_brackets(command: Any) -> None:
+    """Show help as it is written: Typer reads it as Rich's markup, where `[extra]` is a style and vanishes."""
+    for described in (command, *command.params):
+        if getattr(described, "help", None):
+            described.help = escape(described.help)
 
 
 def command_tree() -> dict[str, Any]:

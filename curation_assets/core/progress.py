@@ -100,7 +100,7 @@ class Bars:
 
     def _begun(self) -> Progress:
         columns = (
-            TextColumn("    {task.description}"),
+            TextColumn("    {task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

@@ -36,6 +36,32 @@ def test_help_of_a_command_is_the_first_line_of_its_docstring(entry: commands.En
     assert entry.help.split(".")[0] in " ".join(shown.output.split())
 
 
+def _without_boxes(text: str) -> str:
+    return re.sub(r"[\s│╭╮╰╯─]", "", text)
+
+
+@pytest.mark.parametrize("entry", commands.entries(), ids=lambda entry: entry.name)
+def test_help_shows_every_text_as_it_is_written(entry: commands.Entry) -> None:
+    """Brackets, too: Rich takes `[extra]` for a style and `:key:` for an emoji."""
+    shown = CliRunner().invoke(app, [*entry.name.split(), "--help"], env={"COLUMNS": "2000"})
+    rendered = _without_boxes(shown.output)
+    single = typer.Typer(add_completion=False)
+    single.command()(commands.load(entry))
+    command = typer.main.get_command(single)
+    texts = [command.help, *(getattr(param, "help", None) for param in command.params)]
+    for text in filter(None, texts):
+        assert _without_boxes(text) in rendered
+    for param in command.params:
+        assert not param.metavar or param.metavar in rendered
+
+
+def test_help_of_every_group_shows_every_line_as_it_is_written() -> None:
+    for group in ("", *commands.GROUPS):
+        rendered = _without_boxes(CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "2000"}).output)
+        for text in [entry.help for entry in commands.entries() if entry.name.rpartition(" ")[0] == group]:
+            assert _without_boxes(text) in rendered
+
+
 def test_the_help_lists_every_command_in_its_panel_and_no_removed_one() -> None:
     shown = curate("--help").stdout
     tree = commands.command_tree()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,9 @@ def test_what_cannot_be_shown_is_answered_in_one_sentence(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     result = CliRunner().invoke(app, ["explore", "photos", "--home", str(tmp_path / "home")])
     assert result.exit_code == 1
-    assert "pip install 'curation_assets[explore]'" in result.output.replace("\n", "")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    (viewer,) = project["optional-dependencies"]["explore"]
+    assert f"make install. Elsewhere: pip install '{viewer}'" in result.output.replace("\n", "")
 
 
 def test_a_port_in_use_is_passed_over() -> None:

@@ -35,11 +35,14 @@ def version_of(pin: Requirement) -> str:
 
 LOCKED = locked()
 EXTRAS = PROJECT["optional-dependencies"]
+#: Extras that `make lock` takes in, so that `make install` brings them.
+IN_LOCK = re.findall(r"--extra (\w+)", (REPOSITORY / "Makefile").read_text())
 OWN = [text for text in EXTRAS["dev"] if Requirement(text).name == PROJECT["name"]]  # extras that dev takes over
 DECLARED = [
     Requirement(text)
     for text in (
         *PROJECT["dependencies"],
+        *(text for extra in IN_LOCK if extra != "dev" for text in EXTRAS[extra]),
         *(text for text in EXTRAS["dev"] if text not in OWN),
         *(text for own in OWN for extra in sorted(Requirement(own).extras) for text in EXTRAS[extra]),
     )
@@ -62,6 +65,12 @@ def test_every_declared_dependency_is_locked_at_an_allowed_version(requirement: 
     assert pins, f"{requirement} is not in requirements.lock; run make lock"
     for pin, _ in pins:
         assert requirement.specifier.contains(version_of(pin)), f"{requirement} is locked at {pin}; run make lock"
+
+
+def test_make_install_brings_what_the_readme_s_commands_need() -> None:
+    assert "curate explore" in (REPOSITORY / "README.md").read_text()
+    assert {"dev", "explore"} <= set(IN_LOCK)
+    assert "embedding-atlas" in LOCKED
 
 
 def test_every_entry_is_one_version_with_hashes() -> None:
