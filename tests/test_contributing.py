@@ -73,6 +73,28 @@ fraction: 0.5
 description: The half with the fewest commas.
 """
 
+#: A method of which lower values are better, a recipe over it and policies that rank by both.
+LOWER = {
+    "curation_assets/methods/digits.py": METHOD.replace("commas", "digits")
+    .replace("Commas", "Digits")
+    .replace('("comma_counter",)', "()")
+    .replace("caption, comma_counter", "caption")
+    .replace("comma_counter.count_digits(caption)", "[sum(one.isdigit() for one in text) for text in caption]")
+    .replace(', roles={"comma_counter": _ExampleCounter()}', "")
+    .replace('["a", "a, b"]', '["a", "1"]')
+    .replace('direction="higher"', 'direction="lower"'),
+    "dbt_like_sql/fused/few_digits.sql": RECIPE.replace("1 - commas_score", "digits_score"),
+    "curation_assets/selection/policies/wordy.yaml": POLICY.replace("plain", "wordy").replace(
+        "fused.few_commas", "signals.digits"
+    ),
+    "curation_assets/selection/policies/few_digits.yaml": POLICY.replace("plain", "few_digits").replace(
+        "few_commas", "few_digits"
+    ),
+    "curation_assets/selection/policies/one_digit.yaml": POLICY.replace("plain", "one_digit")
+    .replace("fused.few_commas", "signals.digits")
+    .replace("fraction: 0.5", "threshold: 1"),
+}
+
 TEACHER = '''
 """Reversal: does a caption read the same backwards?"""
 
@@ -199,12 +221,18 @@ pl.DataFrame({"caption": captions[:20], "rating": [float(at % 4) for at in range
 settings = load_settings(home, "embedded")
 
 # a method, its role, a recipe, a policy and an export format, from captions to a list of ids
-texts = {"distil": False, "policies": ["plain"], "downstream": False}
+low = ["wordy", "few_digits", "one_digit"]
+texts = {"distil": False, "policies": ["plain", *low], "downstream": False}
 add_pool(settings, "texts", home / "captions.csv", options=texts)
 ctx = PoolContext.open(settings, "texts")
 run_with_upstream(ctx, "filtered/ledger", "filtered/subsets")
 quality = ctx.store.scan("fused/few_commas").collect()
 verdicts = ctx.store.scan("filtered/plain").collect()
+samples = ctx.store.scan("raw/samples").select("sample_id", "caption").collect()
+kept_by = {
+    name: samples.join(ctx.store.scan(f"filtered/{name}").filter(pl.col("verdict") == "kept").collect(), on="sample_id")
+    for name in low
+}
 ids = get_format("ids").write(find_subset(ctx, "plain"), home / "exported").read_text().split()
 
 # a teacher: with scores of the other two planted, its own column is scaled, weighted and fused with theirs
@@ -232,6 +260,7 @@ print(json.dumps({
     "quality": quality["quality"].to_list(),
     "kept": sorted(verdicts.filter(pl.col("verdict") == "kept")["sample_id"]),
     "exported": sorted(ids),
+    "few_digits": {name: sorted(kept["caption"]) for name, kept in kept_by.items()},
     "teachers": names,
     "weights": len(read_weights(distilled).weights),
     "targets": distilled.store.read("distilled/targets", shard)["value"].drop_nulls().len(),
@@ -300,6 +329,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, i
         after = contents(root)
         touched[kind] = sum(before.get(name) != digest for name, digest in after.items())
         before = after
+    for name, text in LOWER.items():
+        (root / name).write_text(text.lstrip("\n"), encoding="utf-8")
     return root, touched
 
 
@@ -349,6 +380,17 @@ def test_a_method_a_role_a_recipe_a_policy_and_a_format_run(facts: dict[str, Any
 
 
 @pytest.mark.slow
+def test_of_a_method_of_direction_lower_the_lowest_are_kept(facts: dict[str, Any]) -> None:
+    """Ten captions have one digit ("thing 7 end"), thirty have two; half of the 40 are kept, or those of one digit."""
+    kept = facts["few_digits"]
+    short = {caption for caption in kept["one_digit"] if sum(one.isdigit() for one in caption) == 1}
+    assert len(kept["one_digit"]) == len(short) == 10
+    assert len(kept["wordy"]) == len(kept["few_digits"]) == 20
+    assert short <= set(kept["wordy"])
+    assert short <= set(kept["few_digits"])
+
+
+@pytest.mark.slow
 def test_a_teacher_and_a_trainer_take_part(facts: dict[str, Any]) -> None:
     assert facts["teachers"] == ["vba", "sba", "reversal"], "a new teacher's column comes last"
     assert facts["weights"] == 3
@@ -362,6 +404,14 @@ def test_a_teacher_and_a_trainer_take_part(facts: dict[str, Any]) -> None:
 def test_the_contract_suite_tests_what_was_added(copy: tuple[Path, Mapping[str, int]]) -> None:
     shutil.copy(REPOSITORY / "tests/methods/test_contract.py", copy[0] / "test_contract.py")
     output = in_copy(
-        copy[0], "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_contract.py", "-k", "commas or reversal"
+        copy[0],
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "test_contract.py",
+        "-k",
+        "commas or reversal or digits",
     )
-    assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 8
+    assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 12

@@ -13,6 +13,7 @@ import yaml
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.audit.shifts import Progress, shifts
+from curation_assets.methods import oriented
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge, kept_rows, reason_kind
@@ -267,8 +268,9 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
     last = len(judged.cut.cuts) - 1
     values = rows.signal(policy.rank_by, policy.seed).values
     dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
-    chosen = dropped[top_count(values[dropped], nearest).passes(values[dropped])]
-    chosen = chosen[np.argsort(ranks(values[chosen]))]
+    worth = oriented(policy.rank_by, values[dropped])
+    chosen = dropped[top_count(worth, nearest).passes(worth)]
+    chosen = chosen[np.argsort(ranks(oriented(policy.rank_by, values[chosen])))]
     rows_near = pl.DataFrame(
         [
             pl.Series("position", chosen, dtype=pl.Int64),

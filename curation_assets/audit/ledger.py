@@ -49,7 +49,7 @@ LEDGER_SCHEMA: dict[str, Any] = {
     "decided_by": pl.Enum,  # rank_by of the cut that decided; null for rows that raw did not keep
     "rank": pl.UInt32,  # 1 is best, among the samples that reached that cut
     "threshold": pl.Float64,  # of that cut, in the unit of decided_by
-    "margin": pl.Float64,  # value − threshold
+    "margin": pl.Float64,  # how far the value is better than the threshold
     "verdict": pl.Enum,
     "reason": pl.Enum,  # null exactly when kept
     "policy_version": pl.Enum,

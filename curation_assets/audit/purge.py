@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read_ledger, rows_of_ledger, write_rows
+from curation_assets.methods import oriented
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
 from curation_assets.selection.rows import PoolRows, uid_columns
@@ -51,7 +52,7 @@ def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Led
     frame = left.with_columns(
         pl.Series("rank", judged.rank),
         pl.Series("threshold", judged.threshold).fill_nan(None),
-        pl.Series("margin", judged.value - judged.threshold).fill_nan(None),
+        pl.Series("margin", judged.margin).fill_nan(None),
     ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
     footer: dict[str, Any] = {"policy": asdict(ledger.policy), "cut": cut.to_dict(), "profile": ledger.profile}
     footer |= {"counts": judged.counts, "rows_sha256": rows.rows_sha256}
@@ -74,6 +75,6 @@ def _cut_without(judged: Judged, rows: PoolRows, is_removed: np.ndarray, sample_
             boundary = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
             cuts[number] = replace(cut, boundary_id=boundary)
         else:
-            lowest = float(values[passing].min(initial=np.inf))
-            cuts[number] = replace(cut, threshold=lowest, boundary_id=None)
+            worst = float(oriented(cut.rank_by, values[passing]).min(initial=np.inf))
+            cuts[number] = replace(cut, threshold=oriented(cut.rank_by, worst), boundary_id=None)
     return replace(judged.cut, cuts=tuple(cuts))

@@ -1,8 +1,8 @@
 """Views that recipes read: each signal on [0, 1] by its frozen range, and the signals of one recipe side by side.
 
 `fused.<signal>_scaled` has sample_id, shard, source_row, `<signal>_score`, reason: min–max over the pool by the frozen
-`fused.<signal>_range` (SIEVE §3.3), so a late sample may lie outside [0, 1] and moves no other sample's score. A
-constant signal carries no order and is .5 throughout, as in numeric/fusion.py.
+`fused.<signal>_range` (SIEVE §3.3), the best value at 1, so a late sample may lie outside [0, 1] and moves no other
+sample's score. A constant signal carries no order and is .5 throughout, as in numeric/fusion.py.
 
 `fused.scaled` has one row per row of raw.samples: sample_id, shard, source_row, the score of every signal that the
 recipe names, in the order of naming, and reason: why the first that is missing is missing. Views of the connection that
@@ -12,7 +12,7 @@ runs the recipe: nothing of them is stored (docs/decisions/0021).
 import difflib
 from collections.abc import Sequence
 
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, lower_is_better
 
 SCALED = "_scaled"
 ALL_SCALED = "fused.scaled"
@@ -26,7 +26,7 @@ _SIGNAL = """select
     signal.shard,
     signal.source_row,
     case
-        when extent.high > extent.low then (signal.value - extent.low) / (extent.high - extent.low)
+        when extent.high > extent.low then {above_worst} / (extent.high - extent.low)
         when signal.value is not null then 0.5
     end as {score},
     signal.reason
@@ -66,7 +66,9 @@ def signal_of(column: str) -> str:
 
 def signal_view(signal: str) -> str:
     """The statement of `fused.<signal>_scaled`."""
-    return _SIGNAL.format(signal=signal, score=score_column(signal))
+    is_lower = lower_is_better(f"signals.{signal}")
+    above_worst = "(extent.high - signal.value)" if is_lower else "(signal.value - extent.low)"
+    return _SIGNAL.format(signal=signal, score=score_column(signal), above_worst=above_worst)
 
 
 def recipe_view(signals: Sequence[str], in_step: bool = False) -> str:

@@ -11,15 +11,21 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from curation_assets.core.roles import ROLES
 from curation_assets.numeric.metrics.separation import KINDS
 
+if TYPE_CHECKING:
+    import polars as pl
+
 #: Details of a teacher: beams with their similarities (best first), the best one, and its similarity inside (0, 1).
 TEACHER_DETAILS = ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
+
+
+Numbers = TypeVar("Numbers", float, np.ndarray, "pl.Expr", "pl.Series")
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,21 @@ def all_methods() -> dict[str, Method]:
     """Every method of this package by name, sorted. Raises ValueError where file and method names differ."""
     named = {module: _method_in(module) for module in sorted(_modules())}
     return {name: method for name, method in sorted(named.items()) if method is not None}
+
+
+def lower_is_better(reference: str) -> bool:
+    """Whether the lower value of a table 'stage.name' is the better one: where a method of lower direction gives it."""
+    stage, _, name = reference.replace("/", ".").partition(".")
+    method = _method_in(name) if name in _modules() else None
+    return method is not None and method.stage == stage and method.direction == "lower"
+
+
+def oriented(reference: str, values: Numbers) -> Numbers:
+    """Values of a table 'stage.name' → negated where lower ones are better, so that higher is better; its own inverse.
+
+    Everything that ranks, cuts or fuses by values reads them through this; what is stored and shown keeps its unit.
+    """
+    return -values if lower_is_better(reference) else values
 
 
 def teachers() -> list[Method]:

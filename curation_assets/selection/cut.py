@@ -15,14 +15,14 @@ from curation_assets.selection.policy import Policy, Step
 class Cut:
     """One cut of a policy, frozen: enough to judge a sample of a later shard.
 
-    A sample passes when its value is above `threshold`, or equal to it with a sample_id up to `boundary_id`.
+    A sample passes when its value is better than `threshold`, or equal to it with a sample_id up to `boundary_id`.
     """
 
     rank_by: str
     candidates: int  # samples that reached this cut
     valued: int  # of those, samples with a value
     kept: int
-    threshold: float | None  # smallest value that passes, which may be infinite; None: none does
+    threshold: float | None  # worst value that passes, in its unit, which may be infinite; None: none does
     boundary_id: str | None  # None: every value equal to the threshold passes
 
 
@@ -43,7 +43,7 @@ class PolicyCut:
 
     @property
     def threshold(self) -> float | None:
-        """Smallest kept value of the final ranking; None where it keeps none."""
+        """Worst kept value of the final ranking; None where it keeps none."""
         return self.cuts[-1].threshold
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import yaml
 
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import build, check_known, content_of
+from curation_assets.methods import lower_is_better
 from curation_assets.selection.kinds import Kind, all_kinds
 from curation_assets.stores.file_hash import FileState
 
@@ -38,6 +39,8 @@ class FittedRecipe:
         assert is_dataclass(self.settings)
         content = {field.name: content_of(getattr(self.settings, field.name)) for field in fields(self.settings)}
         named = {"kind": self.kind, "code": self.settings.version, "settings": content}
+        if lower := [reference for reference in self.settings.signals if lower_is_better(reference)]:
+            named["lower_is_better"] = lower
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
     def with_settings(self, given: Mapping[str, Any], where: str) -> "FittedRecipe":

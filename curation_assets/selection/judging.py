@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
+from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.selection import NOTHING, Cutoff, count_valued, ranks, top_count, top_share_compat
 from curation_assets.numeric.sorting import STRETCH, gather, positions, stretches
 from curation_assets.selection.cut import Cut, PolicyCut, check_cut, kept_count
@@ -30,7 +31,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
     "decided_by": pl.String,  # rank_by of the cut that decided; null for rows that raw did not keep
     "value": pl.Float64,  # in the unit of decided_by
     "threshold": pl.Float64,  # of that cut; null where it keeps nothing
-    "margin": pl.Float64,  # value − threshold
+    "margin": pl.Float64,  # how far the value is better than the threshold
     "verdict": pl.String,  # kept, dropped, failed
     "reason": pl.String,  # null exactly when kept
 }
@@ -67,10 +68,10 @@ class Judged:
             reached = self.step >= number
             values = self.rows.signal(cut.rank_by, self.policy.seed).values
             if 2 * np.count_nonzero(reached) > len(reached):  # most rows: no need to put them together
-                np.copyto(rank, ranks(np.where(reached, values, np.nan)), where=reached)
+                np.copyto(rank, ranks(oriented(cut.rank_by, np.where(reached, values, np.nan))), where=reached)
             else:
                 candidates = positions(reached)
-                rank[candidates] = ranks(gather(values, candidates))
+                rank[candidates] = ranks(oriented(cut.rank_by, gather(values, candidates)))
         return rank
 
     @property
@@ -85,7 +86,8 @@ class Judged:
 
     @property
     def margin(self) -> np.ndarray:
-        """(N,) value − threshold, NaN where there is none or one of both is infinite."""
+        """(N,) value − threshold, threshold − value where lower is better; NaN where there is none or one of both is
+        infinite."""
         return self.margin_in(slice(None))
 
     def value_in(self, part: slice) -> np.ndarray:
@@ -106,6 +108,9 @@ class Judged:
         """`margin` of some rows."""
         with np.errstate(invalid="ignore"):
             margin = self.value_in(part) - self.threshold_in(part)
+        for number, cut in enumerate(self.cut.cuts):
+            if lower_is_better(cut.rank_by):
+                np.negative(margin, where=self.step[part] == number, out=margin)
         return np.where(np.isfinite(margin), margin, np.nan)
 
     def frame(self) -> pl.DataFrame:
@@ -220,7 +225,7 @@ def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
             candidates=len(reached.candidates),
             valued=count_valued(reached.values),
             kept=reached.kept,
-            threshold=None if reached.cutoff == NOTHING else reached.cutoff.threshold,
+            threshold=None if reached.cutoff == NOTHING else oriented(reached.rank_by, reached.cutoff.threshold),
             boundary_id=_boundary_id(rows, reached),
         )
         for reached in _cut_by_cut(policy, rows, _fitted(policy, rows), positions(rows.is_kept))
@@ -247,7 +252,7 @@ class _Reached:
 
     rank_by: str
     candidates: np.ndarray  # (M,) rows, ascending, and so in order of sample_id
-    values: np.ndarray  # (M,) float64, NaN without a value
+    values: np.ndarray  # (M,) float64, higher is better, NaN without a value
     cutoff: Cutoff
     passes: np.ndarray  # (M,) bool: these reach the next cut
 
@@ -264,14 +269,14 @@ class _Reached:
         return gather(self.candidates, positions(self.passes))
 
 
-#: (number of the cut, its candidates (M,), their values (M,)) → where it falls.
+#: (number of the cut, its candidates (M,), their values (M,), higher is better) → where it falls among these.
 _CutoffOf = Callable[[int, np.ndarray, np.ndarray], Cutoff]
 
 
 def _cut_by_cut(policy: Policy, rows: PoolRows, cutoff_of: _CutoffOf, candidates: np.ndarray) -> Iterator[_Reached]:
     """`candidates` (M,): rows that raw kept, ascending."""
     for number, step in enumerate(policy.steps):
-        values = gather(rows.signal(step.rank_by, policy.seed).values, candidates)
+        values = oriented(step.rank_by, gather(rows.signal(step.rank_by, policy.seed).values, candidates))
         cutoff = cutoff_of(number, candidates, values)
         reached = _Reached(step.rank_by, candidates, values, cutoff, cutoff.passes(values))
         yield reached
@@ -288,12 +293,13 @@ def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
     def cutoff_of(number: int, candidates: np.ndarray, values: np.ndarray) -> Cutoff:
         step = policy.steps[number]
         if step.threshold is not None:
-            return Cutoff(float(step.threshold))
+            return Cutoff(oriented(step.rank_by, float(step.threshold)))
         if policy.semantics == "exact":
             return top_count(values, kept_count(step, pool_size))
         assert step.fraction is not None, policy
         if len(candidates) < pool_size:
-            values = gather(rows.signal(step.rank_by, policy.seed).values, positions(rows.is_kept))
+            everyone = gather(rows.signal(step.rank_by, policy.seed).values, positions(rows.is_kept))
+            values = oriented(step.rank_by, everyone)
         if np.isnan(values).all():
             raise ValueError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
         return top_share_compat(values, step.fraction)
@@ -308,9 +314,10 @@ def _frozen(cut: PolicyCut, rows: PoolRows) -> _CutoffOf:
         frozen = cut.cuts[number]
         if frozen.threshold is None:
             return NOTHING
+        threshold = oriented(frozen.rank_by, frozen.threshold)
         if frozen.boundary_id is not None:
-            return Cutoff(frozen.threshold, int(np.searchsorted(candidates, rows.count_up_to(frozen.boundary_id))) - 1)
-        return Cutoff(frozen.threshold)
+            return Cutoff(threshold, int(np.searchsorted(candidates, rows.count_up_to(frozen.boundary_id))) - 1)
+        return Cutoff(threshold)
 
     return cutoff_of
 

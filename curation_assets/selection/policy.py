@@ -11,6 +11,7 @@ import yaml
 
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
+from curation_assets.methods import lower_is_better
 from curation_assets.stores.file_hash import FileState
 
 POLICIES_ROOT = Path(__file__).parent / "policies"
@@ -22,7 +23,7 @@ Semantics = Literal["exact", "compat"]
 
 @checked("prefilter")
 class Prefilter:
-    """A first cut: only the best `fraction` of the pool by `rank_by`, or values from `threshold` on, go further.
+    """A first cut: only the best `fraction` of the pool by `rank_by`, or values as good as `threshold`, go further.
 
     A filter whose values are 1 or 0 is a threshold of 1. Subsets are intersected (DataComp, SIEVE §4.3) by prefilters
     with thresholds, or a fraction first and thresholds after it. Raises ValueError unless exactly one of both is given.
@@ -30,7 +31,7 @@ class Prefilter:
 
     rank_by: str = setting(description="stage.table whose value (or quality) ranks.")
     fraction: Number | None = setting(default=None, gt=0, le=1, description="Share kept of the pool's kept samples.")
-    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values from it on are kept.")
+    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values as good are kept.")
 
     def __post_init__(self) -> None:
         if (self.fraction is None) == (self.threshold is None):
@@ -51,7 +52,8 @@ class Step:
 
 @checked("policy")
 class Policy:
-    """How a subset is chosen. Higher values are better; ties go by sample_id, lowest first.
+    """How a subset is chosen. Higher values are better, of a method of direction lower the lower ones; ties go by
+    sample_id, lowest first.
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
     many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
@@ -63,7 +65,7 @@ class Policy:
     name: str = setting(description="The name of the file, and of the table of its verdicts.")
     rank_by: str = setting(description="stage.table whose value (or quality) ranks, or random.")
     fraction: Number | None = setting(default=None, gt=0, le=1, description="Share kept of what raw kept.")
-    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values from it on are kept.")
+    threshold: Threshold | None = setting(default=None, unit="of rank_by", description="Values as good are kept.")
     count: Whole | None = setting(  # such as Rao et al.'s amalgams of 2,015,000
         default=None, ge=1, unit="samples", description="So many are kept, or all where there are fewer."
     )
@@ -118,6 +120,8 @@ class Policy:
         content = {**asdict(self), "description": None, "code_version": CODE_VERSION}
         if not self.repeats:
             del content["repeats"]  # policies of before it was there keep their version
+        if lower := [reference for reference in self.references if lower_is_better(reference)]:
+            content["lower_is_better"] = lower
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -25,6 +25,7 @@ from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.directions import lower_is_better
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 from tests.support.random_pools import can_be_cut, policies, pools, store_pool
 
@@ -90,9 +91,11 @@ def assert_same(
 
 
 @needs_node
+@pytest.mark.parametrize("lower", [(), ("icc", "clip_score")], ids=["all higher", "lower is better"])
 @given(pool=pools(), left=policies("left"), right=policies("right"), is_frozen=st.booleans())
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_any_pool_and_policies_give_the_same_numbers(
+    lower: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
     left: Policy,
@@ -107,18 +110,19 @@ def test_any_pool_and_policies_give_the_same_numbers(
         pl.lit("one two three").alias("caption"),
     )
     store_pool(store, texts, tables)
-    rows = PoolRows.read(store)
-    cuts = None
-    if is_frozen:
-        first = PoolRows.read(store, store.partitions("raw/samples")[:1])
-        cuts = {policy.name: fit_cut(policy, first) for policy in (left, right) if can_be_cut(policy, first)}
-    (compared,) = in_javascript(rows, [(left, right)], cuts)
-    if "error" in compared:  # compat on a pool without any value
-        with pytest.raises(ValueError, match="no sample has a value"):
-            compare(rows, left, right)
-        assert "no sample has a value" in compared["error"]
-    else:
-        assert_same(rows, left, right, compared, cuts)
+    with lower_is_better(*lower):
+        rows = PoolRows.read(store)
+        cuts = None
+        if is_frozen:
+            first = PoolRows.read(store, store.partitions("raw/samples")[:1])
+            cuts = {policy.name: fit_cut(policy, first) for policy in (left, right) if can_be_cut(policy, first)}
+        (compared,) = in_javascript(rows, [(left, right)], cuts)
+        if "error" in compared:  # compat on a pool without any value
+            with pytest.raises(ValueError, match="no sample has a value"):
+                compare(rows, left, right)
+            assert "no sample has a value" in compared["error"]
+        else:
+            assert_same(rows, left, right, compared, cuts)
 
 
 @needs_node
@@ -142,7 +146,8 @@ def test_every_row_has_the_verdict_rank_and_threshold_of_the_judge(
     data = page.compare_data(rows, [policy], cuts={policy.name: cut} if is_frozen else None)
     script = f"""const {{ judge, unpack }} = require({json.dumps(str(SCRIPT))});
     const data = unpack(JSON.parse(require("fs").readFileSync(0, "utf8")));
-    const judged = judge(data.policies[0], data.values, data.n, data.ids), list = (column) => Array.from(column);
+    const judged = judge(data.policies[0], data.values, data.n, data.ids, data.lower);
+    const list = (column) => Array.from(column);
     console.log(JSON.stringify([list(judged.verdict), list(judged.step), list(judged.rank), judged.thresholds]));"""
     run = subprocess.run(["node", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=True)
     verdict, step, rank, thresholds = json.loads(run.stdout)

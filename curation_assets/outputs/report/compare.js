@@ -22,10 +22,10 @@ function shareCount(n, fraction) {
 const limit = (value) => (value === null ? null : Number(value));
 const finite = (value) => (Number.isFinite(value) ? value : null);
 
-// What one cut of a policy passes: [count, threshold] of values `ordered` best first.
+// What one cut of a policy passes: [count, threshold] of values `ordered` best first; higher is better.
 // `step`: one of fraction, threshold and count is given. `ofPool`: gives the values of the whole pool, best first.
 function cutOf(policy, ordered, poolSize, step, ofPool) {
-  const { fraction } = step, value = limit(step.threshold);
+  const { fraction, threshold: value } = step;
   if (value !== null) {
     let count = 0;
     while (count < ordered.length && ordered[count] >= value) count += 1;
@@ -45,7 +45,7 @@ function cutOf(policy, ordered, poolSize, step, ofPool) {
 
 // How many of the rows `valued`, best first, pass a frozen cut: above its threshold, or at it with an id up to the last.
 function passing(cut, column, valued, ids) {
-  const threshold = limit(cut.threshold);
+  const { threshold } = cut;
   const fails = (i) => !(column[i] > threshold || (column[i] === threshold
     && (cut.boundary_id === null || ids[i] <= cut.boundary_id)));
   const first = threshold === null ? 0 : valued.findIndex(fails);
@@ -53,27 +53,33 @@ function passing(cut, column, valued, ids) {
 }
 
 // One verdict per row; a policy with frozen `cuts` is judged by them, another is fitted.
-// `values`: reference → Float64Array, NaN where there is none.
-function judge(policy, values, n, ids) {
+// `values`: reference → Float64Array, NaN where there is none. `lower`: references of which lower values are better;
+// they are ranked negated, and so are their thresholds.
+function judge(policy, values, n, ids, lower) {
   const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
   const steps = [...policy.prefilters, policy];
   let candidates = Uint32Array.from({ length: n }, (_, i) => i);
   steps.forEach((one, number) => {
     const reference = one.rank_by;
-    const column = values[reference === "random" ? `random:${policy.seed}` : reference];
-    if (!column) throw new Error(`this page holds no values of ${reference}; use curate diff`);
+    const own = values[reference === "random" ? `random:${policy.seed}` : reference];
+    if (!own) throw new Error(`this page holds no values of ${reference}; use curate diff`);
+    const sign = lower.includes(reference) ? -1 : 1, column = sign < 0 ? own.map((value) => -value) : own;
+    const ranked = (cut) => ({ ...cut, threshold: limit(cut.threshold) === null ? null : sign * limit(cut.threshold) });
     const valued = candidates.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
-    const frozen = policy.cuts ? policy.cuts[number] : null;
-    const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), limit(frozen.threshold) ?? NaN]
-      : cutOf(policy, Array.from(valued, (i) => column[i]), n, one,
+    const frozen = policy.cuts ? ranked(policy.cuts[number]) : null;
+    const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
+      : cutOf(policy, Array.from(valued, (i) => column[i]), n, ranked(one),
         () => column.filter((value) => !Number.isNaN(value)).sort().reverse());
-    thresholds.push(threshold);
+    thresholds.push(sign * threshold);
     for (const i of candidates) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
     valued.forEach((i, index) => { rank[i] = index + 1; if (index >= count) verdict[i] = DROPPED; });
     candidates = valued.slice(0, count).sort();
   });
   return { policy, verdict, step, rank, thresholds };
 }
+
+// How far a value is better than a threshold.
+const margin = (data, reference, value, threshold) => finite((data.lower.includes(reference) ? -1 : 1) * (value - threshold));
 
 function overlapOf(left, right) {
   let a = 0, b = 0, both = 0;
@@ -114,7 +120,8 @@ function leaveOneOut(judged, data) {
   const { policy } = judged, records = [];
   const add = (without, reduced, values) => {
     if (reduced === null) { records.push({ policy: policy.name, without, kept: null, iou: null }); return; }
-    const other = judge({ ...reduced, cuts: null }, values, data.n).verdict, overlap = overlapOf(judged.verdict, other);
+    const other = judge({ ...reduced, cuts: null }, values, data.n, data.ids, data.lower).verdict;
+    const overlap = overlapOf(judged.verdict, other);
     records.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
   };
   policy.prefilters.forEach((prefilter, index) => {
@@ -150,7 +157,7 @@ function nearestDropped(judged, other, data, count) {
   return dropped.slice(0, count).map((i) => ({
     policy: policy.name, row: i, sample_id: data.ids[i], caption: data.captions[i], value: column[i],
     reason: `below_cut:${policy.rank_by}`,
-    margin: finite(column[i] - judged.thresholds[last]),
+    margin: margin(data, policy.rank_by, column[i], judged.thresholds[last]),
     other_verdict: STATES[other.verdict[i]],
   }));
 }
@@ -167,7 +174,7 @@ function transitionsOf(left, right, raw) {
 
 // Everything that `curate diff --json` has about two policies.
 function compare(left, right, data, nearest = 10) {
-  const one = judge(left, data.values, data.n, data.ids), other = judge(right, data.values, data.n, data.ids);
+  const [one, other] = [left, right].map((policy) => judge(policy, data.values, data.n, data.ids, data.lower));
   const same = JSON.stringify(left) === JSON.stringify(right);
   return {
     judged: data.n,
@@ -191,13 +198,13 @@ function rowOf(text, data) {
 // The verdict of every policy on one row, as `curate why` has it.
 function whyOf(row, policies, data) {
   return policies.map((policy) => {
-    const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n, data.ids);
+    const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n, data.ids, data.lower);
     const { rank_by: by } = [...policy.prefilters, policy][step[row]], threshold = thresholds[step[row]];
     const value = data.values[by === "random" ? `random:${policy.seed}` : by][row];
     const number = (float) => (Number.isNaN(float) ? null : float);
     return {
       policy: policy.name, verdict: STATES[verdict[row]], decided_by: by, value: number(value),
-      threshold: number(threshold), margin: finite(value - threshold), rank: rank[row] || null,
+      threshold: number(threshold), margin: margin(data, by, value, threshold), rank: rank[row] || null,
     };
   });
 }

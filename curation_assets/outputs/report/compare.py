@@ -19,6 +19,7 @@ from curation_assets.audit.shifts import dimensions_of
 from curation_assets.core.plain_json import plain
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, worths_of
+from curation_assets.methods import lower_is_better
 from curation_assets.outputs.report.image_texts import MAX_LETTERS
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
@@ -93,6 +94,7 @@ def compare_data(
         "raw": {"dropped": int((rows.status == DROPPED).sum()), "failed": int((rows.status == FAILED).sum())},
         "policies": [_policy(policy, (cuts or {}).get(policy.name)) for policy in policies],
         "values": {name: _packed(numbers) for name, numbers in values.items()},
+        "lower": [reference for reference in references if lower_is_better(reference)],
         "recipes": {
             name: {
                 "weights": recipe_weights(rows, name),

@@ -29,12 +29,13 @@ from curation_assets.flow.declared import (
 )
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.downstream import downstream_section
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.judging import reason_kind
+from curation_assets.selection.policy import Policy
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
@@ -237,9 +238,9 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
     for policy in policies_of(ctx):
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
-        kept = joined.filter(pl.col("verdict") == "kept").sort("value", "sample_id", descending=[True, False])
+        kept = _best_first(joined.filter(pl.col("verdict") == "kept"), policy)
         dropped = joined.filter(pl.col("verdict") == "dropped")
-        ranked_out = dropped.filter(pl.col("value").is_not_null()).sort("value", "sample_id", descending=[True, False])
+        ranked_out = _best_first(dropped.filter(pl.col("value").is_not_null()), policy)
         kinds = dropped.select(reason_kind(pl.col("reason")).alias("reason"))["reason"]
         reasons = kinds.value_counts().sort("count", descending=True)
         sections.append(
@@ -255,13 +256,24 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
                 "text": image_texts.verdicts_text(policy.name, verdicts),
                 "galleries": [
                     ("best kept", _cards(ctx, kept.head(GALLERY_SIZE))),
-                    ("last kept, just above the cut", _cards(ctx, kept.tail(GALLERY_SIZE))),
-                    ("first dropped, just below the cut", _cards(ctx, ranked_out.head(GALLERY_SIZE))),
+                    ("last kept, just inside the cut", _cards(ctx, kept.tail(GALLERY_SIZE))),
+                    ("first dropped, just outside the cut", _cards(ctx, ranked_out.head(GALLERY_SIZE))),
                     ("worst dropped", _cards(ctx, ranked_out.tail(GALLERY_SIZE))),
                 ],
             }
         )
     return sections
+
+
+def _best_first(rows: pl.DataFrame, policy: Policy) -> pl.DataFrame:
+    """Rows of a policy's verdicts: those that got furthest first, of one cut by value, of one value by sample_id."""
+    position = {step.rank_by: number for number, step in enumerate(policy.steps)}
+    parts = {by: part for (by,), part in rows.partition_by("decided_by", as_dict=True).items()}
+    ordered = [
+        parts[by].sort(oriented(by, pl.col("value")), "sample_id", descending=[True, False])
+        for by in sorted(parts, key=lambda by: -position[by])
+    ]
+    return pl.concat(ordered) if ordered else rows
 
 
 def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:

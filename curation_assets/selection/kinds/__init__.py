@@ -17,7 +17,10 @@ import polars as pl
 
 
 class Kind(ABC):
-    """Settings of a recipe, and what they compute. Rows are those that raw kept, with sample_id."""
+    """Settings of a recipe, and what they compute. Rows are those that raw kept, with sample_id.
+
+    Values of signals are given so that higher is better: negated where the method's direction is lower.
+    """
 
     version: ClassVar[str] = "1"  # bump when the same settings would give other numbers
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.validation import Number, Whole, checked, setting
+from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.contrast import variance_alignment
 from curation_assets.numeric.selection import share_count, top_count
 from curation_assets.numeric.variance_shrinking import shrink_by_variance
@@ -80,7 +81,9 @@ class KIND(Kind):
         start_from, boundary = fit["start_from"][0], fit["boundary"][0]
         is_outside = floats(rows, self.start_by) < start_from
         name = self.start_by.partition(".")[2]
-        words = (f"{name} below the start {start_from:.4g}", f"variance alignment below {boundary:.4g}")
+        side = "above" if lower_is_better(self.start_by) else "below"
+        start = f"{name} {side} the start {oriented(self.start_by, start_from):.4g}"
+        words = (start, f"variance alignment below {boundary:.4g}")
         return scored(
             aligned - boundary - np.where(is_outside, OUTSIDE, 0.0),
             reason,

@@ -7,21 +7,31 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.validation import Number, checked, setting
+from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.votes import DROP, KEEP, Voters, band_votes, fit_voters, keep_posterior
 from curation_assets.selection.kinds import Kind, floats, no_reason, scored
 
 
 @checked("voter")
 class Voter:
-    """One signal's votes: keep from `keep_from` on, drop below `drop_below`, between both none."""
+    """One signal's votes: keep from `keep_from` on, drop what is worse than `drop_below`, between both none."""
 
     signal: str = setting(description="stage.table whose value votes; where it has none, it abstains.")
-    keep_from: Number = setting(unit="of the signal", description="Values from it on vote to keep.")
-    drop_below: Number = setting(unit="of the signal", description="Values below it vote to drop.")
+    keep_from: Number = setting(unit="of the signal", description="Values as good vote to keep.")
+    drop_below: Number = setting(unit="of the signal", description="Values worse than it vote to drop.")
 
     def __post_init__(self) -> None:
-        if self.keep_from < self.drop_below:
-            raise ValueError(f"{self.signal}: keep_from must be at least drop_below {self.drop_below}")
+        keep_from, drop_below = self.band
+        if keep_from < drop_below:
+            bound = "at most" if lower_is_better(self.signal) else "at least"
+            raise ValueError(
+                f"{self.signal}: keep_from must be {bound} drop_below {self.drop_below}, got {self.keep_from}"
+            )
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """keep_from and drop_below among values of which higher is better."""
+        return oriented(self.signal, float(self.keep_from)), oriented(self.signal, float(self.drop_below))
 
     @property
     def name(self) -> str:
@@ -46,8 +56,7 @@ class KIND(Kind):
 
     def votes(self, rows: pl.DataFrame) -> np.ndarray:
         """(N, V) int8."""
-        bands = [(floats(rows, voter.signal), voter.keep_from, voter.drop_below) for voter in self.voters]
-        return np.stack([band_votes(*band) for band in bands], axis=1)
+        return np.stack([band_votes(floats(rows, voter.signal), *voter.band) for voter in self.voters], axis=1)
 
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
         """One row per voter: how it votes on good and on bad samples, how often, and the share of good ones."""

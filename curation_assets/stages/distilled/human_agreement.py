@@ -20,7 +20,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.table import Table
-from curation_assets.methods import Method, get_method
+from curation_assets.methods import Method, get_method, oriented
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import FusionWeights, fuse
 from curation_assets.numeric.identity import sample_id_of
@@ -204,7 +204,7 @@ def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]
         yield of("fused", fuse(_floats(scaled.select(teacher_names(ctx))), weights))
     yield of("icc", scored["icc"])
     for method in _extra_methods(ctx):
-        yield of(method.name, scored[method.name])
+        yield of(method.name, oriented(f"{method.stage}.{method.name}", scored[method.name]))
     yield of("caption length", caption_length(scored["caption"].to_list()))
 
 

@@ -18,7 +18,7 @@ import yaml
 from curation_assets.audit.diff import iou_at
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
-from curation_assets.methods import all_methods
+from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.agreement import spearman
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
@@ -441,7 +441,7 @@ def _means_of_sets(
                 kept[name] = rows.is_kept & rows.sample_ids.is_in(ids.implode()).to_numpy()
         for method in ctx.methods("signals"):
             try:
-                values = rows.signal(f"signals.{method.name}").values
+                values = oriented(f"signals.{method.name}", rows.signal(f"signals.{method.name}").values)
             except MissingTableError:
                 continue
             for name, is_kept in kept.items():

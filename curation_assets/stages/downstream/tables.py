@@ -20,6 +20,7 @@ from curation_assets.flow.declared import (
 )
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Table
+from curation_assets.methods import oriented
 from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
 from curation_assets.stages.downstream import text_methods as text_tables
 from curation_assets.stages.downstream.evaluation_set import SCENES, chosen_set, untrained_reason
@@ -133,8 +134,13 @@ def _trained_tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
-    """sample_id, value and the columns of the truth of the samples with a value, or of all that raw kept."""
-    values = ctx.store.scan(table).select("sample_id", pl.col(column).cast(pl.Float64).alias("value")).collect()
+    """sample_id, value and the columns of the truth of the samples with a value, or of all that raw kept.
+
+    Higher values are better.
+    """
+    reference = f"teachers/{column}" if table == "standardised/teacher_scores" else table
+    value = oriented(reference, pl.col(column).cast(pl.Float64)).alias("value")
+    values = ctx.store.scan(table).select("sample_id", value).collect()
     valued = values.filter(pl.col("value").is_not_null())
     if not with_gaps:
         return valued.join(read_truth(ctx), on="sample_id")
@@ -198,7 +204,6 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     from curation_assets.numeric.metrics.separation import verdict_of
     from curation_assets.numeric.separation import auc_interval, roc_auc
 
-    lower_is_better = {method.name for method in ctx.methods("signals") if method.direction == "lower"}
     kinds_of = made_for()
     rows = []
     for name, (table, column) in _separating_tables(ctx).items():
@@ -212,7 +217,7 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
             row |= {"n": len(values), "n_clean": len(clean), "without_value": group.height - len(values)}
             row |= {"is_made_for": kind in kinds_of.get(name, ())}
             if len(values) and len(clean):
-                both = np.concatenate([clean, values]) * (-1 if name in lower_is_better else 1)
+                both = np.concatenate([clean, values])
                 row["auc"] = auc = roc_auc(both, np.arange(len(both)) < len(clean))
                 row["low"], row["high"] = auc_interval(auc, len(clean), len(values))
                 row["verdict"] = verdict_of(auc) if row["is_made_for"] else None

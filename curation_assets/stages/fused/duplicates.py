@@ -14,6 +14,7 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.table import Table
+from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
@@ -51,7 +52,10 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
 
 def _config(settings: DuplicateSettings) -> dict[str, Any]:
     """The settings; without copy_cosine where it is not set, so that tables from before it was there stay current."""
-    return {name: value for name, value in asdict(settings).items() if name != "copy_cosine" or value is not None}
+    config = {name: value for name, value in asdict(settings).items() if name != "copy_cosine" or value is not None}
+    if settings.prefer is not None and lower_is_better(settings.prefer):
+        config["lower_is_better"] = True
+    return config
 
 
 def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
@@ -62,7 +66,8 @@ def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
         made = ctx.store.scan(f"signals/{name}").select(*row_key, name, pl.col("reason").alias(f"{name}_reason"))
         rows = rows.join(made.collect(), on=row_key, how="left", maintain_order="left")
     if settings.prefer is not None:
-        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*row_key, pl.col("value").alias("prefer"))
+        prefer = oriented(settings.prefer, pl.col("value")).alias("prefer")
+        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*row_key, prefer)
         rows = rows.join(preferred.collect(), on=row_key, how="left", maintain_order="left")
     rows = rows.sort(*row_key)
     return find_duplicates(rows, settings)

@@ -9,6 +9,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, missing_signals
 from curation_assets.flow.sql import recipes
 from curation_assets.flow.table import Table
+from curation_assets.methods import oriented
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.selection.fitted import FittedRecipe
 from curation_assets.stores.file_hash import file_sha256
@@ -95,7 +96,7 @@ def _score_table(recipe: FittedRecipe) -> Table:
 
 
 def rows_of(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
-    """Rows of a shard that raw kept, with the columns that the kind reads."""
+    """Rows of a shard that raw kept, with the columns that the kind reads; of signals, higher is better."""
     kind = recipe.settings
     own = [name for name in kind.columns if name not in DERIVED_COLUMNS]
     rows = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", *own])
@@ -104,6 +105,6 @@ def rows_of(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
     read += [(f"signals/{name}", name, name) for name in kind.columns if name in DERIVED_COLUMNS]
     for table, column, name in read:
         made = ctx.store.read(table, shard, ["source_row", column, "reason"])
-        made = made.rename({column: name, "reason": f"{name}:reason"})
+        made = made.rename({column: name, "reason": f"{name}:reason"}).with_columns(oriented(table, pl.col(name)))
         rows = rows.join(made, on="source_row", how="left", maintain_order="left")
     return rows.filter(pl.col("status") == "kept").drop("status")

@@ -50,7 +50,7 @@ class DuplicateSettings:
         default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
     )
     prefer: str | None = setting(
-        default=None, description="Table whose higher value is kept, such as signals.clip_score; null: most pixels."
+        default=None, description="Table whose better value is kept, such as signals.clip_score; null: most pixels."
     )
 
     def __post_init__(self) -> None:
