@@ -104,7 +104,8 @@ def score_file(
     `source`: .txt (one caption per line), .tsv, .csv or .parquet with a column caption (and image, paths relative to
     the file), a webdataset .tar or a folder of tars. `out`: .parquet, .csv, .tsv or .jsonl. Rows keep their order.
     A stopped call goes on from its finished rows. Returns the table written.
-    Raises what `score_captions` raises, FileNotFoundError for no such source, ValueError for another kind of file.
+    Raises what `score_captions` raises, FileNotFoundError for no such source, ValueError for another kind of file
+    and an `out` that exists.
     """
     source, out = Path(source), Path(out)
     columns = files.read_captions(source).columns

@@ -12,7 +12,7 @@ from curation_assets.selection.judging import judge, reason_kind
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, enum_series, uid_columns
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
+from curation_assets.stores.subsets import read_subset
 
 _UID = ["uid_high", "uid_low"]
 
@@ -52,16 +52,12 @@ class AgainstFile:
 
 
 def compare_with_file(store: ShardStore, policy: Policy, path: Path) -> AgainstFile:
-    """A policy as its ledger has it, if that is current, else judged now; and the ids of a .npy (u8,u8) or .parquet.
+    """A policy as its ledger has it, if that is current, else judged now; and the ids of a file (`stores/subsets.py`).
 
     Of a sample in several rows the one that is kept counts. Raises ValueError for another kind of file, and what
     reading a signal raises.
     """
-    if path.suffix not in (".npy", ".parquet"):
-        raise ValueError(f"--against takes a .npy (DataComp's u8,u8) or .parquet of sample_id, got {path.name!r}")
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    ids = sorted(set(read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)))
+    ids = sorted(set(read_subset(path)))
     listed = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String}).select(*uid_columns())
     states, origin = _states(store, policy)
     judged = states.filter(pl.col("is_judged")).height

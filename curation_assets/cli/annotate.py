@@ -12,7 +12,7 @@ from curation_assets.annotation.session import LabellingSession
 from curation_assets.cli.common import HomeOption, ProfileOption, console, notice, settings_from, show
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.scoring.files import read_captions
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.text_tables import write_text_table
 
 
@@ -81,6 +81,7 @@ def sample(
     from curation_assets.annotation.drawing import draw_for_rating
     from curation_assets.flow.context import PoolContext
 
+    check_new(out)
     ctx = PoolContext.open(settings_from(home), pool)
     drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]
     _write(drawn, out)
@@ -105,6 +106,7 @@ def benchmark(
     """
     from curation_assets.engines import load_engine
 
+    check_new(out)
     texts = _captions(source)
     lexicon: Any = load_engine("lexicon", settings_from(None, profile).profile)
     is_profane = [bool(words) for words in lexicon.profanities(texts)]
@@ -160,13 +162,15 @@ def candidates(
     from curation_assets.annotation.candidates import gather_candidates
     from curation_assets.engines import load_engine
 
+    check_new(out)
     chosen = settings_from(None, profile).profile
     addresses = captioner or [chosen.address("captioner")]
     captioners: dict[str, Any] = {
         address: load_engine("captioner", chosen.with_roles(captioner=address)) for address in addresses
     }
     table = gather_candidates(source, captioners, beside=out.parent, count=count, rewrites=rewrites, limit=limit)
-    write_text_table(table, out, suffix=".tsv")
+    with writing_new(out) as temporary:
+        write_text_table(table, temporary, suffix=".tsv")
     per_image = table.height / max(1, table["image"].n_unique())
     show(f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}")
     notice(f"Next: curate annotate rank {out} --rater NAME")
@@ -214,7 +218,7 @@ def rank(
 def _write(table: pl.DataFrame, out: Path) -> None:
     if out.suffix not in (".tsv", ".csv", ".parquet"):
         raise ValueError(f"output must end in .tsv, .csv or .parquet, got {out.name!r}")
-    with replacing(out) as temporary:
+    with writing_new(out) as temporary:
         if out.suffix == ".parquet":
             table.write_parquet(temporary)
         else:

@@ -55,7 +55,7 @@ def diff(
     ] = False,
     against: Annotated[
         Path | None,
-        typer.Option("--against", metavar="FILE", help="Compare A with the ids of a .npy (DataComp's) or .parquet."),
+        typer.Option("--against", metavar="FILE", help="Compare A with a file of ids: npy, parquet, csv, txt."),
     ] = None,
     save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
     as_json: JsonOption = False,

@@ -20,7 +20,7 @@ from curation_assets.stages.downstream.comparison import (
     written_share,
 )
 from curation_assets.stages.downstream.stored_metrics import read_metrics
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.text_tables import write_text_table
 from curation_assets.training.trainers import all_trainers
 
@@ -50,8 +50,10 @@ def compare(
     if len(set(pools)) < len(pools):
         raise ValueError(f"each pool once, got {' '.join(pools)}")
     check_known("curate evaluate compare", "trainer", trainer or [], all_trainers())
-    if out is not None and out.suffix != ".csv":
-        raise ValueError(f"--out writes a .csv file, got {out}")
+    if out is not None:
+        if out.suffix != ".csv":
+            raise ValueError(f"--out writes a .csv file, got {out}")
+        check_new(out)
     settings = settings_from(home)
     stored = read_metrics([PoolContext.open(settings, name) for name in pools], trainer or [])
     for pool, trainers in stored.absent.items():
@@ -67,7 +69,7 @@ def compare(
     comparison = compare_training_sets(rows, holm_adjusted=holm)
     scores = score_training_sets(comparison)
     if out is not None:
-        with replacing(out) as temporary:
+        with writing_new(out) as temporary:
             write_text_table(comparison, temporary, suffix=".csv")
         notice(f"{comparison.height} rows in {out}")
     if as_json:

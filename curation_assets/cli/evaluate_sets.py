@@ -19,6 +19,7 @@ from curation_assets.cli.common import (
     show_json,
     show_table,
 )
+from curation_assets.stores.arrays import load_npy
 
 SetArgument = Annotated[
     Path,
@@ -155,19 +156,9 @@ def _encoder(home: Path | None, profile: str | None, role: list[str] | None) -> 
     return encoder, settings.home / "evaluation" / "unfinished", reporter_for()
 
 
-def _load_npy(path: Path) -> np.ndarray:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as .npy: {error}; write it by numpy.save") from error
-    if not isinstance(loaded, np.ndarray):
-        raise ValueError(f"{path} holds several arrays; expected one, written by numpy.save")
-    return loaded
-
-
 def _unit_rows(path: Path) -> np.ndarray:
     """(N, D) rows of unit length. Raises ValueError for another shape, rows of zeros or numbers that are not finite."""
-    rows = _load_npy(path)
+    rows = load_npy(path)
     if rows.ndim != 2 or not rows.size or not np.issubdtype(rows.dtype, np.floating):
         raise ValueError(f"{path}: expected rows of numbers (N, D), got {rows.dtype} {rows.shape}")
     rows = rows.astype(np.float64)
@@ -183,7 +174,7 @@ def _unit_rows(path: Path) -> np.ndarray:
 
 
 def _positions(path: Path) -> np.ndarray:
-    positions = _load_npy(path)
+    positions = load_npy(path)
     if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
         raise ValueError(f"{path}: expected whole numbers (T,), got {positions.dtype} {positions.shape}")
     return positions.astype(np.int64)

@@ -9,6 +9,7 @@ from curation_assets.cli.common import HomeOption, PoolOption, settings_from, sh
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.formats import FORMATS, get_format
+from curation_assets.stores.atomic import check_new
 from curation_assets.stores.releases import find_release
 
 
@@ -22,7 +23,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
     subset: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBSET]", help="A policy, or a .npy or .parquet of ids (with multiplicities)."),
+        typer.Argument(metavar="[SUBSET]", help="A policy, or a file of ids: npy, parquet, csv, tsv, jsonl, txt."),
     ] = None,
     release: Annotated[str | None, typer.Option("--release", help="A release, in place of SUBSET.")] = None,
     pool: PoolOption = None,
@@ -67,8 +68,7 @@ def export(
         located = with_chosen_captions(located)
     parts = {out: located}
     if validation is not None:
-        if out.is_dir() and any(out.iterdir()):
-            raise ValueError(f"{out} is not empty; an export never overwrites: give a new folder")
+        check_new(out, folder=True)
         parts = {out / part.part: part for part in split_subset(located, validation, seed)}
     for folder, part in parts.items():
         chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes)

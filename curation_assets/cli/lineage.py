@@ -10,7 +10,7 @@ from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, setti
 from curation_assets.cli.diff import the_pool
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import check_new, writing_new
 
 
 def lineage(
@@ -30,11 +30,15 @@ def lineage(
     from curation_assets.audit.openlineage_events import emit
     from curation_assets.defs.lineage import lineage_events, recorded_lineage
 
+    if graph is not None:
+        check_new(graph)
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     recorded = recorded_lineage(ctx, subset if "/" in subset else f"filtered/{subset}")
     if graph is not None:
-        write_text_atomically(graph, lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)}))
+        with writing_new(graph) as temporary:
+            drawn = lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)})
+            temporary.write_text(drawn, encoding="utf-8")
     sent = emit(lineage_events(ctx, recorded), openlineage) if openlineage is not None else None
     if as_json:
         content = {"pool": recorded.pool, "target": recorded.target, "nodes": recorded.nodes.to_dicts()}

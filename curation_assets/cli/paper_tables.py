@@ -20,7 +20,7 @@ from curation_assets.stages.downstream.paper_tables import (
     Sources,
     paper_table,
 )
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import check_new, writing_new
 
 
 def tables(
@@ -43,12 +43,15 @@ def tables(
     if len(set(pools)) < len(pools):
         raise ValueError(f"each pool once, got {' '.join(pools)}")
     check_known("curate tables", "table", table or [], MAKERS)
+    if out is not None:
+        check_new(out)
     settings = settings_from(home)
     sources = Sources([PoolContext.open(settings, name) for name in pools])
     made = [paper_table(name, sources) for name in (dict.fromkeys(table) if table else MAKERS)]
     if out is not None:
         text = _json_text(made) if as_json else "\n".join(_markdown(one) for one in made)
-        write_text_atomically(out, text)
+        with writing_new(out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
         notice(f"{sum(one.absent is None for one in made)} of {len(made)} tables in {out}")
     elif as_json:
         show_json([_content(one) for one in made])

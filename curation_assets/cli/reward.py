@@ -18,8 +18,10 @@ from curation_assets.cli.common import (
     show_table,
 )
 from curation_assets.numeric.agreement import wilson_interval
+from curation_assets.stores.atomic import check_new
 from curation_assets.stores.rankings import RankedImage, read_rankings, split_by_image
 
+FEATURES = "features.safetensors"  # of the ranked pairs, in the folder of their model
 HeldOut = Annotated[float, typer.Option(help="Share of the images kept out of training, by a hash of their names.")]
 Seed = Annotated[int, typer.Option(help="Seed of the split (and of training).")]
 PairEncoderOption = Annotated[
@@ -43,12 +45,14 @@ def train(
     from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
 
     chosen = settings_from(None, profile).profile
+    if not (out / FEATURES).is_file():
+        check_new(out, folder=True)  # a folder of this command is trained again from its features
     if pair_encoder is not None:
         chosen = chosen.with_roles(pair_encoder=pair_encoder)
     recipe = RewardRecipe(updates=updates, learning_rate=learning_rate, activation=activation, seed=seed)
     training, unseen = split_by_image(read_rankings(rankings), held_out, seed)
     encoder: Any = load_engine("pair_encoder", chosen)
-    features = ranked_features(rankings, training, encoder, cache=out / "features.safetensors")
+    features = ranked_features(rankings, training, encoder, cache=out / FEATURES)
     facts = {"held_out": held_out, "split_seed": seed, "rankings": rankings.name}
     card = train_reward_model(features, out, recipe, pair_encoder=chosen.address("pair_encoder"), facts=facts)
     model: Any = load_engine("reward_model", chosen.with_roles(reward_model=f"path:{out}"))

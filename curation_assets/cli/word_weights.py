@@ -7,7 +7,7 @@ import typer
 
 from curation_assets.cli.common import notice, show
 from curation_assets.scoring.files import read_captions
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.atomic import check_new, writing_new
 
 
 def word_weights(
@@ -23,9 +23,10 @@ def word_weights(
 
     if out.suffix != ".parquet":
         raise ValueError(f"output must end in .parquet, got {out.name!r}")
+    check_new(out)
     parts = (read_captions(path)["caption"].drop_nulls() for path in pool)
     frame = weights_frame(weights_of(parts, read_captions(related_to)["caption"].drop_nulls()))
-    with replacing(out) as temporary:
+    with writing_new(out) as temporary:
         frame.write_parquet(temporary)
     show(f"{frame.height:,} words written to {out}")
     notice(f"Name it in a profile: methods: {{relatedness: {{word_weights_file: {out.absolute()}}}}}")

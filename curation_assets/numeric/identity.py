@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 SAMPLE_ID = re.compile(r"[0-9a-f]{32}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEX_DIGITS = re.compile(r"[0-9a-f]*")
 
 #: DataComp's subset dtype: high and low 64 bits of the id (docs/formulas.md §3.3).
@@ -21,6 +22,20 @@ UID_DTYPE = np.dtype("<u8,<u8")
 def is_sample_id(text: object) -> bool:
     """True for 32 lower-case hex digits. Shorter ids are refused, never padded (docs/formulas.md §3.3)."""
     return isinstance(text, str) and SAMPLE_ID.fullmatch(text) is not None
+
+
+def sample_id_from(cell: object) -> str | None:
+    """The id that people or other programs wrote down: in upper case, with a UUID's dashes, as bytes; None for no id.
+
+    Example: sample_id_from("6BA7B810-9DAD-11D1-80B4-00C04FD430C8") is "6ba7b8109dad11d180b400c04fd430c8".
+    """
+    if isinstance(cell, bytes):
+        cell = cell.hex() if len(cell) == 16 else cell.decode("ascii", "replace")
+    if not isinstance(cell, str):
+        return None
+    text = cell.strip().lower()
+    text = text.replace("-", "") if _UUID.fullmatch(text) else text
+    return text if is_sample_id(text) else None
 
 
 def sample_id_of(url: str | None, caption: str | None, own_uid: str | None = None) -> str:

@@ -40,7 +40,7 @@ from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
 from curation_assets.selection.rows import STATES
-from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import sha256_now
@@ -117,7 +117,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         },
     )
     remove_all_stale(releases_root(home, pool))
-    with replacing(target) as folder:
+    with writing_new(target, folder=True) as folder:
         folder.mkdir()
         if taken_down:
             write_purged(source, folder / LEDGER_FILE, taken_down)

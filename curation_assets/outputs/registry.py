@@ -42,13 +42,15 @@ def record_export(home: Path, record: ExportRecord) -> None:
 
 
 def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
-    """Every recorded export (of one pool), oldest first."""
+    """Every recorded export (of one pool), oldest first. Of a folder that was removed and filled again, the last one;
+    of a command that was killed, the folder may be missing."""
     path = home / EXPORTS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     records = [ExportRecord(**json.loads(line)) for line in lines]
     records = [
         replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
     ]
+    records = list({record.folder: record for record in records}.values())  # of one folder the last lies there
     for note in _notes(home):
         same = [index for index, record in enumerate(records) if record.folder == note.folder]
         if not same:

@@ -21,7 +21,7 @@ from curation_assets.numeric.drift import drift_statistics
 from curation_assets.numeric.identity import seed_of, unit_interval_of
 from curation_assets.numeric.standardise import caption_length
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, read_member
 from curation_assets.stores.manifest import model_records, utc_now
@@ -134,8 +134,7 @@ def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
 
     The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that exists.
     """
-    if path.exists():
-        raise ValueError(f"{path} exists; a canary is never overwritten: give a new name")
+    check_new(path)
     samples = store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
     samples = samples.sort("shard", "source_row").unique("sample_id", keep="first", maintain_order=True)
     order = [unit_interval_of(sample_id, "canary") for sample_id in samples["sample_id"]]
@@ -153,7 +152,7 @@ def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
                 "caption_sha256": hashlib.sha256(row["caption"].encode()).hexdigest(),
             }
         )
-    with replacing(path) as temporary:
+    with writing_new(path) as temporary:
         pl.DataFrame(rows, schema=CANARY_SCHEMA, orient="row").write_parquet(temporary, compression="zstd")
     return Canary.read(path)
 

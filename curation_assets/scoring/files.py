@@ -15,7 +15,7 @@ from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadImage, Progress
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
-from curation_assets.stores.atomic import remove_path, replacing
+from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
@@ -51,11 +51,13 @@ def score_file(
     `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
     saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
     `raw`: cells of .csv and .tsv that a spreadsheet takes for formulas stay as they are (`stores/text_tables.py`).
-    Raises ValueError for an unknown suffix, a missing column, or a column that already has the method's name.
+    Raises ValueError for an unknown suffix, a missing column, a column that already has the method's name, or an `out`
+    that exists: it is never overwritten.
     """
     input_path, out = Path(input_path), Path(out)
     if out.suffix not in OUT_SUFFIXES:
         raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
+    check_new(out)
     table = read_captions(input_path)
     new = _new_columns(method, table.columns, input_path, details=details)
     load_image = partial(load_row_image, input_path)
@@ -75,7 +77,7 @@ def score_file(
         saved=saved,
     )
     result = table.with_columns(scored[name].alias(column) for name, column in new.items())
-    with replacing(out) as temporary:
+    with writing_new(out) as temporary:
         _write(result, temporary, out.suffix, raw=raw)
     if saved is not None:
         remove_path(unfinished_folder(out))
@@ -115,6 +117,7 @@ def score_in_parts(
     Finished parts wait in `unfinished_folder(out)`, and a stopped call's next one goes on from there; `out` appears
     when all are done. Raises as `score_file`.
     """
+    check_new(out)
     scan = pl.scan_parquet(source)
     names = scan.collect_schema().names()
     if "caption" not in names:
@@ -138,7 +141,7 @@ def score_in_parts(
         with replacing(part) as temporary:
             table.with_columns(scored[name].alias(column) for name, column in new.items()).write_parquet(temporary)
         remove_path(saved.folder)
-    with replacing(out) as temporary:
+    with writing_new(out) as temporary:
         pl.scan_parquet(parts, glob=False, hive_partitioning=False).sink_parquet(temporary)
     remove_path(unfinished_folder(out))
     return pl.read_parquet(out, columns=["caption", new["value"], new["reason"]])

@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,10 +106,10 @@ def naming_refusals(target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replacing(target: Path, *, move: Callable[[Path, Path], None] | None = None) -> Iterator[Path]:
     """Write to the path given; on success it becomes `target` in one step, on an exception it vanishes.
 
-    Raises DiskError where the disk is full or cannot be written.
+    `move`: the last step; None: `move_into_place`. Raises DiskError where the disk is full or cannot be written.
     """
     temporary = temporary_path(target)
     with naming_refusals(target):
@@ -117,10 +117,47 @@ def replacing(target: Path) -> Iterator[Path]:
         remove_stale(target)
         try:
             yield temporary
-            move_into_place(temporary, target)
+            (move or move_into_place)(temporary, target)
         except BaseException:
             remove_path(temporary)
             raise
+
+
+def check_new(target: Path, *, folder: bool = False) -> None:
+    """Raise ValueError where something lies at a path that a user gave for a result; a `folder` may be there empty."""
+    if folder and target.is_dir():
+        if any(target.iterdir()):
+            raise ValueError(f"{target} is not empty and is never overwritten; give a new folder")
+    elif os.path.lexists(target):
+        raise ValueError(f"{target} exists already and is never overwritten; give a new name, or move it away")
+
+
+@contextlib.contextmanager
+def writing_new(target: Path, *, folder: bool = False) -> Iterator[Path]:
+    """As `replacing`, for a path that a user gave: what lies there, or is put there meanwhile, stays as it is.
+
+    Raises ValueError as `check_new`, before and after the result is written.
+    """
+    check_new(target, folder=folder)
+    with replacing(target, move=move_into_place if folder else _move_to_new) as temporary:
+        yield temporary
+        check_new(target, folder=folder)  # a folder that is filled from here on refuses the rename
+
+
+def _move_to_new(draft: Path, target: Path) -> None:
+    """`move_into_place` of a file that fails where a file is: of two writers one goes on."""
+    if _objects(target) is not None:  # the put of a new object is conditional
+        move_into_place(draft, target)
+        return
+    try:
+        os.link(draft, target)
+        draft.unlink()
+    except FileExistsError:
+        check_new(target)
+        raise
+    except OSError:  # a disk without hard links
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        os.replace(draft, target)
 
 
 def move_into_place(draft: Path, target: Path) -> None:

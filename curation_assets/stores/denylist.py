@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import polars as pl
 
-from curation_assets.numeric.identity import is_sample_id
+from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.manifest import utc_now
 
@@ -36,8 +36,11 @@ def normalised(kind: Kind, value: str) -> str:
             raise ValueError(f"expected a URL such as https://host/path, got {value!r}")
         return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
     text = text.lower()
-    if kind == "uid" and not is_sample_id(text):
-        raise ValueError(f"expected a sample_id of 32 hex digits, got {value!r}")
+    if kind == "uid":
+        sample_id = sample_id_from(text)
+        if sample_id is None:
+            raise ValueError(f"expected a sample_id of 32 hex digits, got {value!r}")
+        return sample_id
     if kind == "sha256" and not _SHA256.fullmatch(text):
         raise ValueError(f"expected the sha256 of an image file, 64 hex digits, got {value!r}")
     if kind == "domain" and not _DOMAIN.fullmatch(text):

@@ -90,8 +90,30 @@ def brief_lock(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def filling_folder(folder: Path, command: str, *, on_notice: Notice) -> Iterator[None]:
+    """While inside, no other command fills the folder that a user named. Raises PoolHeldError where one does.
+
+    The lock's file beside it goes with the command; of a killed one it stays until the next, and holds nobody up.
+    """
+    path = folder.with_name(f".{folder.name}.lock")
+    advice = "give another folder"
+    with _locked(path, str(folder), command, shared=False, on_notice=on_notice, wait=False, advice=advice):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def _locked(
-    path: Path, what: str, command: str, *, shared: bool, on_notice: Notice, wait: bool = True
+    path: Path,
+    what: str,
+    command: str,
+    *,
+    shared: bool,
+    on_notice: Notice,
+    wait: bool = True,
+    advice: str = "wait for its end, or leave out --no-wait",
 ) -> Iterator[None]:
     mine: dict[Path, bool] = _held.__dict__.setdefault("paths", {})
     if path in mine:
@@ -102,7 +124,7 @@ def _locked(
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(file, what, shared=shared, on_notice=on_notice, wait=wait)
+        _take(file, what, shared=shared, on_notice=on_notice, wait=wait, advice=advice)
         holder = {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"}
         if command:
             with naming_refusals(path):
@@ -127,7 +149,7 @@ def _locked(
         os.close(file)
 
 
-def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool) -> None:
+def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool, advice: str) -> None:
     began, last = time.monotonic(), ""
     while True:
         try:
@@ -137,7 +159,7 @@ def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool) 
             if holder is None and time.monotonic() - began >= NAMING_SECONDS:
                 holder = "a run of the UI or the daemon, or a process that gives no name"
             if holder is not None and not wait:
-                raise PoolHeldError(f"{holder} holds {what}; wait for its end, or leave out --no-wait") from None
+                raise PoolHeldError(f"{holder} holds {what}; {advice}") from None
             if holder is not None and holder != last:
                 on_notice(f"waits for {holder}: it holds {what}")
                 last = holder

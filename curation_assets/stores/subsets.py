@@ -1,15 +1,20 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids, unpack_uids
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, unpack_uids
+from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.text_tables import read_lines, read_rows
+
+ID_COLUMNS = ("sample_id", "uid")
+ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
 
 def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
@@ -26,11 +31,36 @@ def write_packed_npy(path: Path, packed: np.ndarray) -> int:
     return len(packed)
 
 
+def read_subset(path: Path) -> list[str]:
+    """The ids of a file that lists samples, sorted, each as often as it is listed (or as its `multiplicity` says).
+
+    A .npy as `read_subset_npy`; a .parquet, .csv, .tsv or .jsonl with a column sample_id (or uid), and perhaps
+    multiplicity; a .txt with an id per line. Ids may be in upper case, with the dashes of a UUID, and in Parquet 16
+    bytes. Raises ValueError that names the first cell that is none, FileNotFoundError for no file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return read_subset_npy(path)
+    if suffix == ".txt":
+        try:
+            return sorted(_checked(path, "line", enumerate(read_lines(path), 1)))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no text: {error}") from error
+    if suffix in ID_SUFFIXES:
+        return _ids_of_table(path, read_rows(path, suffix=suffix))
+    raise ValueError(f"{path}: ids are read from {', '.join(ID_SUFFIXES)}")
+
+
 def read_subset_npy(path: Path) -> list[str]:
-    """The ids of a subset file in file order, repeats kept. Raises ValueError for another dtype or no sorting."""
-    packed = np.load(path, allow_pickle=False)
-    if packed.dtype != UID_DTYPE or packed.ndim != 1:
-        raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {packed.dtype} with shape {packed.shape}")
+    """The sorted ids of a .npy, repeats kept: DataComp's u8,u8, or texts. Raises ValueError for anything else."""
+    loaded = load_npy(path)
+    if loaded.ndim == 1 and loaded.dtype.kind in "US":
+        return sorted(_checked(path, "entry", enumerate(loaded.tolist())))
+    if loaded.ndim != 1 or loaded.dtype.newbyteorder("<") != UID_DTYPE:
+        raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {loaded.dtype} with shape {loaded.shape}")
+    packed = loaded.astype(UID_DTYPE)
     if not np.array_equal(packed, packed[np.lexsort((packed["f1"], packed["f0"]))]):
         raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
     return unpack_uids(packed)
@@ -55,10 +85,37 @@ def write_packed_parquet(path: Path, packed: np.ndarray) -> int:
 
 
 def read_subset_parquet(path: Path) -> list[str]:
-    """The ids of `write_subset_parquet`, sorted, each as often as its multiplicity."""
-    frame = pl.read_parquet(path)
-    repeated = frame.select(pl.col("sample_id").repeat_by("multiplicity").explode())
-    return repeated["sample_id"].to_list()
+    """The ids of `write_subset_parquet`, and of any such table, sorted. Raises ValueError as `read_subset`."""
+    return _ids_of_table(path, read_rows(path, suffix=".parquet"))
+
+
+def _ids_of_table(path: Path, table: pl.DataFrame) -> list[str]:
+    name = next((name for name in ID_COLUMNS if name in table.columns), None)
+    if name is None:
+        raise ValueError(f"{path}: expected a column sample_id (or uid), got {table.columns}")
+    ids = _checked(path, f"{name} of row", enumerate(table[name].to_list()))
+    if "multiplicity" in table.columns:
+        given = table["multiplicity"]
+        numbers = given if not given.dtype.is_nested() else pl.Series([None] * len(ids))
+        counts = numbers.cast(pl.Float64, strict=False).fill_nan(None)
+        is_bad = counts.is_null() | (counts < 1) | (counts.floor() != counts) | counts.is_infinite()
+        if is_bad.any():
+            row = int(is_bad.arg_max() or 0)
+            raise ValueError(
+                f"{path}: multiplicity must be whole numbers of at least 1, got {given[row]!r} in row {row}"
+            )
+        ids = np.repeat(np.array(ids, dtype=object), counts.cast(pl.Int64).to_numpy()).tolist()
+    return sorted(ids)
+
+
+def _checked(path: Path, place: str, cells: Iterable[tuple[int, object]]) -> list[str]:
+    ids = []
+    for number, cell in cells:
+        sample_id = sample_id_from(cell)
+        if sample_id is None:
+            raise ValueError(f"{path}: {place} {number} must be 32 hex digits, as sample_ids are, got {cell!r}")
+        ids.append(sample_id)
+    return ids
 
 
 def write_key_list(path: Path, keys: pl.DataFrame) -> int:

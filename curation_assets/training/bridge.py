@@ -17,7 +17,7 @@ import numpy as np
 from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
-from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import check_new, remove_path, replacing, write_text_atomically
 from curation_assets.training.schedule import warm_up_then_cosine
 
 IGNORED = -100  # label of a position without loss
@@ -114,7 +114,7 @@ def train_bridge(
 
     State is saved every `save_every` steps: the same call after a kill goes on from there and ends with the same
     weights. `progress` is called after each step. Raises ValueError for no captions, a recipe out of range, or a
-    folder that holds the training of something else.
+    folder that holds something else.
     """
     recipe = recipe or BridgeRecipe()
     texts = [text for text in captions if text.strip()]
@@ -122,10 +122,10 @@ def train_bridge(
         raise ValueError(f"a bridge needs captions, got {len(captions)} of which none has words")
     folders = [local_folder(resolve_address(address)) for address in (language_model, text_encoder)]
     made_from = _made_from(texts, folders, recipe)
-    out_dir.mkdir(parents=True, exist_ok=True)
     finished = _finished_card(out_dir, made_from)
     if finished is not None:
         return finished
+    out_dir.mkdir(parents=True, exist_ok=True)
     training = _Training(texts, out_dir / "progress", folders, recipe, device, gradient_checkpointing, made_from)
     losses = training.run(save_every, progress or (lambda done: None))
     weights = training.save_bridge(out_dir)
@@ -155,10 +155,15 @@ def _made_from(captions: Sequence[str], folders: Sequence[Path], recipe: BridgeR
 
 
 def _finished_card(out_dir: Path, made_from: str) -> BridgeCard | None:
-    path = out_dir / "card.json"
+    path, states = out_dir / "card.json", out_dir / "progress"
     if not path.is_file():
+        if not states.is_dir() or any(STATE_FILE not in state.name for state in states.iterdir()):
+            check_new(out_dir, folder=True)
         return None
-    card = BridgeCard(**json.loads(path.read_text()))
+    try:
+        card = BridgeCard(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not of a bridge ({error}); choose another folder") from error
     if card.made_from != made_from:
         raise ValueError(
             f"{out_dir} holds a bridge made from other captions, models or settings ({card.language_model}, "

@@ -302,8 +302,11 @@ def _is_finished(out: Path, plan: dict[str, Any]) -> bool:
     """True for a folder that this plan filled. Raises ValueError for one with other things in it."""
     for path in (out / "card.json", _work(out) / "plan.json"):
         if path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8"))
-            other = [name for name, value in plan.items() if before.get(name) != value]
+            try:
+                before = json.loads(path.read_text(encoding="utf-8"))
+                other = [name for name, value in plan.items() if before.get(name) != value]
+            except (ValueError, AttributeError) as error:
+                raise ValueError(f"{path} is not of a training ({error}); choose a new folder") from error
             if other:
                 raise ValueError(f"{out} holds a training with another {', '.join(other)}; choose a new folder")
             return path.name == "card.json"

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from curation_assets.cli import app
+from curation_assets.cli.commands import entries, load
 from curation_assets.methods import all_methods
+from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
@@ -64,6 +67,77 @@ def test_mistakes_are_answered_in_one_sentence(arguments: tuple[str, ...], said:
     assert result.exit_code == 1
     assert said in result.output.replace("\n", "")
     assert "Traceback" not in result.output
+
+
+#: Command → arguments that end before its option for a new file or folder, and the name of what lies there.
+WRITES = {
+    "score": (("icc", "captions.txt", "--out"), "a.tsv"),
+    "show lineage": (("icc", "--graph"), "a.svg"),
+    "drift freeze": (("photos", "--out"), "a.parquet"),
+    "export": (("npy", "icc", "--out"), "folder"),
+    "evaluate compare": (("photos", "--out"), "a.csv"),
+    "tables": (("photos", "--out"), "a.md"),
+    "annotate sample": (("photos", "--out"), "a.tsv"),
+    "annotate benchmark": (("captions.txt", "--out"), "a.parquet"),
+    "annotate merge": (("ratings.tsv", "--out"), "a.csv"),
+    "annotate candidates": (("pairs.csv", "--out"), "a.tsv"),
+    "pool word-weights": (("captions.txt", "--related-to", "captions.txt", "--out"), "a.parquet"),
+    "icc train-bridge": (("captions.txt", "--profile", "p.yaml", "--out"), "folder"),
+    "reward train": (("ranked.tsv", "--out"), "folder"),
+    "evaluate clip": (("tars", "--scale", "tiny", "--devices", "0", "--out"), "folder"),
+}
+APPENDS = {"annotate rate", "annotate rank"}  # to files of their own kind; others are refused
+
+
+def test_every_command_that_writes_where_it_is_told_is_tried() -> None:
+    writing = set()
+    for entry in entries():
+        single = typer.Typer()
+        single.command()(load(entry))
+        options = {option for parameter in typer.main.get_command(single).params for option in parameter.opts}
+        if options & {"--out", "--graph"}:
+            writing.add(entry.name)
+    assert writing == WRITES.keys() | APPENDS
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a small pool, up to its verdicts."""
+    home = tmp_path_factory.mktemp("home")
+    bring_up_to_date(webdataset_pool(home))
+    return home
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_what_lies_where_a_command_writes_stays(
+    command: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "captions.txt").write_text("a red kite over the beach\na brown dog\n")
+    (tmp_path / "pairs.csv").write_text("image,caption\na.jpg,a red kite\n")
+    ratings = ("caption\trater\trating\ttime", "a dog\tann\t3\t2026-01-01T00:00:00+00:00")
+    (tmp_path / "ratings.tsv").write_text("\n".join(ratings) + "\n")
+    (tmp_path / "ranked.tsv").write_text("image\tcaption\trank\na.jpg\ta dog\t1\na.jpg\ta cat\t2\n")
+    semantic = "generation: {semantic_decoder: {text_encoder: embedded:clip}}"
+    (tmp_path / "p.yaml").write_text(f"roles: {{semantic_decoder: embedded:clip}}\n{semantic}\ndevice: cpu\n")
+    write_tar(tmp_path / "tars" / "0.tar", [("0", "http://a.example/0.jpg", "a dog", jpeg(0))])
+    arguments, name = WRITES[command]
+    named = tmp_path / name
+    mine = named / "card.json" if name == "folder" else named
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("what I wrote last year")
+    home = () if command in OF_FILES else ("--home", photos)
+    result = curate(*command.split(), *arguments, named, *home)
+    assert result.exit_code == 1, result.output
+    assert any(
+        said in result.output for said in ("is never overwritten", "choose another folder", "choose a new folder")
+    )
+    assert [path for path in named.parent.glob(f"*{name}*") if path != named] == []
+    assert mine.read_text() == "what I wrote last year"
+
+
+OF_FILES = {"score", "annotate benchmark", "annotate merge", "annotate candidates", "pool word-weights", "reward train",
+            "icc train-bridge", "evaluate clip"}  # fmt: skip
 
 
 def test_real_photographs_run_as_a_pool_without_losing_a_row(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import tarfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,14 +26,17 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
+from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
 from curation_assets.outputs.exports.lists import AllowList, export_keys, export_npy
-from curation_assets.outputs.exports.subset import find_subset, split_subset
+from curation_assets.outputs.exports.manifest import exporting
+from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
@@ -280,6 +284,88 @@ def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -
     with pytest.raises(ValueError, match="none of the"):
         export_webdataset(subset, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".txt"])
+def test_a_plain_list_of_ids_is_exported_and_compared(ctx: PoolContext, tmp_path: Path, suffix: str) -> None:
+    ids, path = kept_ids(ctx, "icc")[:3], tmp_path / f"ids{suffix}"
+    frame = pl.DataFrame({"sample_id": ids})
+    if suffix == ".txt":
+        path.write_text("\n".join(ids))
+    else:
+        (frame.write_parquet if suffix == ".parquet" else frame.write_csv)(path)
+    home = ("--home", str(ctx.settings.home))
+    for command in (
+        ["export", "npy", str(path), "--out", str(tmp_path / "out")],
+        ["diff", "icc", "--against", str(path)],
+    ):
+        run = CliRunner().invoke(app, [*map(str, command), *home], env={"COLUMNS": "200"})
+        assert run.exit_code == 0, run.output
+    assert read_subset_npy(tmp_path / "out" / "sample_ids.npy") == ids
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_second_export_into_a_folder_that_is_being_filled_is_refused(
+    ctx: PoolContext, tmp_path: Path, kind: str
+) -> None:
+    subset, before = find_subset(ctx, "icc"), len(recorded_exports(ctx.settings.home))
+    refusals = []
+
+    def second() -> None:
+        try:
+            FORMATS[kind].write(subset, tmp_path / "out")
+        except PoolHeldError as error:
+            refusals.append(str(error))
+
+    with exporting(find_subset(ctx, "icc"), tmp_path / "out", "npy") as export:
+        (export.folder / "of_the_first.txt").write_text("1")
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(60)
+    assert len(refusals) == 1
+    assert f"holds {tmp_path / 'out'}; give another folder" in refusals[0]
+    assert (tmp_path / "out" / "of_the_first.txt").read_text() == "1"
+    manifest_of(tmp_path / "out")
+    with pytest.raises(ValueError, match="is not empty and is never overwritten"):
+        FORMATS[kind].write(subset, tmp_path / "out")
+    assert len(recorded_exports(ctx.settings.home)) == before + 1
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "the lock's file is gone"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_put_into_the_folder_meanwhile_stays(
+    ctx: PoolContext, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, before = tmp_path / "out", recorded_exports(ctx.settings.home)
+    real = manifest.subset_facts
+
+    def slow(subset: Subset) -> dict[str, object]:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+        return real(subset)
+
+    monkeypatch.setattr(manifest, "subset_facts", slow)
+    with pytest.raises(ValueError, match="is not empty and is never overwritten"):
+        FORMATS[kind].write(find_subset(ctx, "icc"), out)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert {path.name for path in tmp_path.rglob("*")} == {"out", "notes.txt"}
+    assert recorded_exports(ctx.settings.home) == before
+
+
+def test_an_empty_folder_a_link_to_one_and_what_a_killed_export_left_are_filled(
+    ctx: PoolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "other disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "other disk")
+    (tmp_path / ".other disk.lock").touch()
+    export_npy(find_subset(ctx, "icc"), tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    manifest_of(tmp_path / "other disk")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "other disk"}
+    shutil.rmtree(tmp_path / "other disk")
+    export_keys(find_subset(ctx, "icc"), tmp_path / "other disk")
+    records = [one for one in recorded_exports(ctx.settings.home) if one.folder == str(tmp_path / "other disk")]
+    assert [one.format for one in records] == ["keys"], "of a folder that was filled again the last record counts"
 
 
 def test_split_takes_exactly_so_many_and_keeps_images_whole(ctx: PoolContext) -> None:

@@ -294,7 +294,7 @@ def test_score_file_reads_image_paths_and_webdataset_tars(tmp_path: Path) -> Non
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    result = score_file(clip, tmp_path / "00000.tar", tmp_path / "out.parquet", clip.example.roles)
+    result = score_file(clip, tmp_path / "00000.tar", tmp_path / "of_tar.parquet", clip.example.roles)
     assert result["key"].to_list() == ["000000000", "000000001", "000000002"]
     assert result["clip_score"].to_list() == pytest.approx([1.0, None, None])
     assert result["clip_score_reason"].to_list() == [None, "no_image", "no_caption"]
@@ -324,12 +324,11 @@ def test_sizes_are_the_columns_the_originals_or_the_images(tmp_path: Path) -> No
     (tmp_path / "b.jpg").write_bytes(members["b.jpg"])
     for header, row, value in (("image", "b.jpg", 0), ("original_width,original_height", "900,600", 1)):
         (tmp_path / "in.csv").write_text(f"{header},caption\n{row},a kite\n")
-        assert score_file(image_stage, tmp_path / "in.csv", tmp_path / "out.tsv", {})[image_stage.name].to_list() == [
-            value
-        ]
+        scored = score_file(image_stage, tmp_path / "in.csv", tmp_path / f"{value}.tsv", {})
+        assert scored[image_stage.name].to_list() == [value]
     (tmp_path / "in.csv").write_text("caption\na kite\n")
     with pytest.raises(ValueError, match="needs the columns original_width and original_height, or a column 'image'"):
-        score_file(image_stage, tmp_path / "in.csv", tmp_path / "out.tsv", {})
+        score_file(image_stage, tmp_path / "in.csv", tmp_path / "none.tsv", {})
 
 
 def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
@@ -339,6 +338,7 @@ def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, score, env={"COLUMNS": "400"})
     assert run.exit_code == 0, run.output
     assert "reads a file that was not named: --set path=FILE" in run.output
+    (tmp_path / "out.tsv").unlink()
     run = CliRunner().invoke(app, [*score, "--set", f"path={tmp_path / 'words.tsv'}"], env={"COLUMNS": "400"})
     assert run.exit_code == 0, run.output
     assert pl.read_csv(tmp_path / "out.tsv", separator="\t")["concreteness_lexicon"].to_list() == [4.0]

@@ -154,6 +154,7 @@ def test_a_stopped_command_over_a_file_goes_on_where_it_was(tmp_path: Path) -> N
     assert pl.read_parquet(out).equals(whole)
     assert not unfinished_folder(out).exists()
 
+    out.unlink()
     with pytest.raises(KilledError):
         score(CountingDecoder(dies_at=7), out)
     other_model = CountingDecoder()

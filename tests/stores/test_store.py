@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,15 @@ from curation_assets.numeric.identity import (
     unit_interval_of,
     unpack_uids,
 )
-from curation_assets.stores.atomic import remove_stale
+from curation_assets.stores.atomic import remove_stale, writing_new
 from curation_assets.stores.catalog import open_pool, rebuild_catalog
 from curation_assets.stores.columns import by_shard, coded_column, each_in_threads, hex_column, integer_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
 from curation_assets.stores.subsets import (
+    ID_SUFFIXES,
+    read_subset,
     read_subset_npy,
     read_subset_parquet,
     write_key_list,
@@ -609,6 +612,97 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
         read_subset_npy(tmp_path / "signed.npy")
 
 
+def _listing(path: Path, ids: list[Any], counts: list[Any] | None) -> None:
+    """A file of ids as another program writes it."""
+    if path.suffix == ".npy":
+        np.save(path, np.array(ids))
+    elif path.suffix == ".txt":
+        path.write_text("".join(f"{one}\n" for one in ids))
+    else:
+        frame = pl.DataFrame({"uid" if path.suffix == ".csv" else "sample_id": ids})
+        if counts is not None:
+            frame = frame.with_columns(multiplicity=pl.Series(counts))
+        writers = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
+        if path.suffix == ".tsv":
+            frame.write_csv(path, separator="\t")
+        else:
+            getattr(frame, writers[path.suffix])(path)
+
+
+@pytest.mark.parametrize("suffix", ID_SUFFIXES)
+@pytest.mark.parametrize("counts", [None, [2, 1, 3]], ids=["plain", "counted"])
+@pytest.mark.parametrize("form", ["lower", "upper", "uuid"])
+def test_lists_of_ids_are_read_as_others_write_them(
+    tmp_path: Path, suffix: str, counts: list[int] | None, form: str
+) -> None:
+    """A plain list, with repeats; in capitals; with a UUID's dashes; with or without multiplicities."""
+    written = {
+        "lower": lambda one: one,
+        "upper": str.upper,
+        "uuid": lambda one: f"{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}",
+    }[form]
+    ids = [IDS[1], IDS[0], IDS[1]]
+    has_counts = counts is not None and suffix not in (".npy", ".txt")
+    path = tmp_path / f"ids é 1{suffix}"
+    _listing(path, [written(one) for one in ids], counts)
+    times = counts if has_counts and counts is not None else [1, 1, 1]
+    assert read_subset(path) == sorted(one for one, count in zip(ids, times, strict=True) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pl.Series([bytes.fromhex(IDS[1]), bytes.fromhex(IDS[0])]),
+        pl.Series([IDS[1].encode(), IDS[0].encode()]),
+        pl.Series([IDS[1], IDS[0]], dtype=pl.Categorical),
+    ],
+    ids=["16 bytes", "letters as bytes", "dictionary"],
+)
+def test_ids_of_other_types_of_parquet_are_read(tmp_path: Path, cells: pl.Series) -> None:
+    pl.DataFrame({"sample_id": cells, "multiplicity": pl.Series([2, 1], dtype=pl.UInt8)}).write_parquet(
+        tmp_path / "ids.parquet"
+    )
+    assert read_subset(tmp_path / "ids.parquet") == sorted([IDS[0], IDS[1], IDS[1]])
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        ({"key": [IDS[0]]}, r"expected a column sample_id \(or uid\), got \['key'\]"),
+        ({"sample_id": [IDS[0], None]}, "sample_id of row 1 must be 32 hex digits, as sample_ids are, got None"),
+        ({"sample_id": [7]}, "row 0 must be 32 hex digits"),
+        ({"sample_id": [[IDS[0]]]}, "row 0 must be 32 hex digits"),
+        ({"sample_id": [IDS[0][:31]]}, "row 0 must be 32 hex digits"),
+        ({"sample_id": [IDS[0]], "multiplicity": [0]}, "at least 1, got 0 in row 0"),
+        ({"sample_id": [IDS[0]], "multiplicity": [-1]}, "at least 1, got -1 in row 0"),
+        ({"sample_id": [IDS[0], IDS[1]], "multiplicity": [1, None]}, "at least 1, got None in row 1"),
+        ({"sample_id": [IDS[0]], "multiplicity": [1.5]}, "at least 1, got 1.5 in row 0"),
+        ({"sample_id": [IDS[0]], "multiplicity": ["two"]}, "at least 1, got 'two' in row 0"),
+        ({"sample_id": [IDS[0]], "multiplicity": [[1]]}, "at least 1"),
+        ({"sample_id": [IDS[0]], "multiplicity": [float("inf")]}, "at least 1, got inf in row 0"),
+        ({"sample_id": [IDS[0]], "multiplicity": [float("nan")]}, "at least 1, got nan in row 0"),
+    ],
+)
+def test_what_is_no_list_of_ids_is_answered_in_a_sentence(tmp_path: Path, frame: dict[str, Any], said: str) -> None:
+    pl.DataFrame(frame).write_parquet(tmp_path / "ids.parquet")
+    with pytest.raises(ValueError, match=said):
+        read_subset(tmp_path / "ids.parquet")
+
+
+@pytest.mark.parametrize("suffix", [*ID_SUFFIXES, ".json"])
+def test_damaged_lists_of_ids_are_answered_in_a_sentence(tmp_path: Path, suffix: str) -> None:
+    for content in (b"", b"\x00\xff\xfe no such file", b"PAR1"):
+        path = tmp_path / f"ids{suffix}"
+        path.write_bytes(content)
+        if suffix == ".txt" and not content:
+            assert read_subset(path) == []
+            continue
+        with pytest.raises(ValueError, match="ids"):
+            read_subset(path)
+    with pytest.raises(FileNotFoundError, match="no file"):
+        read_subset(tmp_path / f"none{suffix}")
+
+
 def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
     store: ShardStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -711,3 +805,76 @@ def test_what_threads_read_ahead_comes_in_order_and_stays_small() -> None:
         list(results)
     assert len(begun) < 40
     assert list(each_in_threads(read, [])) == []
+
+
+def _put(kind: str, target: Path) -> None:
+    if kind == "folder":
+        target.mkdir()
+        (target / "notes.txt").write_text("mine")
+    elif kind == "link to nothing":
+        target.symlink_to(target.with_name("gone"))
+    else:
+        target.write_text("mine")
+
+
+def _write(target: Path, is_folder: bool, meanwhile: Callable[[], None]) -> None:
+    with writing_new(target, folder=is_folder) as draft:
+        if is_folder:
+            draft.mkdir()
+        (draft / "a.txt" if is_folder else draft).write_text("theirs")
+        meanwhile()
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+@pytest.mark.parametrize("kind", ["file", "folder", "link to nothing"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_what_lies_where_a_result_is_written_stays(
+    tmp_path: Path, is_folder: bool, when: str, kind: str, has_links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*arguments: object, **more: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "result"
+    if when == "before":
+        _put(kind, target)
+    with pytest.raises(ValueError, match="is never overwritten"):
+        _write(target, is_folder, lambda: _put(kind, target))
+    left = [path for path in tmp_path.iterdir() if path != target]
+    assert left == []
+    mine = target / "notes.txt" if kind == "folder" else target
+    assert mine.is_symlink() if kind == "link to nothing" else mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_result_that_another_finishes_after_the_last_look_stays(
+    tmp_path: Path, is_folder: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last check and the rename: the system call itself refuses."""
+    target = tmp_path / "result"
+    for name in ("link", "replace"):
+        call = getattr(os, name)
+
+        def late(source: Path, to: Path, call: Any = call) -> None:
+            if not target.exists():
+                _put("folder" if is_folder else "file", target)
+            call(source, to)
+
+        monkeypatch.setattr(os, name, late)
+    with pytest.raises((ValueError, OSError)):
+        _write(target, is_folder, lambda: None)
+    assert (target / "notes.txt" if is_folder else target).read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "result").mkdir()
+    with writing_new(tmp_path / "result", folder=True) as draft:
+        draft.mkdir()
+        (draft / "a.txt").touch()
+    with writing_new(tmp_path / "a.txt") as draft:
+        draft.write_text("whole")
+    assert {path.name for path in tmp_path.rglob("*")} == {"result", "a.txt"}
+    assert (tmp_path / "a.txt").read_text() == "whole"

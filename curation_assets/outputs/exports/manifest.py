@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
-from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
+from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.stores.text_tables import write_text_table
@@ -85,12 +86,19 @@ class Export:
 def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
     """A folder to fill; on success it becomes `out` with its ids, missing samples and manifest, else it vanishes.
 
-    Raises ValueError where `out` holds something already, or where not one sample could be written.
+    Raises ValueError where `out` holds something already, or then, or where not one sample could be written;
+    PoolHeldError where another command writes there.
     """
     out = Path(out).expanduser().absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is not empty; an export never overwrites: give a new folder")
-    with replacing(out) as folder:
+    if out.is_symlink():
+        out = out.resolve()  # the folder that a link names is filled, the link stays
+    is_of_pool = out.is_relative_to(
+        subset.ctx.store.root.absolute()
+    )  # tars of a training: the pool removes them itself
+    with ExitStack() as stack:
+        if not is_of_pool:
+            stack.enter_context(filling_folder(out, f"curate export {kind}", on_notice=subset.ctx.progress.note))
+        folder = stack.enter_context(writing_new(out, folder=True))
         folder.mkdir(parents=True)
         export = Export(subset, folder, kind, out, utc_now(), subset_facts(subset))
         yield export
@@ -106,21 +114,22 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             write_text_table(missing, folder / MISSING)
         manifest = _manifest(export, written, missing, len(ids))
         write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
-        if out.is_dir():
-            remove_path(out)  # empty: os.replace needs it removed on some systems
-    if out.is_relative_to(subset.ctx.store.root.absolute()):  # tars of a training: the pool removes them itself
-        return
-    record = ExportRecord(
-        pool=subset.ctx.pool.name,
-        folder=str(out),
-        subset=str(out / SAMPLE_IDS),
-        written_at=export.created_at,
-        format=export.format,
-        name=subset.name,
-        samples=written.height,
-        manifest_sha256=file_sha256(out / MANIFEST),
-    )
-    record_export(subset.ctx.settings.home, record)
+        if is_of_pool:
+            return
+        check_new(out, folder=True)
+        record = ExportRecord(
+            pool=subset.ctx.pool.name,
+            folder=str(out),
+            subset=str(out / SAMPLE_IDS),
+            written_at=export.created_at,
+            format=export.format,
+            name=subset.name,
+            samples=written.height,
+            manifest_sha256=file_sha256(folder / MANIFEST),
+        )
+        # Before the folder is there: a kill between the two leaves a record of nothing, not an export that no
+        # takedown knows.
+        record_export(subset.ctx.settings.home, record)
 
 
 def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import Release
-from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
+from curation_assets.stores.subsets import ID_SUFFIXES, read_subset
 
 #: Columns of raw/samples that exports carry along.
 SAMPLE_COLUMNS = (
@@ -69,15 +69,14 @@ class Subset:
 
 
 def find_subset(ctx: PoolContext, name: str) -> Subset:
-    """A policy's subset from its ledger, or the samples that a `.npy` (DataComp) or `.parquet` file lists.
+    """A policy's subset from its ledger, or the samples that a file lists (`stores/subsets.py::read_subset`).
 
-    Parquet: columns sample_id and multiplicity; in a `.npy` an id given m times has multiplicity m.
+    An id listed m times has multiplicity m.
     Raises ValueError for an empty subset or a malformed file, MissingTableError for a policy without a ledger.
     """
     path = Path(name).expanduser()
-    if path.suffix in (".npy", ".parquet"):
-        ids = read_subset_npy(path) if path.suffix == ".npy" else read_subset_parquet(path)
-        return _located(ctx, path.stem, _counted(ids), path, file_sha256(path))
+    if path.suffix.lower() in ID_SUFFIXES or path.is_file():
+        return _located(ctx, path.stem, _counted(read_subset(path)), path, file_sha256(path))
     return _of_ledger(ctx, name, ledger_path(ctx.store, name))
 
 

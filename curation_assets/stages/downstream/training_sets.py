@@ -27,7 +27,7 @@ from curation_assets.stages.downstream.truth import has_truth, read_truth, truth
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import SUBSET_NPY, find_release
-from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.stores.subsets import read_subset
 
 TRAINING_SETS = "downstream/training_sets"
 HELD_OUT = "downstream/held_out"
@@ -182,7 +182,7 @@ def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, 
         return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
     if wanted.name in ctx.options.downstream_subsets:
         file = _subset_file(ctx, ctx.options.downstream_subsets[wanted.name])
-        return given_set(read_subset_npy(file), rows, wanted.size)
+        return given_set(read_subset(file), rows, wanted.size)
     check_known("training set", "control", [wanted.name], ctx.options.downstream_controls)
     lexicon, kinds = None, None
     if wanted.name == "lexicon":

@@ -10,6 +10,7 @@ from PIL import Image
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.files import IMAGE_SUFFIXES
+from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.pools.declaration import list_pools
@@ -35,7 +36,7 @@ def image_set_embeddings(ctx: PoolContext, reader: str, encoder: Any) -> np.ndar
 
         return encoder.embed_images([scene for scene, _ in plant_evaluation_scenes(PLANTED_REFERENCES, PLANTED_SEED)])
     if isinstance(source, Path) and source.suffix == ".npy":
-        return np.load(source, allow_pickle=False)
+        return load_npy(source)
     images = _images_of_pool(source) if isinstance(source, PoolContext) else _images_of_files(source)
     parts, batch = [], []
     for image in images:
