@@ -12,7 +12,7 @@ from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
-from curation_assets.stores.pools.described import known_scores, rows_that_fail, tar_notes, understood
+from curation_assets.stores.pools.described import known_scores, rows_that_fail, split_notes, tar_notes, understood
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.url_tables import COLUMN_OPTIONS
 
@@ -76,6 +76,8 @@ def add(
     shards = discover_shards(pool, settings)
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
     for sentence in _limited(tar_notes(Path(pool.source))) if pool.kind == "webdataset" else ():
+        warn(sentence)
+    for sentence in split_notes(pool, pool.source_path(settings)):
         warn(sentence)
     if pool.kind == "image_table":
         show(understood(pool, source_split(pool, settings)))

@@ -16,7 +16,7 @@ from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.engines.presence import Part, parts_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import config_of, upstream_code_digest
+from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import cut_of_frame
 from curation_assets.selection.judging import judge
@@ -30,6 +30,7 @@ REASONS = ("missing", "code", "model", "settings", "input changed", "upstream")
 MISSING, CODE, MODEL, SETTINGS, INPUT, UPSTREAM = range(6)
 #: Stale because somebody changed something, not because rows came or went.
 BY_A_PERSON = (CODE, MODEL, SETTINGS)
+REGISTERED = "raw/registered_shards"
 NOT_FETCHED = "not_fetched"  # in the models of a table: why they are not known
 
 
@@ -46,6 +47,7 @@ class TableFacts:
     is_frozen: bool = False
     uses_gpu: bool = False
     training_keys: tuple[str, ...] = ()  # partitions of a table of grain 'training'
+    changed_sources: frozenset[str] = frozenset()  # shards whose source is not what was registered
 
     @property
     def grain(self) -> str:
@@ -82,10 +84,13 @@ def _pool_tables(plan: Plan) -> set[str]:
     return set(plan.costs.filter(pl.col("grain") == "pool")["table"])
 
 
-def facts_of(ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequence[str] = ()) -> list[TableFacts]:
+def facts_of(
+    ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequence[str] = (), *, compare_sources: bool = False
+) -> list[TableFacts]:
     """What every table of a pool would be made of now. `code_changed`: tables to treat as if their code had changed.
 
-    Sources of shards are not read: a changed source shows when it is registered. Raises ValueError for unknown tables.
+    `compare_sources`: as a run does; else a changed source shows when it is registered. Raises ValueError for unknown
+    tables.
     """
     unknown = sorted(set(code_changed) - set(tables))
     if unknown:
@@ -98,13 +103,19 @@ def facts_of(ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequen
             inputs=table.inputs,
             code_version=f"{table.version}, changed" if name in code_changed else table.version,
             models=_models(ctx, table, role_parts),
-            config=None if name == "raw/registered_shards" else _config(ctx, table),
+            config=None if name == REGISTERED else _config(ctx, table),
             is_frozen=table.is_frozen,
             training_keys=table.keys,
             uses_gpu=bool(table.roles) and ctx.profile.device != "cpu",
+            changed_sources=_changed_sources(ctx, tables) if compare_sources and name == REGISTERED else frozenset(),
         )
         for name, table in tables.items()
     ]
+
+
+def _changed_sources(ctx: PoolContext, tables: Mapping[str, Table]) -> frozenset[str]:
+    stored = set(ctx.store.partitions(REGISTERED)).intersection(ctx.shards())
+    return frozenset(key for key in stored if not is_up_to_date(ctx, tables[REGISTERED], key, tables=tables))
 
 
 def _config(ctx: PoolContext, table: Table) -> dict[str, Any] | None:
@@ -167,6 +178,8 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
             else:
                 code[upstream] = UPSTREAM
                 code[_changed_inputs(table, stored, index, grain)] = INPUT
+                if table.changed_sources:
+                    code[np.isin(index.shards, list(table.changed_sources))] = INPUT
             config = _config_hash(table, index)
             if config is not None and not remade.any():
                 code[stored.differs("config_hash", config)] = SETTINGS

@@ -49,7 +49,7 @@ from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker
+from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.subsets import read_subset_npy
@@ -312,7 +312,7 @@ def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedow
     pool, settings = ctx.pool, ctx.settings
     ids = samples["sample_id"].unique().to_list()
     if pool.kind == "webdataset":
-        tar = webdataset.tars_by_shard(pool.name, pool.source_path(settings))[shard]
+        tar = tars_of_pool(pool, settings)[shard]
         if takedown.with_sources and _is_whole(tar):  # a damaged one would lose what follows the damage
             _purge_source_tar(tar, samples)
         else:
@@ -379,7 +379,7 @@ def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -
     """Prefixes of the objects of a bucket whose earlier versions hold the samples: the pool's own, and its source's."""
     keys = [f"work/{takedown.pool}/"]
     if takedown.with_sources and ctx.pool.kind == "webdataset":
-        tars = webdataset.tars_by_shard(ctx.pool.name, ctx.pool.source_path(ctx.settings))
+        tars = tars_of_pool(ctx.pool, ctx.settings)
         for tar in (tars[shard] for shard in takedown.shards if shard in tars):
             if tar.is_relative_to(objects.root) and str(tar) not in takedown.remaining_sources:
                 keys += map(objects.key_of, (tar, *webdataset.siblings(tar), index_path(objects, tar)))

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
@@ -40,7 +39,6 @@ MAX_JSON_BYTES = 16 * MIB  # which may hold more than its owner's url
 #: Reasons of rows that stand for a tar, or for what is lost of one, and for no sample.
 TAR_REASONS = ("tar_truncated", "tar_damaged", "tar_unreadable", "tar_table_unreadable")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_NUMBER = re.compile(r"(\d{1,})$")
 
 
 def find_tars(source: Path) -> list[Path]:
@@ -66,21 +64,6 @@ def no_files(source: Path) -> list[Path]:
 
 def _is_tar_name(name: str) -> bool:
     return name.endswith(".tar") and not name.startswith(".")
-
-
-def tars_by_shard(pool: str, source: Path) -> dict[str, Path]:
-    """Shard key → tar. The number at the end of the tar's name is kept where all have different ones below a million.
-
-    000002.tar of pool photos → photos-000002. Raises ValueError for a folder without tars.
-    """
-    tars = find_tars(source)
-    if not tars:
-        raise ValueError(f"{source}: expected .tar files, got none")
-    matches = [_NUMBER.search(path.stem) for path in tars]
-    numbers = [int(match[1]) for match in matches if match is not None]
-    if len(numbers) < len(tars) or len(set(numbers)) < len(numbers) or max(numbers) > 999_999:
-        numbers = list(range(len(tars)))
-    return {shard_key(pool, number): tar for number, tar in sorted(zip(numbers, tars, strict=True))}
 
 
 def siblings(tar: Path) -> list[Path]:

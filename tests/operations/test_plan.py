@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from curation_assets.audit.ledger import LEDGER
 from curation_assets.cli import app
 from curation_assets.cli.dry_run import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
+from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import is_up_to_date
@@ -40,9 +42,11 @@ from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
-from tests.support.lineage_pools import bring_up_to_date, summarise, webdataset_pool
+from tests.support.lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool, write_tar
 from tests.support.paths import PROFILES
 from tests.support.slow_judge import slow_judge
+
+RAW = ("raw/registered_shards", "raw/downloads", "raw/samples")
 
 
 def hand_facts(ctx: PoolContext) -> list[TableFacts]:
@@ -313,6 +317,48 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
     shown = CliRunner().invoke(app, ["run", "photos", "--dry-run", *home]).output
     assert "count as changed" in shown
+
+
+def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
+    """Whatever happened to a source; one after the other in one pool."""
+    tars, home = tmp_path / "tars", ["--home", str(tmp_path / "home")]
+    target = tars / "train-0.tar"
+
+    def overwrite_unseen() -> None:
+        stat = target.stat()
+        target.write_bytes(target.read_bytes().replace(b"a box 8", b"a box 9"))
+        os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    def deliver(name: str, number: int) -> None:
+        write_tar(tars / f"{name}.tar", [("0", f"http://h.example/{number}", f"a box {number}", jpeg(number))])
+
+    changes: dict[str, tuple[Callable[[], object], int]] = {
+        "nothing": (lambda: None, 0),
+        "a tar whose number is taken": (lambda: deliver("test-0", 7), 1),
+        "an overwritten tar": (lambda: deliver("train-0", 8), 1),
+        "one of the same size and time": (overwrite_unseen, 1),
+        "a table beside a tar": (
+            lambda: pl.DataFrame({"key": ["5"], "status": ["failed"]}).write_parquet(target.with_suffix(".parquet")),
+            1,
+        ),
+    }
+    deliver("train-0", 0)
+    deliver("val-0", 1)
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", tars, profile="embedded")
+    ctx = PoolContext.open(settings, "p")
+    run_pool(settings, "p", tables=RAW)
+    for change, (make, expected) in changes.items():
+        before = {(name, key): ctx.store.manifest(name, key) for name in RAW for key in ctx.store.partitions(name)}
+        make()
+        shown = CliRunner().invoke(app, ["run", "p", "--dry-run", "--refresh", "--json", *home])
+        stale = json.loads(shown.stdout)["stale"]
+        run_pool(settings, "p", tables=RAW)
+        for name in RAW:
+            keys = ctx.store.partitions(name)
+            made = [key for key in keys if ctx.store.manifest(name, key) != before.get((name, key))]
+            assert [key for key, _ in stale.get(name, [])] == made, (change, name)
+            assert len(made) == expected, (change, name)
 
 
 def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:

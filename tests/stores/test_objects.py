@@ -35,7 +35,7 @@ from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holde
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectChangedError, ObjectHome, ObjectStoreError, open_home
 from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint
+from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
@@ -409,6 +409,38 @@ def test_the_hash_of_a_source_comes_from_the_index(bucket: Bucket, tmp_path: Pat
     assert source_fingerprint(load_pool(settings, "photos"), "photos-000000", settings) == {
         "000000.tar": hashlib.sha256((tmp_path / "000000.tar").read_bytes()).hexdigest()
     }
+
+
+def test_two_machines_that_see_new_tars_give_them_the_same_keys(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one looked before the first wrote: what it would have written is refused, and it goes by the other."""
+
+    def deliver(name: str) -> None:
+        write_tar(tmp_path / name, [("0", f"http://h.example/{name}", f"a box of {name}", jpeg(0))])
+        key = f"homes/mine/sources/photos/{name}"
+        bucket.client.put_object(Bucket=BUCKET, Key=key, Body=(tmp_path / name).read_bytes())
+
+    def numbers() -> dict[str, int]:
+        settings = load_settings(URL, "embedded")
+        tars = tars_of_pool(load_pool(settings, "photos"), settings)
+        return {tar.name: int(key.removeprefix("photos-")) for key, tar in tars.items()}
+
+    deliver("train-0.tar")
+    deliver("val-0.tar")
+    open_home(home_of(URL))
+    add_pool(load_settings(URL, "embedded"), "photos", f"{URL}/sources/photos")
+    assert numbers() == {"train-0.tar": 0, "val-0.tar": 1}
+    deliver("test-0.tar")
+    with monkeypatch.context() as other:
+        other.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+        open_home(home_of(URL))  # it sees test-0.tar
+    deliver("early-0.tar")
+    open_home(home_of(URL))
+    assert numbers() == {"train-0.tar": 0, "val-0.tar": 1, "early-0.tar": 2, "test-0.tar": 3}
+    with monkeypatch.context() as other:
+        other.setenv("CURATION_HOMES", str(tmp_path / "elsewhere"))
+        assert numbers() == {"train-0.tar": 0, "val-0.tar": 1, "test-0.tar": 3}
 
 
 def test_a_takedown_leaves_no_index_with_the_names_that_it_removed(bucket: Bucket, drawn_tar: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
 from curation_assets.core import settings as settings_module
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
@@ -23,14 +25,18 @@ from curation_assets.stores.pools.declaration import (
     load_pool,
     save_pool,
 )
+from curation_assets.stores.pools.shard_keys import KEYS_FILE
 from curation_assets.stores.pools.shards import (
     build_samples,
     discover_shards,
     download,
     register_shard,
     source_fingerprint,
+    tars_of_pool,
 )
 from curation_assets.stores.seal import sealed_json
+from curation_assets.stores.shard_store import ShardStore
+from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import SHARED_DATA
 
@@ -224,6 +230,111 @@ def test_a_changed_tar_has_another_fingerprint(tmp_path: Path, settings: Setting
             first = seen
     assert set(first) == set(seen) == {"shard_b.tar"}
     assert first != seen
+
+
+def _deliver(folder: Path, *names: str) -> None:
+    """Tars of one sample each, told apart by it; a name that ends in _empty has none."""
+    for name in names:
+        rows = [("0", f"http://a.example/{name}", f"a photo of {name}", jpeg(0))]
+        write_tar(folder / f"{name}.tar", [] if name.endswith("_empty") else rows)
+
+
+def _keys(settings: Settings) -> dict[str, int]:
+    tars = tars_of_pool(load_pool(settings, "p"), settings)
+    return {tar.stem: int(key.removeprefix("p-")) for key, tar in tars.items()}
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"train-0": 0, "val-0": 1}, {"test-0": 2}),
+        ({"train-0": 0, "train-1": 1}, {"test-0": 3, "test-1": 4, "train-2": 2}),  # its own number is free
+        ({"000000": 0, "000001": 1, "000007": 7}, {"000002": 2, "a": 8, "b-7": 9}),
+        ({"one": 0, "two": 1}, {"a": 2, "three": 3}),
+        ({"5": 5}, {"5000000": 6, "a_5": 7}),
+        ({"a": 0, "b_empty": 1, "c": 2}, {"aa": 3}),
+    ],
+)
+def test_a_tar_that_comes_later_moves_no_other(
+    tmp_path: Path, settings: Settings, first: dict[str, int], later: dict[str, int], is_recorded: bool
+) -> None:
+    """Without the record (a pool that an earlier version made) the stored tables tell which tar has which key."""
+    source = tmp_path / "tars"
+    _deliver(source, *first)
+    pool = add_pool(settings, "p", source)
+    store = ShardStore(settings.work("p"))
+    for key in discover_shards(pool, settings):
+        source_fingerprint(pool, key, settings)
+        store.write("raw/registered_shards", register_shard(pool, key, settings), key, code_version="2")
+    assert _keys(settings) == first
+    if not is_recorded:
+        (settings.work("p") / KEYS_FILE).unlink()
+    _deliver(source, *later)
+    assert _keys(settings) == first | later
+    record = settings.work("p") / KEYS_FILE
+    damaged = record.read_bytes().replace(b"numbers", b"numberz")
+    record.write_bytes(damaged)
+    assert _keys(settings).items() >= first.items(), "the tables tell, and what was damaged is written again"
+    for name in first:  # tars that are away for a while come back to their keys
+        (source / f"{name}.tar").rename(tmp_path / f"{name}.tar")
+    _deliver(source, "again-0", "again-1")
+    assert set(_keys(settings).values()).isdisjoint(first.values())
+    for name in first:
+        (tmp_path / f"{name}.tar").rename(source / f"{name}.tar")
+    assert _keys(settings).items() >= first.items()
+
+
+def test_a_key_under_which_nothing_is_stored_is_free_once_its_tar_is_gone(tmp_path: Path, settings: Settings) -> None:
+    source = tmp_path / "tars"
+    _deliver(source, "wrong-0", "wrong-1")
+    pool = add_pool(settings, "p", source)
+    discover_shards(pool, settings)
+    for tar in source.iterdir():
+        tar.unlink()
+    _deliver(source, "000000", "000001")
+    assert _keys(settings) == {"000000": 0, "000001": 1}
+
+
+def test_a_kill_while_keys_are_written_down_changes_none(tmp_path: Path, settings: Settings) -> None:
+    _deliver(tmp_path / "tars", "train-0", "val-0")
+    discover_shards(add_pool(settings, "p", tmp_path / "tars"), settings)
+    _deliver(tmp_path / "tars", "test-0")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        killed_at_rename(0, monkeypatch)
+        with pytest.raises(Killed):
+            _keys(settings)
+    assert _keys(settings) == {"train-0": 0, "val-0": 1, "test-0": 2}
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("train-000.tar", "test-000.tar"), "test-000.tar, train-000.tar"),
+        (("coco_train_0.tar", "coco_val_0.tar", "x.tar"), "coco_train_0.tar, coco_val_0.tar"),
+        (("train-0.tar", "training-1.tar", "latest-2.tar"), None),
+        (("train.parquet", "validation.parquet"), "train.parquet, validation.parquet"),
+        (("TRAIN.csv", "dev.csv"), "TRAIN.csv, dev.csv"),
+        (("train/a.jpg", "test/b.jpg"), "test, train"),
+        (("part-0.csv", "part-1.csv"), None),
+    ],
+)
+def test_parts_of_a_data_set_that_become_one_pool_are_said(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
+    source = tmp_path / "source"
+    for name in names:
+        path = source / name
+        match path.suffix:
+            case ".tar":
+                _deliver(source, path.stem)
+            case ".jpg":
+                write(path.with_suffix(".txt"), caption=["a dog"])
+                path.write_bytes(jpeg(0))
+            case _:
+                write(path, caption=["a dog"])
+    shown = CliRunner().invoke(app, ["pool", "add", "p", str(source), "--home", str(tmp_path / "home")])
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert (f"{said} look like parts of a data set" in text) == (said is not None), text
 
 
 def _delivered(folder: Path, kind: str) -> tuple[Path, Path]:

@@ -6,6 +6,7 @@ import polars as pl
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.images import COMPRESSIONS
+from curation_assets.stores.pools.described import split_notes
 from curation_assets.stores.webdataset import no_files
 
 REGISTERED = "raw/registered_shards"
@@ -48,6 +49,7 @@ def pool_notes(ctx: PoolContext) -> list[str]:
         f"{path.name} is {'a folder' if path.is_dir() else 'no file'}, not a tar: it is left out"
         for path in (no_files(ctx.pool.source_path(ctx.settings)) if ctx.pool.kind == "webdataset" else ())
     ]
+    sentences += split_notes(ctx.pool, ctx.pool.source_path(ctx.settings))
     counts = {shard: manifest.row_count for shard in stored if (manifest := ctx.store.manifest(REGISTERED, shard))}
     empty = [shard for shard, count in counts.items() if not count]
     if counts and len(empty) == len(counts):

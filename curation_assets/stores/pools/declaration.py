@@ -201,7 +201,6 @@ def add_pool(
     if webdataset.find_tars(source):
         if columns:
             raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
-        webdataset.tars_by_shard(name, source)
         return _declare_source(settings, Pool(name, "webdataset", str(source), **declared))
     source = _where_tables_lie(source)
     if source.is_file() and source.suffix not in image_tables.SUFFIXES:

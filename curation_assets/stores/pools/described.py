@@ -1,5 +1,6 @@
 """What `curate pool add` says of a source: what it took for what, and what it could not use."""
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -63,6 +64,37 @@ def known_scores(pool: Pool) -> list[str]:
     tables = image_tables.tables_in(Path(pool.source))
     names = image_tables.first_row(tables[0], pool.text_format).columns
     return [name for name in CLIP_COLUMNS if name in names]
+
+
+#: Words in names of files and folders → the part of a data set that they stand for.
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
+}
+
+
+def split_notes(pool: Pool, source: Path) -> list[str]:
+    """A sentence where files or folders of a source are named as several parts of a data set: they are one pool."""
+    if pool.kind == "webdataset":
+        names = [tar.name for tar in find_tars(source)]
+    elif pool.kind == "world" or not source.is_dir():
+        return []
+    else:
+        entries = sorted(path for path in source.iterdir() if not path.name.startswith("."))
+        names = [path.name for path in entries if path.is_dir() or path.suffix.lower() in image_tables.SUFFIXES]
+    examples: dict[str, str] = {}
+    for name in names:
+        for word in re.findall("[a-z]+", name.lower()):
+            if word in SPLITS:
+                examples.setdefault(SPLITS[word], name)
+    if len(examples) < 2:
+        return []
+    named, parts = ", ".join(sorted(examples.values())), ", ".join(sorted(examples))
+    return [
+        f"{named} look like parts of a data set ({parts}); they are one pool, and any of them may be selected. To keep "
+        "them apart: a folder and a pool for each"
+    ]
 
 
 def tar_notes(source: Path) -> list[str]:

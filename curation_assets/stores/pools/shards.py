@@ -21,6 +21,7 @@ from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.pools.declaration import Pool, source_split
+from curation_assets.stores.pools.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
 from curation_assets.stores.tar_members import indexed_sha256
 from curation_assets.stores.url_tables import SIZES
@@ -29,11 +30,13 @@ DOWNLOADS_FOLDER = "downloads"
 ROBOTS_FOLDER = "robots_txt"  # in the home: rules of servers, for all pools
 
 
+def tars_of_pool(pool: Pool, settings: Settings) -> dict[str, Path]:
+    """Shard key → tar, for the delivered tars that the source holds now. Raises ValueError for none."""
+    return tars_by_shard(pool.name, pool.source_path(settings), settings.work(pool.name))
+
+
 def _tar(pool: Pool, shard: str, settings: Settings) -> Path:
-    tars = webdataset.tars_by_shard(pool.name, pool.source_path(settings))
-    if shard not in tars:
-        raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
-    return tars[shard]
+    return tar_of_shard(pool.name, pool.source_path(settings), settings.work(pool.name), shard)
 
 
 def _from_work(path: Path, pool: Pool, settings: Settings) -> str:
@@ -45,7 +48,7 @@ def _from_work(path: Path, pool: Pool, settings: Settings) -> str:
 def discover_shards(pool: Pool, settings: Settings) -> list[str]:
     """Keys of the shards that the source holds now, sorted. Raises what reading a broken source raises."""
     if pool.kind == "webdataset":
-        return sorted(webdataset.tars_by_shard(pool.name, pool.source_path(settings)))
+        return list(tars_of_pool(pool, settings))
     return sorted(source_split(pool, settings).rows)
 
 

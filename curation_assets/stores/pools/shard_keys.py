@@ -1,0 +1,139 @@
+"""Which tar of a delivered pool has which shard key: written down once, so that tars that come later move no other."""
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from curation_assets.core.disk import DiskError
+from curation_assets.core.errors import StoreError
+from curation_assets.core.settings import shard_key
+from curation_assets.stores.atomic import fetch, write_text_atomically
+from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.lease import brief_lock
+from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
+from curation_assets.stores.seal import read_sealed_json, sealed_json
+from curation_assets.stores.shard_store import UNREADABLE, ShardStore
+from curation_assets.stores.webdataset import find_tars
+
+KEYS_FILE = "shard_keys.json"  # in the pool's work folder; of a home in a bucket an object
+MAX_NUMBER = 999_999
+_NUMBER = re.compile(r"(\d+)$")
+
+
+def tars_by_shard(pool: str, source: Path, work: Path) -> dict[str, Path]:
+    """Shard key → tar, for the tars that the source holds now, sorted by key. Keys of new tars are written down.
+
+    At first sight a tar has the number at the end of its name, where all have different ones below a million; else
+    tars are counted. 000002.tar of pool photos → photos-000002. One that comes later has the number of its name if it
+    is free, else the next one. Raises ValueError for a source without tars.
+    """
+    tars = {_name(source, tar): tar for tar in find_tars(source)}
+    if not tars:
+        raise ValueError(f"{source}: expected .tar files, got none")
+    known = _written(work)
+    if not tars.keys() <= known.keys():
+        known = _write_down(pool, source, work, tars)
+    return dict(sorted((shard_key(pool, known[name]), tar) for name, tar in tars.items()))
+
+
+def tar_of_shard(pool: str, source: Path, work: Path, shard: str) -> Path:
+    """The tar of a shard. Raises ValueError where the source has none."""
+    named = next((name for name, number in _written(work).items() if shard_key(pool, number) == shard), None)
+    tar = None if named is None else source / named if source.is_dir() else source
+    objects = object_home(source)
+    if tar is not None and (tar.is_file() if objects is None else objects.has(tar)):
+        return tar
+    tars = tars_by_shard(pool, source, work)
+    if shard not in tars:
+        raise ValueError(f"pool {pool!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
+    return tars[shard]
+
+
+def _name(source: Path, tar: Path) -> str:
+    return tar.name if tar == source else tar.relative_to(source).as_posix()
+
+
+def _written(work: Path) -> Mapping[str, int]:
+    """Name of a tar → number; nothing where there is no file yet, or a damaged one: stored tables then tell most."""
+    path = work / KEYS_FILE
+    fetch(path)
+    try:
+        return _read(path, FileState.of(path))
+    except OSError:
+        return {}
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, state: FileState) -> Mapping[str, int]:
+    return (read_sealed_json(path) or {}).get("numbers", {})
+
+
+def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Mapping[str, int]:
+    """Number the tars that have no number yet. Who may only look sees the numbers that the next run writes down."""
+    path, objects = work / KEYS_FILE, object_home(work)
+    with contextlib.suppress(DiskError, ObjectStoreError), brief_lock(work / "source" / ".shard_keys"):
+        while True:
+            numbers = _numbered(pool, source, work, names)
+            try:
+                write_text_atomically(path, sealed_json({"numbers": numbers}))
+                return numbers
+            except ObjectChangedError:  # another machine numbered tars: what it wrote counts
+                assert objects is not None, "only objects change under a lock"
+                objects.reload(path)
+    return _numbered(pool, source, work, names)
+
+
+def _numbered(pool: str, source: Path, work: Path, names: Iterable[str]) -> dict[str, int]:
+    stored = {key for table in ("raw/registered_shards", "raw/samples") for key in ShardStore(work).partitions(table)}
+    present, known = set(names), dict(_written(work))
+    # a number of which nothing is stored, and whose tar is not there any more, is free
+    known = {name: number for name, number in known.items() if name in present or shard_key(pool, number) in stored}
+    known = known or _numbers_of_tables(source, work) or _numbers_at_first_sight(present)
+    return known | _next_numbers(sorted(present - known.keys()), set(known.values()))
+
+
+def _numbers_at_first_sight(names: Iterable[str]) -> dict[str, int]:
+    ordered = sorted(names)
+    own = [_own_number(name) for name in ordered]
+    if None in own or len(set(own)) < len(own):
+        own = list(range(len(ordered)))
+    return {name: number for name, number in zip(ordered, own, strict=True) if number is not None}
+
+
+def _own_number(name: str) -> int | None:
+    match = _NUMBER.search(Path(name).stem)
+    return int(match[1]) if match is not None and int(match[1]) <= MAX_NUMBER else None
+
+
+def _next_numbers(names: Iterable[str], taken: set[int]) -> dict[str, int]:
+    """Numbers of tars that come later: their own first, then those after all others."""
+    numbers: dict[str, int] = {}
+    taken, waiting = set(taken), []
+    for name in names:
+        own = _own_number(name)
+        if own is None or own in taken:
+            waiting.append(name)
+        else:
+            numbers[name] = own
+            taken.add(own)
+    after = max(taken, default=-1) + 1
+    free = (number for number in (*range(after, MAX_NUMBER + 1), *range(after)) if number not in taken)
+    return numbers | dict(zip(waiting, free, strict=False))
+
+
+def _numbers_of_tables(source: Path, work: Path) -> dict[str, int]:
+    """Name of a tar → number, of a pool that an earlier version made: by the rows, and the hashes of the sources."""
+    store, numbers = ShardStore(work), {}
+    for key in store.partitions("raw/registered_shards"):
+        hashed = (read_sealed_json(work / "source" / f"{key}.sha256.json") or {}).get("files", {})
+        tars = [tar for tar in hashed if tar.endswith(".tar")]
+        with contextlib.suppress(*UNREADABLE, StoreError):
+            tars = tars or store.read("raw/registered_shards", key, ["tar"])["tar"].drop_nulls().to_list()
+        for tar in tars[:1]:
+            path = Path(os.path.normpath(work / tar))
+            name = path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name
+            numbers[name] = int(key.rsplit("-", 1)[1])
+    return numbers
