@@ -8,6 +8,7 @@ from curation_assets.defs.automation import backfill_sensor, dead_run_sensor, po
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import failure_sensor
 from curation_assets.defs.following import following_sensor
+from curation_assets.defs.in_process_runs import find_own_configuration
 from curation_assets.defs.nightly import nightly
 from curation_assets.defs.releases import releases_asset
 from curation_assets.stores.objects import open_home
@@ -17,6 +18,7 @@ from curation_assets.stores.pools.declaration import list_pools
 def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`."""
     open_home(settings.home)
+    find_own_configuration()
     write_events_in_batches()  # of the runs of this code location, whoever launches them
     pools = list_pools(settings)
     jobs = {pool: pool_jobs(settings, pool) for pool in pools}

@@ -11,6 +11,7 @@ from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.selection.judging import judge, reason_kind
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, enum_series, uid_columns
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset
 
@@ -83,7 +84,7 @@ def _states(store: ShardStore, policy: Policy) -> tuple[pl.DataFrame, str]:
     """One row per sample: uid_high, uid_low, verdict, reason, is_judged; and where they come from."""
     ledger = current_ledgers(store, [policy]).get(policy.name)
     if ledger is not None:
-        frame = pl.read_parquet(ledger, columns=[*_UID, "verdict", "reason", "decided_by"], hive_partitioning=False)
+        frame = read_parquet(ledger, columns=[*_UID, "verdict", "reason", "decided_by"])
         frame = frame.with_columns(is_judged=pl.col("decided_by").is_not_null()).drop("decided_by")
         origin = RECORDED
     else:

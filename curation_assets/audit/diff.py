@@ -29,6 +29,7 @@ from curation_assets.selection.policy import (
 from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -287,13 +288,13 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
 def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
     """A policy as its ledger has it. Raises LedgerError for a file that is none."""
     policy, _, _, counts = ledger_facts(path)
-    verdict = pl.read_parquet(path, columns=["verdict"], hive_partitioning=False)["verdict"]
+    verdict = read_parquet(path, columns=["verdict"])["verdict"]
     codes = verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
     passing = counts[-1][2]
-    rank = pl.read_parquet(path, columns=["rank"], hive_partitioning=False)["rank"].fill_null(0).to_numpy()
+    rank = read_parquet(path, columns=["rank"])["rank"].fill_null(0).to_numpy()
     at = np.flatnonzero((codes == DROPPED) & (rank > passing) & (rank <= passing + nearest))
     at = at[np.argsort(rank[at], kind="stable")]
-    scan = pl.scan_parquet(path, hive_partitioning=False).select(
+    scan = scan_parquet(path).select(
         "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "reason",
         pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
     )  # fmt: skip
@@ -312,9 +313,7 @@ def _check_same_rows(left: Path, right: Path) -> None:
     """Raise LedgerError unless two ledgers have the same rows in the same order."""
     known = [ledger_rows_sha256(path) for path in (left, right)]
     if None in known:  # ledgers of before rows were recorded
-        ids = [
-            pl.read_parquet(path, columns=["uid_high", "uid_low"], hive_partitioning=False) for path in (left, right)
-        ]
+        ids = [read_parquet(path, columns=["uid_high", "uid_low"]) for path in (left, right)]
         is_same = ids[0].equals(ids[1])
     else:
         is_same = known[0] == known[1]

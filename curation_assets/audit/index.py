@@ -20,6 +20,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.parquet import parquet_footer, read_parquet
 from curation_assets.stores.shard_store import UNREADABLE, ShardStore
 
 POOL = ""  # partition of a whole-pool table
@@ -112,7 +113,7 @@ def _read_shared(store: ShardStore) -> tuple[pl.DataFrame, pl.DataFrame]:
     path = store.root / SHARED
     store.objects.fetch(path)
     try:
-        rows = pl.read_parquet(path)
+        rows = read_parquet(path)
         tables = rows.select(TABLES_SCHEMA.names()).cast(dict(TABLES_SCHEMA))  # type: ignore[arg-type]
         listed = rows.select("asset", "partition", "inputs").filter(pl.col("inputs").list.len() > 0).explode("inputs")
         inputs = listed.unnest("inputs").select(INPUTS_SCHEMA.names()).cast(dict(INPUTS_SCHEMA))  # type: ignore[arg-type]
@@ -152,8 +153,8 @@ def _read_coded(path: Path) -> tuple[pl.DataFrame, dict[str, list[str]]] | None:
     """Codes and words; None where there is no index, or one of an older layout."""
     if not path.is_file():
         return None
-    footer = pl.read_parquet_metadata(path)
-    return (pl.read_parquet(path), json.loads(footer[_WORDS])) if _WORDS in footer else None
+    footer = parquet_footer(path)
+    return (read_parquet(path), json.loads(footer[_WORDS])) if _WORDS in footer else None
 
 
 def _read(path: Path, schema: pl.Schema) -> pl.DataFrame:

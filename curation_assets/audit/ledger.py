@@ -33,6 +33,7 @@ from curation_assets.selection.policy import RANDOM, Policy, Prefilter
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, stored_order, uid_columns
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import parquet_footer, read_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 LEDGER = "filtered/ledger"
@@ -256,7 +257,7 @@ def ledger_facts(path: Path) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, i
 def _facts_in(
     path: Path, inode: int, modified_ns: int, size: int
 ) -> tuple[Policy, PolicyCut, str, tuple[tuple[int, int, int], ...]]:
-    footer = pl.read_parquet_metadata(path)
+    footer = parquet_footer(path)
     if FOOTER_KEY not in footer:
         raise LedgerError(f"{path} is no ledger: its footer has no {FOOTER_KEY!r}")
     content = json.loads(footer[FOOTER_KEY])
@@ -270,7 +271,7 @@ def _facts_in(
 
 def ledger_rows_sha256(path: Path) -> str | None:
     """Which rows, in which order, a ledger is of; None where it was written before that was recorded."""
-    digest: str | None = json.loads(pl.read_parquet_metadata(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
+    digest: str | None = json.loads(parquet_footer(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
     return digest
 
 
@@ -279,7 +280,7 @@ def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
     policy, cut, profile, counts = ledger_facts(path)
     repeated = [signal_column(policy.rank_by)] if policy.repeats else []
     chosen = None if columns is None else list(dict.fromkeys([*columns, *repeated]))
-    return Ledger(policy, cut, profile, counts, pl.read_parquet(path, columns=chosen, hive_partitioning=False))
+    return Ledger(policy, cut, profile, counts, read_parquet(path, columns=chosen))
 
 
 def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:

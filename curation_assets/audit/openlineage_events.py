@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import attr
-import polars as pl
 from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
@@ -38,6 +37,7 @@ from openlineage.client.transport.transport import Transport
 
 from curation_assets.audit.origin import Lineage, combined_version
 from curation_assets.core.version import __version__
+from curation_assets.stores.parquet import parquet_schema
 from curation_assets.stores.shard_store import ShardStore
 
 NAMESPACE = "curation_assets"
@@ -287,7 +287,7 @@ def _output(
         "icc_shard": _shard_facet(rows),
     }
     if files:
-        schema = pl.read_parquet_schema(files[0])
+        schema = parquet_schema(files[0])
         facets["schema"] = schema_dataset.SchemaDatasetFacet(
             [schema_dataset.SchemaDatasetFacetFields(name, str(dtype)) for name, dtype in schema.items()]
         )

@@ -14,6 +14,7 @@ from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
 from curation_assets.selection.rows import PoolRows, uid_columns
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 _UID = ["uid_high", "uid_low"]
@@ -22,7 +23,7 @@ _UID = ["uid_high", "uid_low"]
 def rows_of_samples(path: Path, sample_ids: Collection[str]) -> pl.DataFrame:
     """Rows of a ledger that are of one of the samples: position in it, verdict, reason."""
     wanted = pl.LazyFrame({"sample_id": sorted(sample_ids)}, schema={"sample_id": pl.String}).select(uid_columns())
-    scan = pl.scan_parquet(path, hive_partitioning=False, row_index_name="position")
+    scan = scan_parquet(path, row_index_name="position")
     rows = scan.select("position", *_UID, pl.col("verdict", "reason").cast(pl.String))
     return rows.join(wanted, on=_UID, how="semi").drop(_UID).collect()
 

@@ -11,6 +11,7 @@ from curation_assets.audit.ledger import LEDGER, LedgerError, ledger_facts, ledg
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts, stored_order
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 
@@ -67,10 +68,9 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
     Why a value is missing is not read. A recipe's scores come from its table, as does every other signal. Raises
     LedgerError where that table has other values now.
     """
-    frame = pl.read_parquet(
+    frame = read_parquet(
         ledgers[0],
         columns=["uid_high", "uid_low", "shard", "source_row", "decided_by", "verdict"],
-        hive_partitioning=False,
     )
     verdict = frame["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
     shard = _coded(frame["shard"])
@@ -100,9 +100,7 @@ def _coded(column: pl.Series) -> Texts:
 
 def _provide(rows: PoolRows, path: Path, reference: str, seed: int) -> None:
     column = signal_column(reference)
-    recorded = (
-        pl.read_parquet(path, columns=[column], hive_partitioning=False)[column].fill_null(float("nan")).to_numpy()
-    )
+    recorded = read_parquet(path, columns=[column])[column].fill_null(float("nan")).to_numpy()
     if not reference.startswith("fused."):
         rows.provide(reference, Signal(recorded, Texts.none(len(rows))), seed)
     elif not np.array_equal(rows.signal(reference).values, recorded, equal_nan=True):

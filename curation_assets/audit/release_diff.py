@@ -15,6 +15,7 @@ from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.shard_store import ShardStore
 
@@ -97,7 +98,7 @@ def compare_releases(
 
 def _states(release: Release) -> pl.DataFrame:
     """One row per sample of a ledger: uid_high, uid_low, is_kept, reason. Of a repeated sample, the row that counts."""
-    scan = pl.scan_parquet(release.ledger, hive_partitioning=False).select(
+    scan = scan_parquet(release.ledger).select(
         *_UID,
         (pl.col("verdict").cast(pl.String) == "kept").alias("is_kept"),
         pl.col("decided_by").is_not_null().alias("is_judged"),

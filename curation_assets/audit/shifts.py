@@ -13,6 +13,7 @@ from curation_assets.numeric.words import word_counts
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.columns import each_in_threads, read_columns
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 #: Upper ends of the groups of caption lengths, in words.
@@ -223,7 +224,7 @@ class _Languages:
             path = self._store.table_path(self._asset, shard)
             if not path.is_file():
                 return pl.Series("language", [None] * len(source_row), dtype=pl.String)
-            known = pl.DataFrame(pl.read_parquet(path, columns=["source_row", "language"], hive_partitioning=False))
+            known = pl.DataFrame(read_parquet(path, columns=["source_row", "language"]))
         if np.array_equal(known["source_row"].to_numpy(), source_row):
             return known["language"]
         rows = pl.DataFrame({"source_row": source_row})

@@ -17,6 +17,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
 
@@ -144,7 +145,7 @@ def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
     """Row groups are chosen by their statistics, so that one is read."""
     high, low = to_u64_pair(sample_id)
     matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
-    return pl.scan_parquet(path, hive_partitioning=False).filter(matches)
+    return scan_parquet(path).filter(matches)
 
 
 def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
@@ -198,13 +199,13 @@ def _versions_file(path: Path) -> pl.LazyFrame:
     """A table of what a ledger was made from: written once, so a small one stays in memory for the next look-up."""
     state = path.stat()
     if state.st_size > MAX_BYTES_KEPT:
-        return pl.scan_parquet(path)
+        return scan_parquet(path)
     return _small_versions_file(path, state.st_ino, state.st_mtime_ns).lazy()
 
 
 @lru_cache(maxsize=8)
 def _small_versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
-    return pl.read_parquet(path)
+    return read_parquet(path)
 
 
 def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:

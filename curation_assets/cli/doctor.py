@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from curation_assets.cli.common import HomeOption, JsonOption, show, show_json
-from curation_assets.core.settings import cache_root, home_of
+from curation_assets.core.settings import cache_root, home_of, own_dagster_home
 from curation_assets.operations import doctor as checks
 from curation_assets.operations.doctor import Check, Finding
 
@@ -32,6 +32,7 @@ def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
 def _checks(home: Path | None) -> dict[str, Check]:
     # Not by `settings_from`: a broken profile or number in the environment is a finding of one check, not the end.
     place = home_of(home)
+    dagster_home = own_dagster_home() or place / "dagster"
 
     def disks() -> Iterator[Finding]:
         yield from checks.disks({"home": place, "temporary": Path(tempfile.gettempdir()), "cache": cache_root()})
@@ -42,12 +43,12 @@ def _checks(home: Path | None) -> dict[str, Check]:
     def telemetry() -> Iterator[Finding]:
         from curation_assets.defs.doctor import telemetry
 
-        yield from telemetry(place / "dagster")
+        yield from telemetry(dagster_home)
 
     def dagster() -> Iterator[Finding]:
         from curation_assets.defs.doctor import instance
 
-        yield from instance(place / "dagster")
+        yield from instance(dagster_home)
 
     return {
         "python": checks.python,

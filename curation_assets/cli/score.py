@@ -39,6 +39,7 @@ from curation_assets.scoring.files import (
     unfinished_folder,
 )
 from curation_assets.scoring.prepared import prepare_method, profile_for_method, profile_without_pool, roles_needed
+from curation_assets.stores.parquet import scan_parquet
 
 FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
 WIDE = 160  # columns from which they fit into a table
@@ -89,7 +90,7 @@ def score(
         rows, names = given.height, given.columns
         score_rows = functools.partial(score_file, raw=raw)
     else:
-        names = pl.scan_parquet(source).collect_schema().names()
+        names = scan_parquet(source).collect_schema().names()
         score_rows = score_in_parts
     prepared = prepare_method(method, addresses, names, settings_given(set_ or []))
     chosen = prepared.method

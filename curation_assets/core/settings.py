@@ -232,11 +232,18 @@ def home_name(home: Path) -> str:
     return str(home) if found is None else found[0]
 
 
+def own_dagster_home() -> Path | None:
+    """CURATION_DAGSTER_HOME, absolute; None where Dagster's instance lies in the home."""
+    own = os.environ.get("CURATION_DAGSTER_HOME")
+    return Path(own).absolute() if own else None
+
+
 def environment_read() -> dict[str, str]:
     """Variables of this process that settings, clients of buckets and the hub's client read; sorted."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_READ)}
 
 
+_IN_NO_HOME = re.compile(r"\\|\?|%[0-9a-fA-F]{2}")  # [, * and ] are escaped where files are read
 _READ = ("CURATION_", "AWS_", "HF_", "XDG_")
 
 
@@ -269,6 +276,12 @@ class Settings:
         for name in ("threads", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for place in (self.home, self.dagster_home):
+            if _IN_NO_HOME.search(str(place)):
+                raise ValueError(
+                    "the path of a home may hold no backslash, no ? and no % before two hex digits, which SQLite and "
+                    f"DuckDB read as something else, got {place}; rename the folder, or name another with --home"
+                )
         if self.keep_days < 0:
             raise ValueError(f"keep_days must be days, or 0 to keep everything, got {self.keep_days}")
         if self.shards_per_run < 0:
@@ -335,7 +348,6 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
     named = os.environ.get("CURATION_DEVICES")
     devices = _device_names(named, "CURATION_DEVICES") if named else _default_devices(chosen)
-    dagster_home = os.environ.get("CURATION_DAGSTER_HOME")
     return Settings(
         home=home_of(home),
         profile=chosen,
@@ -349,7 +361,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         shards_per_run=int(os.environ.get("CURATION_SHARDS_PER_RUN", SHARDS_PER_RUN)),
         is_profile_chosen=name is not None,
         ray=os.environ.get("CURATION_RAY") or None,
-        own_dagster_home=Path(dagster_home).absolute() if dagster_home else None,
+        own_dagster_home=own_dagster_home(),
     )
 
 

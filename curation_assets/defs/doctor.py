@@ -1,5 +1,6 @@
 """Checks of the Dagster instance for `curate doctor`. They make nothing and report no run."""
 
+import glob
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,14 +12,25 @@ from curation_assets.operations.doctor import Finding
 
 def telemetry(dagster_home: Path) -> Iterator[Finding]:
     """Whether anything reports what is done here to its makers."""
-    import yaml
-
     config = dagster_home / "dagster.yaml"
-    content: Any = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
-    is_on = config.is_file() and ((content or {}).get("telemetry") or {}).get("enabled", True)
-    if is_on:
+    if not config.is_file():
+        yield Finding("telemetry", "ok", "no instance yet; in the one that the first run makes Dagster's is off")
+        return
+    from dagster._core.instance.ref import InstanceRef
+
+    from curation_assets.defs.in_process_runs import find_own_configuration
+
+    find_own_configuration(dagster_home)
+    # as Dagster understands the file; no storage is opened
+    loaded: Any = InstanceRef.from_dir(str(dagster_home)).settings
+    if (loaded.get("telemetry") or {}).get("enabled", True):
         yield Finding(
             "telemetry", "warning", f"{config} leaves Dagster's on", "put `telemetry: {enabled: false}` into it"
+        )
+    elif glob.has_magic(str(dagster_home)):
+        sentence = f"Dagster's is off, but its own commands would miss {config}: they read [, * and ? as patterns"
+        yield Finding(
+            "telemetry", "warning", sentence, "set DAGSTER_DISABLE_TELEMETRY=1 for them, or rename the folder"
         )
     else:
         yield Finding("telemetry", "ok", "Dagster's is off")
@@ -43,7 +55,9 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
     import dagster as dg
 
     from curation_assets.defs.dead_runs import dead_runs, slots
+    from curation_assets.defs.in_process_runs import find_own_configuration
 
+    find_own_configuration(dagster_home)
     with dg.DagsterInstance.from_config(str(dagster_home)) as opened:
         versions = [opened.run_storage.alembic_version(), opened.event_log_storage.alembic_version()]
         behind = [version for version in versions if version and version[0] != version[1]]
@@ -69,7 +83,7 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
 
 def _is_database(path: Path) -> bool:
     """Whether SQLite can read its list of tables."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
         connection.execute("select count(*) from sqlite_master").fetchone()
     except sqlite3.DatabaseError as error:

@@ -23,6 +23,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
+from curation_assets.stores.parquet import scan_parquet
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -93,7 +94,7 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 
 
 def _last_written(ctx: PoolContext) -> float:
-    newest = pl.scan_parquet(ctx.store.root / "index/tables.parquet").select(pl.col("modified_ns").max()).collect()
+    newest = scan_parquet(ctx.store.root / "index/tables.parquet").select(pl.col("modified_ns").max()).collect()
     return (newest.item() or 0) / 1e9
 
 

@@ -1,16 +1,36 @@
-"""What Dagster is made to do otherwise in runs of this process."""
+"""What Dagster is made to do otherwise in this process and its runs."""
 
+import glob
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
+from dagster._core.instance import config
 from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 from dagster._utils import touch_file
 
+_load_yaml = config.load_yaml_from_globs
+
 WAIT_SECONDS = 0.5  # at most, until a run that waits for a slot looks whether it is stopped
+
+
+def find_own_configuration(dagster_home: Path | None = None) -> None:
+    """Dagster reads the path of its dagster.yaml as a pattern: in a folder such as `exp [a]` it would miss the file,
+    and fall back to other storages, and to telemetry. Nothing is sent in any case. `dagster_home`: the instance's.
+    """
+    if dagster_home is not None:
+        os.environ["DAGSTER_HOME"] = str(dagster_home)  # infra/dagster.yaml names it
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")  # of the processes that this one starts, too
+    config.load_yaml_from_globs = _load_yaml_of_path  # type: ignore[assignment]
+
+
+def _load_yaml_of_path(path: str) -> Mapping[object, object]:
+    return _load_yaml(glob.escape(path))
 
 
 def leave_output_alone(instance: dg.DagsterInstance) -> None:

@@ -2,7 +2,6 @@
 
 import filecmp
 import itertools
-import os
 import shlex
 import shutil
 import sys
@@ -21,7 +20,7 @@ from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
-from curation_assets.defs.in_process_runs import leave_output_alone, sleep_while_waiting
+from curation_assets.defs.in_process_runs import find_own_configuration, leave_output_alone, sleep_while_waiting
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -63,7 +62,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     if not config.exists():
         with replacing(config) as temporary:  # half of it would be another configuration, for ever
             shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
-    os.environ["DAGSTER_HOME"] = str(home)
+    find_own_configuration(home)
     write_events_in_batches()
     with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice
         try:

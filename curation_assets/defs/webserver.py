@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import dagster as dg
 import uvicorn
 import yaml
 from dagster import __version__
@@ -107,7 +108,7 @@ def serve(
         )
         app = guarded(create_app_from_workspace_process_context(context), allow_hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        daemon = stack.enter_context(_daemon(workspace))
+        daemon = stack.enter_context(_daemon(workspace, instance))
 
         def stop_with_daemon() -> None:
             daemon.wait()
@@ -178,8 +179,10 @@ def declarations(settings: Settings) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
+def _daemon(workspace: Path, instance: dg.DagsterInstance) -> Iterator["subprocess.Popen[bytes]"]:
+    # the instance as it was loaded here: by its folder the daemon might miss it (`find_own_configuration`)
+    ref = dg.serialize_value(instance.get_ref())
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--instance-ref", ref]
     process = subprocess.Popen(command)
     try:
         yield process

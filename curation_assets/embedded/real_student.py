@@ -36,6 +36,7 @@ from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.text_tables import read_table
 from curation_assets.training.students import StudentCard
 from curation_assets.world.bank import vocabulary
@@ -84,8 +85,8 @@ def joined(*parts: Texts) -> Texts:
 def training_captions(shared: Path) -> dict[str, list[str]]:
     """Captions by source. Only sources whose terms allow it; never Flickr8k."""
     folder = shared / "data" / "captions"
-    coco = pl.read_parquet(folder / "coco_val2017_captions.parquet")
-    alt = pl.read_parquet(folder / "alt_texts.parquet")
+    coco = read_parquet(folder / "coco_val2017_captions.parquet")
+    alt = read_parquet(folder / "alt_texts.parquet")
     is_conceptual = pl.col("source") == "cc3m_val"
     return {
         "coco": coco.sample(COCO_CAPTIONS, seed=0)["caption"].to_list(),

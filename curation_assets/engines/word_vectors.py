@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, WordVectors
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.packages import pinned_files
+from curation_assets.stores.parquet import read_parquet
 
 
 class VectorFile:
@@ -87,7 +87,7 @@ class VectorTable:
         """Raises ValueError where there are not as many words as vectors."""
         self.identity = identity
         self.vectors = np.load(vectors, mmap_mode="r", allow_pickle=False)  # (V, D)
-        listed = pl.read_parquet(words, columns=["index"])["index"].to_list()
+        listed = read_parquet(words, columns=["index"])["index"].to_list()
         if len(listed) != len(self.vectors):
             raise ValueError(f"{words} lists {len(listed)} words, {vectors} holds {len(self.vectors)} vectors")
         self.rows = {word: row for row, word in reversed(list(enumerate(listed)))}  # of a word listed twice the first

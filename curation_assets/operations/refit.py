@@ -22,6 +22,7 @@ from curation_assets.selection.rows import DUPLICATES, ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError
 
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
@@ -94,7 +95,7 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     parts: list[pl.DataFrame] = []
     records: list[dict[str, Any]] = []
     for name in refit.policies:
-        before = pl.read_parquet(refit.before / f"{name}.parquet")
+        before = read_parquet(refit.before / f"{name}.parquet")
         after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
         part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
         parts.append(part)

@@ -45,6 +45,7 @@ from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.releases import (
     LEDGER_FILE,
     READ_ONLY,
@@ -172,7 +173,7 @@ def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
 def _taken_down(ledger: Path) -> list[str]:
     """sample_ids of a ledger's rows that a takedown emptied."""
     columns = ["uid_high", "uid_low", "reason"]
-    rows = pl.read_parquet(ledger, columns=columns, hive_partitioning=False)
+    rows = read_parquet(ledger, columns=columns)
     rows = rows.filter(pl.col("reason").cast(pl.String) == TAKEDOWN)
     return uid_texts(rows["uid_high"], rows["uid_low"]).unique().to_list()
 
@@ -225,7 +226,7 @@ def _counts(ledger: Ledger) -> dict[str, int]:
 
 def _shards(ledger: Ledger, folder: Path) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
-    versions = pl.read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == "raw/samples")
+    versions = read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == "raw/samples")
     shard = pl.col("shard").cast(pl.String)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept)).group_by(shard).len("samples")
     return kept.join(versions.select("shard", "content_sha256"), on="shard", how="left").sort("shard").to_dicts()
@@ -276,11 +277,11 @@ def _differences(release: Release) -> list[str]:
     except LedgerError as error:
         return [str(error)]
     npy = np.load(folder / SUBSET_NPY, allow_pickle=False)
-    parquet = pl.read_parquet(folder / SUBSET_PARQUET, hive_partitioning=False)
+    parquet = read_parquet(folder / SUBSET_PARQUET)
     manifests = [Manifest.from_json(line) for line in (folder / MANIFESTS).read_text(encoding="utf-8").splitlines()]
     models = {(manifest.asset, model["address"], model.get("weights_sha256")) for manifest in manifests
               for model in manifest.models}  # fmt: skip
-    versions = pl.read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
+    versions = read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
     facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
     ids = uid_texts(replayed["f0"], replayed["f1"])
     listed = (
@@ -325,7 +326,7 @@ def denied_samples(home: Path, pool: str) -> list[str]:
     ids: set[str] = set()
     for release in list_releases(home, pool):
         if release.withdrawn is None:
-            rows = pl.read_parquet(release.ledger, columns=["uid_high", "uid_low"], hive_partitioning=False)
+            rows = read_parquet(release.ledger, columns=["uid_high", "uid_low"])
             ids.update(uid_texts(rows["uid_high"], rows["uid_low"]))
     return sorted(sample_id for sample_id in ids if denylist.has("uid", sample_id))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.parquet import read_parquet
 
 MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
 GONE = "[taken down]"
@@ -76,7 +77,7 @@ def _values(line: bytes, suffix: str) -> set[str]:
 
 
 def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
-    frame = pl.read_parquet(path, hive_partitioning=False)
+    frame = read_parquet(path)
     columns = [name for name, kind in frame.schema.items() if kind == pl.String]
     if not columns:
         return

@@ -48,6 +48,7 @@ from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectHome
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
 from curation_assets.stores.releases import FOLDER as RELEASES
@@ -246,7 +247,7 @@ def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
     is_removed = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
     for name in _HASHES:
         is_removed |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
-    rows = pl.read_parquet(path, hive_partitioning=False)
+    rows = read_parquet(path)
     if rows.filter(is_removed).is_empty():
         return
     before = Canary.read(path).sha256
@@ -350,7 +351,7 @@ def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
     tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
     rewrite_tar(tar, drop=lambda member: webdataset.key_of(member) in keys, add=tombs)
     for table in webdataset.siblings(tar):
-        members = pl.read_parquet(table, hive_partitioning=False)
+        members = read_parquet(table)
         if "key" in members.columns:
             is_removed = pl.col("key").cast(pl.String).is_in(list(keys))
             emptied = [name for name in members.columns if name not in ("key", "status", "uid")]
@@ -370,7 +371,7 @@ def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
     path = ctx.store.root / WORLD_SOURCE
     is_removed = pl.col("uid").is_in(list(ids))
     emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
-    frame = pl.read_parquet(path).with_columns(emptied)
+    frame = read_parquet(path).with_columns(emptied)
     with replacing(path) as temporary:
         frame.write_parquet(temporary, compression="zstd")
 
@@ -517,7 +518,7 @@ class Needles:
         return self._in_bytes(path.read_bytes())
 
     def _in_parquet(self, path: Path) -> set[str]:
-        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame = read_parquet(path)
         matches: set[str] = set()
         for name, kind in frame.schema.items():
             column = frame[name]
@@ -555,7 +556,7 @@ class Needles:
 def _sqlite_bytes(path: Path) -> bytes:
     """The texts of a database's rows, and its raw bytes, in which deleted rows linger."""
     buffer = io.BytesIO(path.read_bytes())
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+    with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
         text = "\n".join(line for line in connection.iterdump())
     return buffer.getvalue() + text.encode("utf-8", "surrogateescape")
 

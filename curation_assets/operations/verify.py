@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Profile
@@ -37,6 +35,7 @@ from curation_assets.stores.content_hash import config_sha256, folder_sha256, fr
 from curation_assets.stores.download import RECEIPT_FILE
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.pools.declaration import WORLD_TRUTH
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
 from curation_assets.stores.releases import FOLDER as RELEASES
@@ -149,7 +148,7 @@ def _table_damages(
         if manifest.seal and (got := seal_now(path)) != manifest.seal:
             yield replace(damage, expected=manifest.seal, got=got)
             return
-        content = frame_sha256(pl.read_parquet(path, hive_partitioning=False))
+        content = frame_sha256(read_parquet(path))
     except (*UNREADABLE, ValueError, TypeError) as error:
         yield replace(damage, got=_first_line(error))
         return

@@ -22,6 +22,7 @@ from curation_assets.stores.atomic import replacing
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.parquet import parquet_footer
 
 FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
 FILE = "samples.parquet"
@@ -63,7 +64,7 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
     path = ctx.store.root / FOLDER / FILE
     made_of = _made_of(ctx, [*assets, *(f"filtered/{name}" for name in policies)], limit)
     if path.is_file():
-        footer = pl.read_parquet_metadata(path).get(MADE_OF)
+        footer = parquet_footer(path).get(MADE_OF)
         known = {} if footer is None else json.loads(footer)
         if known.get("made_of") == made_of:
             return Exploration(path, **known["facts"], is_reused=True)

@@ -25,6 +25,7 @@ from curation_assets.stores.atomic import check_new, write_text_atomically, writ
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, read_member
 from curation_assets.stores.manifest import model_records, utc_now
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 #: Grain: one row per sample. Hashes guard against a file that changed under us.
@@ -97,7 +98,7 @@ class Canary:
     def read(cls, path: Path) -> "Canary":
         """Read and verify. Raises CanaryError where a hash is not that of its caption or image."""
         try:
-            rows = pl.read_parquet(path, hive_partitioning=False)
+            rows = read_parquet(path)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise CanaryError(
                 f"{path} cannot be read as a canary: {error}; freeze one with `curate drift freeze`"

@@ -19,6 +19,7 @@ from curation_assets.stores.atomic import check_new, remove_path, replacing, wri
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
 from curation_assets.stores.webdataset import find_tars, is_encodable
@@ -95,7 +96,7 @@ def rows_in_parts(method: Method, source: Path, out: Path) -> int | None:
     read = {"image", *DERIVED_COLUMNS, *NUMBER_COLUMNS} & set(method.columns)
     if read or Path(source).suffix != ".parquet" or Path(out).suffix != ".parquet" or not Path(source).is_file():
         return None
-    rows = int(pl.scan_parquet(source).select(pl.len()).collect().item())
+    rows = int(scan_parquet(source).select(pl.len()).collect().item())
     return rows if rows > PART_ROWS else None
 
 
@@ -118,7 +119,7 @@ def score_in_parts(
     when all are done. Raises as `score_file`.
     """
     check_new(out)
-    scan = pl.scan_parquet(source)
+    scan = scan_parquet(source)
     names = scan.collect_schema().names()
     if "caption" not in names:
         raise ValueError(f"{source}: expected a column 'caption', got {names}; rename yours")
@@ -142,9 +143,9 @@ def score_in_parts(
             table.with_columns(scored[name].alias(column) for name, column in new.items()).write_parquet(temporary)
         remove_path(saved.folder)
     with writing_new(out) as temporary:
-        pl.scan_parquet(parts, glob=False, hive_partitioning=False).sink_parquet(temporary)
+        scan_parquet(parts).sink_parquet(temporary)
     remove_path(unfinished_folder(out))
-    return pl.read_parquet(out, columns=["caption", new["value"], new["reason"]])
+    return read_parquet(out, columns=["caption", new["value"], new["reason"]])
 
 
 def _new_columns(method: Method, names: Sequence[str], source: Path, *, details: bool) -> dict[str, str]:

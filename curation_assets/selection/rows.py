@@ -25,6 +25,7 @@ from curation_assets.stores.columns import (
     read_columns,
     uid_texts,
 )
+from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
@@ -398,7 +399,7 @@ class PoolRows:
         """Columns of raw/samples, (N,) rows in our order."""
         keys = self.store.partitions("raw/samples") if self.shards is None else self.shards
         paths = self.store.checked_paths("raw/samples", keys)
-        stored = pl.scan_parquet(paths, hive_partitioning=False).select(columns).collect()
+        stored = scan_parquet(paths).select(columns).collect()
         return stored[self.order]
 
     def column(self, asset: str, name: str) -> pl.Series:
@@ -442,7 +443,7 @@ class PoolRows:
 
     def _columns_of(self, asset: str) -> list[str]:
         """Columns of a table of shards, of the first of them. Raises MissingTableError where there is none."""
-        return list(pl.read_parquet_schema(self.store.checked_paths(asset, self._shards_of(asset)[:1])[0]))
+        return list(parquet_schema(self.store.checked_paths(asset, self._shards_of(asset)[:1])[0]))
 
     def _parts(self, asset: str, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, pl.DataFrame, np.ndarray]]:
         """Columns of a table, some shards at a time: (n,) positions of rows here, the rows, and (m,) positions
@@ -462,12 +463,12 @@ class PoolRows:
         ends = [self._ends[shard] for shard in group]
         if counts == [end.stop - end.start for end in ends]:
             mine = self.stored_order[ends[0].start : ends[-1].stop].astype(np.intp)  # NumPy's own: half the time
-            frame = pl.scan_parquet(paths, hive_partitioning=False).select(names).collect()
+            frame = scan_parquet(paths).select(names).collect()
             if np.array_equal(self.source_row.take(mine), frame["source_row"].to_numpy()):  # as nearly always
                 return [(mine, frame, mine[:0])]
         parts = []
         for shard, path in zip(group, paths, strict=True):
-            frame = pl.read_parquet(path, columns=list(names), hive_partitioning=False)
+            frame = read_parquet(path, columns=list(names))
             mine = self.of_shard(shard)
             here = pl.DataFrame({"source_row": self.source_row[mine].astype(np.int64), "position": mine})
             if frame["source_row"].is_duplicated().any():

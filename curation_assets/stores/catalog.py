@@ -12,25 +12,19 @@ import duckdb
 from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.stages import STAGES
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.parquet import ESCAPED_SQL, path_sql, shards_sql, table_sql, text_sql
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
 
 CATALOG_FILE = "catalog.duckdb"
 #: The catalogue's macro for the folder that it lies in, so that a home may be copied or moved. Where the file of a
 #: connection lies is in the default of temp_directory alone. Where that is set, or the catalogue is attached, the
 #: variable curation_home names the folder; without it a query fails rather than reads the tables of another home.
-_HOME_MACRO = r"""create macro main.curation_home() as coalesce(
+_HOME = r"""coalesce(
     getvariable('curation_home') || '/',
     nullif(regexp_extract(current_setting('temp_directory'), '^(.*/)catalog\.duckdb\.tmp$', 1), ''),
     error('this connection does not show where the catalogue lies; first: set variable curation_home = ITS FOLDER')
 )"""
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _literal(path: Path) -> str:
-    return _text(str(path.absolute()))
+_HOME_MACRO = f"create macro main.curation_home() as {ESCAPED_SQL.format(path=_HOME)}"
 
 
 def read_table_sql(
@@ -38,7 +32,7 @@ def read_table_sql(
     asset: str,
     shards: Sequence[str] | None = None,
     *,
-    path_sql: Callable[[Path], str] = _literal,
+    path_sql: Callable[[Path], str] = path_sql,
 ) -> str:
     """DuckDB expression that reads an asset, shard by shard or whole. New shards show without a new expression.
 
@@ -46,19 +40,20 @@ def read_table_sql(
     `shards`: only these, of an asset that has shards. `path_sql`: how a path is written.
     """
     if store.table_path(asset).is_file():
-        return f"read_parquet({path_sql(store.table_path(asset))}, hive_partitioning = false)"
+        return table_sql(path_sql(store.table_path(asset)))
     folder = store.asset_path(asset)
     if store.objects is not None:
         shards = store.partitions(asset) if shards is None else shards
         store.fetch_tables(asset, shards)
-    paths = [path_sql(folder / f"shard={shard}" / DATA_FILE) for shard in (["*"] if shards is None else shards)]
-    return f"read_parquet([{', '.join(paths)}], hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
+    within = [f"/shard={shard}/{DATA_FILE}" for shard in (["*"] if shards is None else shards)]
+    paths = [f"{path_sql(folder)} || {text_sql(path)}" for path in within]
+    return shards_sql(folder, paths)
 
 
-def _ledger_sql(path_sql: str) -> str:
+def _ledger_sql(path: str) -> str:
     """A ledger with its ids as text, from whichever version is in force when it is queried."""
     sample_id = "printf('%016x%016x', uid_high, uid_low) as sample_id"
-    return f"select {sample_id}, * exclude (uid_high, uid_low) from read_parquet({path_sql})"
+    return f"select {sample_id}, * exclude (uid_high, uid_low) from {table_sql(path)}"
 
 
 def stored_tables(store: ShardStore) -> list[str]:
@@ -85,7 +80,7 @@ def rebuild_catalog(home: Path) -> Path:
     catalog = home / CATALOG_FILE
 
     def in_home(path: Path) -> str:
-        return f"main.curation_home() || {_text(path.absolute().relative_to(home).as_posix())}"
+        return f"main.curation_home() || {text_sql(path.absolute().relative_to(home).as_posix())}"
 
     with replacing(catalog) as temporary:
         try:

@@ -44,6 +44,7 @@ from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.img2dataset_parts import img2dataset_parts
 from curation_assets.stores.local_images import LocalImages
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_members import remove_places
@@ -283,7 +284,7 @@ def _drop_denied_images(folder: Path, name: str, denylist: Denylist) -> list[str
     """sample_ids of downloaded images whose file, as fetched or as stored, is on the denylist; they are purged."""
     if not denylist.hashes.get("sha256"):
         return []
-    downloaded = pl.read_parquet(folder / f"{name}.parquet")
+    downloaded = read_parquet(folder / f"{name}.parquet")
     index = tar_index(folder / f"{name}.tar")
     stored = [
         hashlib.sha256(index.read(f"{key}.jpg")).hexdigest() if f"{key}.jpg" in index.members else None
@@ -304,7 +305,7 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     table = folder / f"{name}.parquet"
     if not sample_ids or not table.is_file():
         return
-    rows = pl.read_parquet(table)
+    rows = read_parquet(table)
     is_purged = pl.col("uid").is_in(list(sample_ids))
     purged = set(rows.filter(is_purged)["key"])
     if purged:
@@ -653,7 +654,7 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     results: dict[str, dict[str, Any]] = {}
     members: dict[str, str] = {}  # key → member
     if (folder / f"{name}.parquet").is_file():
-        results = {row["uid"]: row for row in pl.read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
+        results = {row["uid"]: row for row in read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
         members = {member.partition(".")[0]: member for member in _images_of(folder / f"{name}.tar")}
     outcome = []
     for sample_id, source_row in rows.select("sample_id", "source_row").iter_rows():

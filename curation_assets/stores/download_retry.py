@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
 from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, rewrite_tar, write_receipt
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.temporary import temporary_path
 
 #: (requested rows, folder for shards, advance=…) → one row per input row: `download_shard` of a pool and a shard.
@@ -63,8 +64,8 @@ def _merge(folder: Path, fetched: Path, name: str, sample_ids: list[str]) -> Non
     kept = {key: message for key, message in refused[folder].items() if key not in sample_ids}
     write_text_atomically(folder / "refused.json", json.dumps(kept | refused[fetched], indent=1))
     if (fetched / f"{name}.parquet").is_file():
-        new = pl.read_parquet(fetched / f"{name}.parquet")
-        old = pl.read_parquet(table) if table.is_file() else new.clear()
+        new = read_parquet(fetched / f"{name}.parquet")
+        old = read_parquet(table) if table.is_file() else new.clear()
         keys = _keys(old, new["uid"].to_list(), name)
         renamed = dict(zip(new["key"], new["uid"].replace_strict(keys, return_dtype=pl.String), strict=True))
         new = new.with_columns(pl.col("key").replace_strict(renamed, return_dtype=pl.String))

@@ -21,6 +21,7 @@ from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
+from curation_assets.stores.parquet import parquet_schema
 from curation_assets.stores.samples import mark_duplicates
 from curation_assets.stores.text_tables import TextFormat
 from curation_assets.stores.url_tables import COLUMN_NAMES, COLUMN_OPTIONS, Split, Stamps
@@ -128,7 +129,7 @@ def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
     """The first row of a table; of a Parquet file the columns alone."""
     if path.suffix == ".parquet":
         try:
-            return pl.DataFrame(schema=pl.read_parquet_schema(path))  # the first row may be an image of megabytes
+            return pl.DataFrame(schema=parquet_schema(path))  # the first row may be an image of megabytes
         except (pl.exceptions.PolarsError, OSError) as error:
             raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error
     return read_sound_rows(path, rows=1, text=text).drop(ROW_REASON, strict=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.parquet import read_parquet
 
 DEFAULT_SECONDS = 60.0  # of work that a kill may cost; a table that is done sooner writes nothing here
 
@@ -24,7 +25,7 @@ class SavedRows:
         parts = []
         for part in sorted(self.folder.glob("part-*.parquet")):
             try:
-                parts.append(pl.read_parquet(part))
+                parts.append(read_parquet(part))
             except (pl.exceptions.PolarsError, OSError):
                 part.unlink()
         return pl.concat(parts) if parts else None

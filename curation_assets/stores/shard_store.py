@@ -49,6 +49,7 @@ from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
+from curation_assets.stores.parquet import parquet_footer, read_parquet, scan_parquet, scan_shards
 from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text, with_seal
 from curation_assets.stores.temporary import temporary_path
 
@@ -115,7 +116,7 @@ def _file_stat(path: Path) -> os.stat_result | None:
 
 def manifest_text(path: Path) -> str | None:
     """The manifest in a file's footer, as it was written; None where it has none. Raises one of `UNREADABLE`."""
-    return pl.read_parquet_metadata(path).get(FOOTER_KEY)
+    return parquet_footer(path).get(FOOTER_KEY)
 
 
 def folder_manifest(folder: Path) -> Manifest | None:
@@ -295,7 +296,7 @@ class ShardStore:
                     f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
                 )
             try:
-                frame = pl.read_parquet(path, columns=list(columns) if columns else None, hive_partitioning=False)
+                frame = read_parquet(path, columns=list(columns) if columns else None)
             except pl.exceptions.ColumnNotFoundError as error:
                 raise StoreError(f"{named(asset, partition)} lacks a requested column: {error}") from error
             except UNREADABLE as error:
@@ -381,9 +382,9 @@ class ShardStore:
         """
         if partitions is None and self.table_path(asset).is_file():
             self.check(asset)
-            return pl.scan_parquet(self.table_path(asset), hive_partitioning=False)
+            return scan_parquet(self.table_path(asset))
         paths = self.checked_paths(asset, self.partitions(asset) if partitions is None else list(partitions))
-        return pl.scan_parquet(paths, hive_partitioning=True, hive_schema={"shard": pl.String})
+        return scan_shards(paths)
 
     def _corrupt(self, asset: str, partition: str | None, why: str) -> CorruptTableError:
         link = self.asset_path(asset)

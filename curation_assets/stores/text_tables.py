@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
+from curation_assets.stores.parquet import read_parquet
 
 TEXT_KEYS = ("caption", "word", "text")
 TEXT_SUFFIXES = (".csv", ".tsv")
@@ -62,7 +63,7 @@ def read_rows(
     try:
         match suffix:
             case ".parquet":
-                return pl.read_parquet(path, columns=chosen, n_rows=rows, glob=False, hive_partitioning=False)
+                return read_parquet(path, columns=chosen, n_rows=rows)
             case ".csv" | ".tsv":
                 is_tsv = suffix == ".tsv"
                 return pl.read_csv(
@@ -78,7 +79,7 @@ def read_rows(
                     encoding="utf8" if codecs.lookup(text.encoding).name == "utf-8" else text.encoding,
                 )
             case ".jsonl":
-                return pl.read_ndjson(path)
+                return pl.read_ndjson(path.read_bytes())  # of a path it would read `[ ] * ?` as a pattern
     except (pl.exceptions.PolarsError, UnicodeError) as error:
         problem = str(error).splitlines()[0]  # the rest is advice for callers of polars
         cure = "repair it or leave it out"

@@ -15,6 +15,7 @@ from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.temporary import temporary_path
@@ -131,7 +132,7 @@ class Split:
         """
         if shard not in self.rows:
             raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
-        frame = pl.read_parquet(self.folder / f"{shard}.parquet", glob=False, hive_partitioning=False)
+        frame = read_parquet(self.folder / f"{shard}.parquet")
         if frame_sha256(frame) != self.content_sha256[shard]:
             raise ValueError(f"{self.folder / shard}.parquet is damaged; delete {self.folder}, it will be made again")
         if "source_reason" not in frame.columns:

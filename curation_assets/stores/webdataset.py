@@ -16,6 +16,7 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.objects import object_home
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.samples import mark_duplicates
 
 #: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
@@ -322,7 +323,7 @@ def _download_results(tar: Path) -> _DownloadResults:
     wanted = ("key", "url", "caption", "uid", "status", "error_message")
     for path in siblings(tar):
         try:
-            table = pl.read_parquet(path, hive_partitioning=False)
+            table = read_parquet(path)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
             return _DownloadResults(damage=f"tar_table_unreadable:{printable(path.name)}")
         if "key" not in table.columns or "status" not in table.columns:
@@ -344,7 +345,7 @@ def expected_row_count(tars: Sequence[Path]) -> int:
     tables = [path for tar in tars for path in siblings(tar)]
     if len(tables) == len(tars):
         try:
-            return sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in tables)
+            return sum(scan_parquet(path).select(pl.len()).collect().item() for path in tables)
         except (pl.exceptions.PolarsError, OSError):
             pass  # this is an estimate; the shard's rows have the reason
     return next(filter(None, map(_member_count, tars)), 0) * len(tars)

@@ -86,6 +86,39 @@ def test_every_broken_part_is_one_finding_beside_the_others(tmp_path: Path) -> N
     assert about(findings, "telemetry")[0].state == "warning"
 
 
+@pytest.mark.parametrize("folder", ["plain", "exp [a-b] 1 é", "st*r"])
+def test_dagster_is_asked_as_it_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """In a folder whose name is a pattern too, from a process that did not make the instance."""
+    home = tmp_path / folder
+    matched = ("exp a 1 é", "star")
+    for name in matched:
+        (tmp_path / name / "dagster").mkdir(parents=True)
+        (tmp_path / name / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: true}\n")
+    with prepare_instance(load_settings(home, "embedded")) as instance:
+        assert not instance.telemetry_enabled
+        assert type(instance.event_log_storage).__module__ == "curation_assets.defs.event_log"
+    monkeypatch.delenv("DAGSTER_HOME")
+    status, findings = looked(home)
+    assert (status, [finding.state for finding in about(findings, "dagster")]) == (0, ["ok"]), findings
+    (finding,) = about(findings, "telemetry")
+    assert finding.state == ("ok" if folder == "plain" else "warning"), finding
+    assert finding.sentence.startswith("Dagster's is off")
+    config = home / "dagster" / "dagster.yaml"
+    config.write_text(config.read_text().replace("enabled: false", "enabled: true", 1))
+    assert "leaves Dagster's on" in about(looked(home)[1], "telemetry")[0].sentence
+    assert [list((tmp_path / name).rglob("*.db")) for name in matched] == [[], []]
+
+
+@pytest.mark.parametrize("folder", ["what?", "back\\slash", "50%20"])
+def test_a_home_where_dagster_cannot_keep_its_records_is_refused(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(ValueError, match="no backslash, no \\? and no % before two hex digits"):
+        load_settings(tmp_path / folder, "embedded")
+    status, findings = looked(tmp_path / folder)
+    assert status == 1
+    assert "rename the folder" in about(findings, "pools")[0].sentence
+    assert not (tmp_path / folder).exists()
+
+
 def test_a_check_that_breaks_or_hangs_is_a_finding() -> None:
     def breaks() -> Iterator[Finding]:
         yield Finding("breaks", "ok", "the first half")

@@ -205,3 +205,30 @@ scenes, cosines = load_engine("scene_bank", profile).nearest_scenes(["a red kite
 assert "kite" in scenes[0][0], scenes
 """
     assert loaded_by(code + bank, heavy) == ["torch"]
+
+
+PARQUET = PACKAGE / "stores" / "parquet.py"
+GLOBBING = {
+    "pl": {"read_parquet", "scan_parquet", "read_parquet_schema", "scan_csv", "scan_ndjson", "scan_ipc"},
+    "duckdb": {"read_parquet", "from_parquet", "read_csv", "read_json"},
+    "glob": {"glob", "iglob"},
+}
+
+
+def reads_by_pattern(tree: ast.AST) -> list[str]:
+    """Calls and SQL that take a path for a pattern."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.attr in GLOBBING.get(node.value.id, ()):
+                found.append(f"{node.value.id}.{node.attr}")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "read_parquet(" in node.value:
+            found.append(node.value)
+    return found
+
+
+def test_parquet_is_read_in_one_place() -> None:
+    """Where `[ ] * ?` of a path are taken as they are."""
+    found = {path: reads_by_pattern(ast.parse(path.read_text())) for path in MODULES.values() if path != PARQUET}
+    assert {path: reads for path, reads in found.items() if reads} == {}
+    assert len(reads_by_pattern(ast.parse("pl.scan_parquet(p); f\"select * from read_parquet('{p}')\""))) == 2

@@ -1,10 +1,14 @@
 """A tiny pool through real Dagster, real img2dataset, real models: what comes out, and what a second run does."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import polars as pl
+import pytest
 
 from curation_assets.defs import assets
 from curation_assets.defs.launch import prepare_instance, run_pool
@@ -15,6 +19,7 @@ from curation_assets.numeric.identity import unpack_uids
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
+from tests.support.paths import REPOSITORY
 
 
 def test_every_table_is_there_and_computed(finished_pool: FinishedPool) -> None:
@@ -117,3 +122,35 @@ def test_second_run_does_no_work(finished_pool: FinishedPool) -> None:
     reports = run_pool(finished_pool.settings, "tiny")
     assert {report.table for report in reports if report.computed} == set()
     assert sum(report.reused for report in reports) >= len(finished_pool.reports)
+
+
+@pytest.mark.slow
+def test_a_whole_pool_in_a_home_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    """Every table, Dagster's own storages, the catalogue and the commands; and nothing is noted for telemetry."""
+    home, source = tmp_path / "exp [a-b] 1 é", tmp_path / "exp [a-b] 1 é" / "captions [x]*"
+    (tmp_path / "exp a 1 é").mkdir()  # what the name matches as a pattern
+    source.mkdir(parents=True)
+    captions = [f"a red kite over {number} hills" for number in range(12)]
+    pl.DataFrame({"caption": captions}).write_parquet(source / "part [0].parquet")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {name: value for name, value in environment.items() if not name.startswith("DAGSTER_")}
+
+    def curate(*words: str) -> str:
+        command = [sys.executable, "-c", "from curation_assets.cli import main; main()", *words, "--home", str(home)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=REPOSITORY, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    curate("pool", "add", "kites", str(source))
+    curate("run", "kites")
+    assert "12" in curate("run", "kites", "--dry-run")
+    curate("verify", "kites")
+    curate("export", "random", str(tmp_path / "out [1]"))
+    assert "dagster     1." in curate("doctor").replace("dagster    ", "dagster     ")
+    with duckdb.connect(str(home / "catalog.duckdb"), read_only=True) as connection:
+        assert connection.sql("select count(*) from kites.signals_icc").fetchall() == [(12,)]
+        assert connection.sql("select count(*) from kites.ledger_random").fetchall() == [(12,)]
+    made = {path.name for path in (home / "dagster").iterdir()}
+    assert {"dagster.yaml", "history"} <= made
+    assert made.isdisjoint({"logs", ".telemetry", ".logs_queue"})  # Dagster writes there what it would send
+    assert list((tmp_path / "exp a 1 é").iterdir()) == []

@@ -23,8 +23,8 @@ LOCATIONS = {"query": "{ workspaceOrError { ... on Workspace { locationEntries {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a declared pool."""
-    folder = tmp_path_factory.mktemp("home")
+    """With a declared pool, in a folder whose name Dagster reads as a pattern."""
+    folder = tmp_path_factory.mktemp("home") / "exp [a-b] 1 é"
     webdataset_pool(folder, shards=1, per_shard=2)
     return folder
 

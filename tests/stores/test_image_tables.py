@@ -323,3 +323,62 @@ def test_photographs_in_a_folder_are_those_of_their_tar(tmp_path: Path, settings
     samples = samples_of(add_pool(settings, "photos", folder), settings)
     assert samples["status"].to_list() == ["kept"] * 20
     assert samples["caption"].to_list() == [caption for _, caption in rows]
+
+
+def _tars(folder: Path) -> None:
+    """With img2dataset's table beside the tar."""
+    with tarfile.open(folder / "00000.tar", "w") as tar:
+        for name, data in (("000000000.jpg", encoded(form="JPEG")), ("000000000.txt", b"a red square")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    row = {"key": ["000000000"], "status": ["success"], "url": [None], "caption": ["a red square"]}
+    pl.DataFrame(row, schema_overrides={"url": pl.String}).write_parquet(folder / "00000.parquet")
+
+
+def _hugging_face(folder: Path) -> None:
+    images = pa.array([{"bytes": encoded(), "path": None}], HF_IMAGE)
+    pq.write_table(pa.table({"image": images, "text": ["a red square"]}), folder / "part [0].parquet")
+
+
+def _listed_images(folder: Path) -> None:
+    (folder / "a [1].png").write_bytes(encoded())
+    pl.DataFrame({"file_name": ["a [1].png"], "caption": ["a red square"]}).write_csv(folder / "metadata.csv")
+
+
+def _listed_in_jsonl(folder: Path) -> None:
+    (folder / "a [1].png").write_bytes(encoded())
+    (folder / "metadata [x].jsonl").write_text(json.dumps({"file_name": "a [1].png", "caption": "a red square"}) + "\n")
+
+
+def _texts_beside(folder: Path) -> None:
+    (folder / "a*.png").write_bytes(encoded())
+    (folder / "a*.txt").write_text("a red square")
+
+
+def _captions(suffix: str) -> Any:
+    def write(folder: Path) -> None:
+        frame = pl.DataFrame({"caption": ["a red square"]})
+        {".parquet": frame.write_parquet, ".csv": frame.write_csv}[suffix](folder / f"captions [x]{suffix}")
+
+    return write
+
+
+@pytest.mark.parametrize("folder", ["exp [a-b] 1 é", "st*r", "what?", "seed=3"])
+@pytest.mark.parametrize(
+    "write",
+    [_tars, _hugging_face, _listed_images, _listed_in_jsonl, _texts_beside, *map(_captions, (".parquet", ".csv"))],
+)
+def test_a_source_in_a_folder_whose_name_is_a_pattern(
+    tmp_path: Path, settings: Settings, folder: str, write: Any
+) -> None:
+    source = tmp_path / folder
+    source.mkdir()
+    write(source)
+    add_pool(settings, "mine", source)
+    pool = load_pool(settings, "mine")
+    (shard,) = discover_shards(pool, settings)
+    registered = register_shard(pool, shard, settings)
+    samples = build_samples(pool, shard, registered, download(pool, shard, registered, settings), settings)
+    assert samples.select("caption", "status", "reason").rows() == [("a red square", "kept", None)]
+    assert source_fingerprint(pool, shard, settings)

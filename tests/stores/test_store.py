@@ -534,6 +534,44 @@ def test_the_catalogue_of_a_copied_home_reads_the_copy(tmp_path: Path, monkeypat
         assert read(connection, "other.") == [(0.2,)] * 3
 
 
+#: Folder of a home → another one that it would match as a pattern, or that Parquet readers take for a column.
+ODD_FOLDERS = {
+    "exp [a-b] 1 é": "exp a 1 é",
+    "st*r": "star",
+    "[!x]": "y",
+    "x] [y": "x] y",
+    "**": "any",
+    "seed=3": "seed=4",
+    "value=7": "value=8",
+    "o'{a,b}~$#": "oa",
+}
+
+
+@pytest.mark.parametrize("folder", ODD_FOLDERS)
+def test_no_character_of_a_path_is_a_pattern_or_a_column(tmp_path: Path, folder: str) -> None:
+    for name, number in ((ODD_FOLDERS[folder], 0.9), (folder, 0.1)):
+        store = ShardStore(tmp_path / name / "work" / "toy")
+        samples = values(number).with_columns(shard=pl.lit(SHARD_0))  # a column of its own, as raw/samples has it
+        store.write("raw/samples", samples, SHARD_0, code_version="1")
+        store.write("signals/clip_score", values(number), SHARD_0, code_version="1")
+        store.write("signals/clip_score", values(number), SHARD_1, code_version="1")
+        store.write("fused/sieve_clip", values(number), code_version="1")
+        write_ledger_file(store, threshold=number)
+    of_shards = [(SHARD_0, 0.1), (SHARD_1, 0.1)]
+    assert store.read("signals/clip_score", SHARD_0)["value"].to_list() == [0.1]
+    assert store.scan("signals/clip_score").select("shard", "value").collect().rows() == of_shards
+    assert store.scan("raw/samples").select("shard", "value").collect().rows() == of_shards[:1]
+    assert store.scan("fused/sieve_clip").collect()["value"].to_list() == [0.1]
+    with open_pool(store, ["signals/clip_score", "fused/sieve_clip", "raw/samples"], threads=1) as connection:
+        assert connection.sql("select shard, value from signals.clip_score order by all").fetchall() == of_shards
+        assert connection.sql("select shard, value from raw.samples").fetchall() == of_shards[:1]
+        assert connection.sql("select value from fused.sieve_clip").fetchall() == [(0.1,)]
+    with duckdb.connect(str(rebuild_catalog(tmp_path / folder)), read_only=True) as connection:
+        assert connection.sql("select shard, value from toy.signals_clip_score order by all").fetchall() == of_shards
+        assert connection.sql("select value from toy.fused_sieve_clip").fetchall() == [(0.1,)]
+        assert connection.sql("select threshold from toy.ledger_icc").fetchall() == [(0.1,)]
+
+
 def write_ledger_file(store: ShardStore, threshold: float = 0.1) -> None:
     """A ledger's columns that its view names."""
     path = store.folder_path("filtered/ledger") / "icc.parquet"

@@ -21,6 +21,7 @@ from curation_assets.selection.policy import policy_content
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.subsets import ID_SUFFIXES, read_subset
 
@@ -281,7 +282,7 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
 
 def _made_by(ledger: Ledger, source: Path) -> dict[str, Any]:
     """Code versions and models of every table upstream of the verdicts, from the ledger's version tables."""
-    versions = pl.read_parquet(source.parent / "versions" / "versions.parquet")
+    versions = read_parquet(source.parent / "versions" / "versions.parquet")
     mine = versions.filter(pl.col("version_id").is_in(ledger.frame["version_id"].unique().to_list()))
     code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
     models = (

@@ -6,6 +6,7 @@ import polars as pl
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.pools.noisy_photos import read_planted_truth
 
 
@@ -18,7 +19,7 @@ def read_truth(ctx: PoolContext) -> pl.DataFrame:
     """The planted truth of a world pool, or of one that names a file of it: sample_id, kind and more."""
     if ctx.options.truth is not None:
         return read_planted_truth(truth_path(ctx))
-    return pl.read_parquet(ctx.store.root / "truth" / "planted.parquet")
+    return read_parquet(ctx.store.root / "truth" / "planted.parquet")
 
 
 def truth_path(ctx: PoolContext) -> Path:

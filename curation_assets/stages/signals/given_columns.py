@@ -17,6 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_tables import read_table
 from curation_assets.stores.url_tables import number
 
@@ -86,10 +87,10 @@ def _rows_of(path: Path, column: str, samples: pl.DataFrame, *, is_number: bool 
     """Rows of the file about these samples, the column in its type."""
     ids = samples["sample_id"].implode()
     if path.suffix == ".parquet":
-        columns = pl.scan_parquet(path).collect_schema().names()
+        columns = scan_parquet(path).collect_schema().names()
         own = next((name for name in ID_COLUMNS if name in columns), None)
         if own is not None and column in columns:  # only the requested rows come into memory
-            matching = pl.scan_parquet(path).filter(pl.col(own).is_in(ids))
+            matching = scan_parquet(path).filter(pl.col(own).is_in(ids))
             return _typed(path, column, matching.rename({own: "sample_id"}).collect(), is_number)
     table = read_table(path)
     has_id = bool(set(ID_COLUMNS) & set(table.columns))

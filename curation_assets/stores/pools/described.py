@@ -8,6 +8,7 @@ import polars as pl
 
 from curation_assets.stores import image_tables
 from curation_assets.stores.images import BLOCK, compression_of
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.pools.declaration import Pool
 from curation_assets.stores.url_tables import Split
 from curation_assets.stores.webdataset import find_tars, no_files
@@ -19,7 +20,7 @@ CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_
 def understood(pool: Pool, split: Split) -> str:
     """One sentence on a pool of kind image_table: rows, images, captions, and every reason for which a row has none."""
     columns = ["caption", "is_duplicate", "source_reason", "image_row"]
-    parts = [pl.read_parquet(split.folder / f"{shard}.parquet", columns=columns) for shard in sorted(split.rows)]
+    parts = [read_parquet(split.folder / f"{shard}.parquet", columns=columns) for shard in sorted(split.rows)]
     rows = pl.concat(parts)
     where = {True: "in KEY.txt beside them", False: f"in column {pool.columns.get('caption')}"}[
         "image" not in pool.columns
@@ -43,7 +44,7 @@ def understood(pool: Pool, split: Split) -> str:
 def rows_that_fail(split: Split) -> str:
     """'csv_malformed 2, …' of a pool of kind url_table: its rows that cannot be read; empty where all can."""
     parts = (split.folder / f"{shard}.parquet" for shard in sorted(split.rows))
-    scans = [pl.scan_parquet(part, glob=False, hive_partitioning=False) for part in parts]
+    scans = [scan_parquet(part) for part in parts]
     if not scans or "source_reason" not in scans[0].collect_schema():  # all parts of a source have it, or none
         return ""
     rows = pl.concat([scan.select("source_reason") for scan in scans]).collect()

@@ -18,6 +18,7 @@ import polars as pl
 from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, check_image, decode_image, tar_index
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.world.photo_noise import (
     IS_ALIGNED,
     PHOTO_MIX,
@@ -90,7 +91,7 @@ def read_planted_truth(path: Path) -> pl.DataFrame:
     """A file of planted kinds with columns sample_id and kind, and others. Raises ValueError where these lack."""
     if not path.is_file():
         raise ValueError(f"truth: no file {path}; write_noisy_photos writes FOLDER/{TRUTH}")
-    truth = pl.read_parquet(path, glob=False, hive_partitioning=False)
+    truth = read_parquet(path)
     if not {"sample_id", "kind"} <= set(truth.columns) or truth["sample_id"].n_unique() < truth.height:
         raise ValueError(
             f"truth: {path} must have the columns sample_id and kind, each sample once; got {truth.height} rows of "

@@ -1,0 +1,77 @@
+"""Parquet files read by their paths: `[ ] * ?` in a path is no pattern, and a folder such as `seed=3` no column.
+
+Every read of the package goes through here; a test looks for others.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+_AS_STORED: dict[str, Any] = {"glob": False, "hive_partitioning": False}
+_SHARD = r"shard=([^/]*)/[^/]*$"
+_PATTERN = re.compile(r"[\[*?]")
+
+
+def read_parquet(source: Path | IO[bytes], columns: Sequence[str] | None = None, **others: Any) -> pl.DataFrame:
+    """One file, whole or some of its columns, as it is stored. `others`: of polars."""
+    return pl.read_parquet(source, columns=None if columns is None else list(columns), **_AS_STORED, **others)
+
+
+def scan_parquet(source: Path | list[Path], **others: Any) -> pl.LazyFrame:
+    """One file, or several with the same columns, lazily, as they are stored. `others`: of polars."""
+    return pl.scan_parquet(source, **_AS_STORED, **others)
+
+
+def scan_shards(paths: list[Path]) -> pl.LazyFrame:
+    """Files in folders `shard=KEY`, lazily, with the column `shard` last."""
+    if not _has_other_keys(paths[0].parent.parent):
+        return pl.scan_parquet(paths, glob=False, hive_partitioning=True, hive_schema={"shard": pl.String})
+    shard = pl.col("filename").str.extract(_SHARD)
+    return scan_parquet(paths, include_file_paths="filename").with_columns(shard=shard).drop("filename")
+
+
+def parquet_schema(path: Path) -> dict[str, pl.DataType]:
+    """Column → type, without a row being read."""
+    return dict(scan_parquet(path).collect_schema())
+
+
+def parquet_footer(path: Path) -> dict[str, str]:
+    """What was stored beside the columns: key → text."""
+    return pl.read_parquet_metadata(path)
+
+
+def text_sql(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def path_sql(path: Path) -> str:
+    """An absolute path as DuckDB's readers take it, who read patterns; without a character to escape, as it is."""
+    return text_sql(_PATTERN.sub(r"[\g<0>]", str(path.absolute())))
+
+
+#: The same in SQL, of a path that is known when a query runs.
+ESCAPED_SQL = r"regexp_replace({path}, '([\[*?])', '[\1]', 'g')"
+
+
+def table_sql(path: str) -> str:
+    """What DuckDB reads of a file. `path`: as `path_sql` writes it."""
+    return f"read_parquet({path}, hive_partitioning = false)"
+
+
+def shards_sql(folder: Path, paths: Sequence[str]) -> str:
+    """What DuckDB reads of files in folders `shard=KEY` of `folder`, with the column `shard`."""
+    files = f"[{', '.join(paths)}]"
+    if not _has_other_keys(folder):
+        return f"read_parquet({files}, hive_partitioning = true, hive_types = {{'shard': 'VARCHAR'}})"
+    shard = f"regexp_extract(filename, {text_sql(_SHARD)}, 1) as shard"
+    others = "columns(lambda name: name not in ('filename', 'shard'))"
+    return f"(select {others}, {shard} from read_parquet({files}, hive_partitioning = false, filename = true))"
+
+
+def _has_other_keys(folder: Path) -> bool:
+    """Whether a folder above the shards reads as a column and its value, which would hide a column of that name."""
+    return any("=" in part for part in folder.absolute().parts)
