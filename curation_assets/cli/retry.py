@@ -19,7 +19,7 @@ from curation_assets.cli.common import (
 from curation_assets.core.progress import reporter_for
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.retry import MAY_PASS, failed_rows, reason_patterns
+from curation_assets.operations.retry import MAY_PASS, failed_rows, reason_patterns, with_pending
 
 
 def retry(
@@ -45,7 +45,7 @@ def retry(
     settings = settings_from(home, profile)
     if is_dry:
         ctx = PoolContext.open(settings, pool)
-        failed = failed_rows(ctx, tables_of(ctx), reason_patterns(reason), shard)
+        failed = with_pending(ctx, failed_rows(ctx, tables_of(ctx), reason_patterns(reason), shard))
         counts = Counter((part.table, name) for part in failed for name in part.reasons)
         rows = [{"table": table, "reason": name, "before": number} for (table, name), number in sorted(counts.items())]
         _show(pool, rows, reason, as_json=as_json)

@@ -11,11 +11,16 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
 from curation_assets.operations.retry import (
+    DOWNLOADS,
+    begin_retry,
     counts_after,
+    end_retry,
     failed_rows,
     reason_patterns,
     recompute_rows,
     request_downloads,
+    still_failed,
+    with_pending,
 )
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
@@ -33,23 +38,27 @@ def retry_pool(
 ) -> list[dict[str, Any]]:
     """Fetch and compute failed rows of a pool again, then run what depends on them. Counts per table and reason.
 
-    `reasons`: between commas; None: those that may pass. Raises what `run_pool` raises; killed, a second call or a run
-    goes on.
+    `reasons`: between commas; None: those that may pass. Raises what `run_pool` raises. Killed, a second call goes on,
+    and counts what the first one found.
     """
     patterns = reason_patterns(reasons)
     work, command = settings.work(pool), f"curate retry {pool}"
     with pool_lease(work, command, on_notice=on_notice, wait=wait):
         ctx = PoolContext.open(settings, pool, progress=progress)
         tables = tables_of(ctx)
-        failed = failed_rows(ctx, tables, patterns, shards)
+        failed = with_pending(ctx, failed_rows(ctx, tables, patterns, shards))
         if not failed:
             return []
+        begin_retry(ctx, failed)
+        still = still_failed(ctx, failed)
         with alone_with_tables(work, command, on_notice=on_notice):
-            requested = request_downloads(ctx, failed)
-        if requested:
+            request_downloads(ctx, still)
+        if any(part.table == DOWNLOADS for part in failed):
             raw = ["raw/downloads", "raw/samples"]
             run_pool(settings, pool, tables=raw, progress=progress, on_table=on_table, on_notice=on_notice)
         with alone_with_tables(work, command, on_notice=on_notice):
-            recompute_rows(ctx, tables, failed, on_notice)
+            recompute_rows(ctx, tables, still, on_notice)
         run_and_publish(settings, pool, progress=progress, on_table=on_table, on_notice=on_notice)
-        return counts_after(ctx, failed)
+        counts = counts_after(ctx, failed)
+        end_retry(ctx)
+        return counts

@@ -3,10 +3,11 @@
 Downloads are fetched by the next run (`request_retry`); values of models are computed here.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError
-from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
 from curation_assets.stores.download_retry import request_retry
@@ -24,6 +25,7 @@ from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.shard_store import ShardStore
 
 DOWNLOADS = "raw/downloads"
+PENDING = "retry.json"  # in the pool's folder, from before the first change until the last: what a killed retry was at
 #: Reasons that may pass. Not among them: what a server or an owner refuses, and what the bytes of an image are.
 MAY_PASS = (
     "timeout", "truncated", "dns_failure", "connection_*", "unreachable", "failed", "lost",
@@ -96,16 +98,62 @@ def _failed_of(frame: pl.DataFrame, table: str, shard: str, patterns: Sequence[s
     return FailedRows(table, shard, tuple(p for p, _ in meant), tuple(reason for _, reason in meant))
 
 
-def request_downloads(ctx: PoolContext, failed: Iterable[FailedRows]) -> int:
-    """Have the next run fetch the failed downloads again; the number of their rows."""
-    rows = 0
+def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedRows]:
+    """`failed`, and what a retry that was killed was at, with the reasons that it found; by table and shard.
+
+    Rows of a shard whose source changed since are left out: their positions are of other rows.
+    """
+    path = ctx.store.root / PENDING
+    fetch(path)
+    pending = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    merged: dict[tuple[str, str], dict[int, str]] = {}
+    for part in pending:
+        if part.pop("registered") == _registered(ctx, part["shard"]):
+            found = FailedRows(**part)
+            merged[found.table, found.shard] = dict(zip(found.positions, found.reasons, strict=True))
+    for part in failed:
+        known = merged.setdefault((part.table, part.shard), {})
+        merged[part.table, part.shard] = dict(zip(part.positions, part.reasons, strict=True)) | known
+    return [
+        FailedRows(table, shard, tuple(sorted(rows)), tuple(rows[position] for position in sorted(rows)))
+        for (table, shard), rows in merged.items()
+    ]
+
+
+def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
+    """Write down what is retried, for the next call where this one is killed."""
+    content = [asdict(part) | {"registered": _registered(ctx, part.shard)} for part in failed]
+    write_text_atomically(ctx.store.root / PENDING, json.dumps(content))
+
+
+def end_retry(ctx: PoolContext) -> None:
+    """Forget what was retried: all of it is done."""
+    remove_path(ctx.store.root / PENDING)
+
+
+def _registered(ctx: PoolContext, shard: str) -> str | None:
+    manifest = ctx.store.manifest("raw/registered_shards", shard)
+    return None if manifest is None else manifest.content_sha256
+
+
+def still_failed(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedRows]:
+    """Those of the rows that have a reason now. Of a table that a killed retry removed the next run decides."""
+    found = []
+    for part in failed:
+        if part.shard in ctx.store.partitions(part.table):
+            now = ctx.store.read(part.table, part.shard)["reason"]
+            positions = tuple(position for position in part.positions if now[position] is not None)
+            found.append(replace(part, positions=positions, reasons=tuple(now[list(positions)])))
+    return [part for part in found if part.positions]
+
+
+def request_downloads(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
+    """Have the next run fetch the failed downloads again."""
     for part in failed:
         if part.table == DOWNLOADS:
             ids = ctx.store.read(DOWNLOADS, part.shard)["sample_id"][list(part.positions)]
             request_retry(ctx.store.root / DOWNLOADS_FOLDER, part.shard, ids.to_list())
             ctx.store.remove(DOWNLOADS, part.shard)
-            rows += len(ids)
-    return rows
 
 
 def recompute_rows(

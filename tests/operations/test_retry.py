@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs import retry as defs_retry
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
@@ -29,6 +29,7 @@ from curation_assets.stores.download import DownloadSettings, download_shard
 from curation_assets.stores.download_retry import download_with_retries, request_retry
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.shard_store import ShardStore
 from tests.support.lineage_pools import jpeg, webdataset_pool
 
 SHARD = "mine-000000"
@@ -306,3 +307,92 @@ def test_retry_of_a_pool_counts_before_and_after(
     none = CliRunner().invoke(app, ["retry", "mine", "--home", str(settings.home), "--reason", "timeout"])
     assert none.exit_code == 0
     assert none.stdout.strip() == "mine: no row failed with timeout"
+
+
+def _raw_tables(settings: Settings, pool: str, *, tables: object = None, **given: object) -> None:
+    """What `run_pool` does of the raw tables, without Dagster."""
+    ctx = PoolContext.open(settings, pool)
+    declared = tables_of(ctx)
+    for shard in ctx.shards():
+        for name in RAW:
+            materialise_table(ctx, declared[name], shard, tables=declared)
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_killed_retry_is_finished_by_the_next_with_the_same_counts(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Killed at its n-th step, whatever that is: a second call fetches, counts and ends as an undisturbed one."""
+    urls().select("url", "caption").write_csv(tmp_path / "urls.csv")
+    settings = load_settings(tmp_path / "home", "embedded")
+    options = {"min_success_rate": 0.1, "distil": False, "downstream": False}
+    add_pool(settings, "mine", tmp_path / "urls.csv", download=server.download, options=options, shard_size=3)
+    _raw_tables(settings, "mine")
+    monkeypatch.setattr(defs_retry, "run_pool", _raw_tables)
+    monkeypatch.setattr(defs_retry, "run_and_publish", _raw_tables)
+    steps = iter(range(99))
+
+    def killing(function: Any, *, after: bool) -> Any:
+        def called(*arguments: Any, **named: Any) -> Any:
+            if not after:
+                _killed_or(next(steps), at)
+            result = function(*arguments, **named)
+            if after:
+                _killed_or(next(steps), at)
+            return result
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for owner, name, after in (
+            (defs_retry, "begin_retry", True),
+            (retry, "request_retry", False),
+            (retry, "request_retry", True),
+            (ShardStore, "remove", True),
+            (defs_retry, "run_pool", True),
+            (defs_retry, "recompute_rows", True),
+            (defs_retry, "run_and_publish", True),
+            (defs_retry, "counts_after", True),
+        ):
+            patched.setattr(owner, name, killing(getattr(owner, name), after=after))
+        if at < 11:  # the steps of two shards; one more comes to its end
+            with pytest.raises(KilledError):
+                defs_retry.retry_pool(settings, "mine")
+            assert (settings.work("mine") / retry.PENDING).is_file()
+    counted = defs_retry.retry_pool(settings, "mine")
+    assert [(row["reason"], row["before"], row["succeeded"]) for row in counted] == [
+        ("download_http_500", 2, 1),
+        ("download_http_503", 1, 1),
+    ]
+    assert {path: n for path, n in server.requests.items() if path in ("/0.jpg", "/2.jpg", "/3.jpg")} == {
+        "/0.jpg": 1, "/2.jpg": 1, "/3.jpg": 1,
+    }, "no other image is fetched again"  # fmt: skip
+    assert not (settings.work("mine") / retry.PENDING).exists()
+    left = defs_retry.retry_pool(settings, "mine", reasons="timeout")
+    assert left == []
+
+
+def _killed_or(step: int, at: int) -> None:
+    if step == at:
+        raise KilledError
+
+
+def test_rows_of_a_source_that_changed_since_are_not_taken_for_those_of_a_killed_retry(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls().select("url", "caption").write_csv(tmp_path / "urls.csv")
+    settings = load_settings(tmp_path / "home", "embedded")
+    options = {"min_success_rate": 0.1, "distil": False, "downstream": False}
+    add_pool(settings, "mine", tmp_path / "urls.csv", download=server.download, options=options)
+    _raw_tables(settings, "mine")
+    ctx = PoolContext.open(settings, "mine")
+    failed = failed_rows(ctx, tables_of(ctx), reason_patterns(None))
+    retry.begin_retry(ctx, failed)
+    assert retry.with_pending(ctx, []) == failed
+    urls().select("url", "caption")[::-1].write_csv(tmp_path / "urls.csv")
+    _raw_tables(settings, "mine")
+    assert retry.with_pending(PoolContext.open(settings, "mine"), []) == []
