@@ -349,7 +349,8 @@ def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
     rows = [row for row in samples.iter_rows(named=True) if row["source_row"] < len(listed)]
     keys = {listed[row["source_row"]]: row["sample_id"] for row in rows}
     tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
-    rewrite_tar(tar, drop=lambda member: webdataset.key_of(member) in keys, add=tombs)
+    key_of = webdataset.keys_of(tar_index(tar).members)
+    rewrite_tar(tar, drop=lambda member: key_of.get(member) in keys, add=tombs)
     for table in webdataset.siblings(tar):
         members = read_parquet(table)
         if "key" in members.columns:

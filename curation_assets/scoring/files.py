@@ -22,10 +22,9 @@ from curation_assets.stores.images import ImageRejected, decode_image, printable
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
-from curation_assets.stores.webdataset import find_tars, is_encodable
+from curation_assets.stores.webdataset import find_tars, is_encodable, members_by_key
 
 OUT_SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 def score_file(
@@ -256,20 +255,15 @@ def read_captions(path: Path) -> pl.DataFrame:
 
 def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
     """One row per key of a tar, in its order: the caption from .txt, the image's member name; null where absent."""
-    members: dict[str, dict[str, str]] = {}
     index = tar_index(tar)
     if index.damage is not None and not index.members:
         raise ValueError(f"{index.damage.sentence} (in {tar.parent})")
-    for name in index.members:
-        folder, _, file = name.rpartition("/")
-        stem, _, suffix = file.partition(".")
-        members.setdefault(f"{folder}/{stem}" if folder else stem, {})[f".{suffix.lower()}"] = name
-    for key, parts in members.items():
+    for key, sample in members_by_key(index).items():
         try:
-            caption = index.read(parts[".txt"]).decode("utf-8", "replace") if ".txt" in parts else None
+            caption = None if sample.text is None else index.read(sample.text).decode("utf-8", "replace")
         except ImageRejected:  # the tar is cut inside this member: the row stays, without a caption
             caption = None
-        image = next((parts[suffix] for suffix in IMAGE_SUFFIXES if suffix in parts), None)
+        image = sample.image
         member = image if image is not None and is_encodable(image) else None  # no table can hold another name
         key = key if is_encodable(key) else printable(key)
         yield {"key": key, "caption": caption, "tar": str(tar), "member": member}

@@ -14,6 +14,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.stores.image_files import locate
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image
 from curation_assets.stores.text_tables import read_rows
 
@@ -99,7 +100,7 @@ def find_images(folder: Path, pairs: CaptionPairs) -> ImageFiles:
     paths, missing = [], []
     for image, name in zip(pairs.image_ids, pairs.file_names, strict=True):
         stems = [image, image.zfill(12)] if image.isdigit() else [image]  # COCO: 000000000139.jpg
-        by_id = [f"{stem}{suffix}" for stem in stems for suffix in ("", ".jpg", ".jpeg", ".png", ".webp")]
+        by_id = [f"{stem}{suffix}" for stem in stems for suffix in ("", *IMAGE_SUFFIXES)]
         base = [] if name is None else [name, name.rsplit("/", 1)[-1]]
         path = next(filter(None, (locate(folder, each)[0] for each in (*base, *by_id))), None)
         if path is None:

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
-from PIL import Image
 
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
@@ -57,7 +56,6 @@ SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 PROGRAM = "curation_assets"
-_EXIF_ORIENTATION = 0x0112
 STOP_SECONDS = 0.2  # until a stopped download notices it
 _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
@@ -613,13 +611,12 @@ def _run_img2dataset(
 
 def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...]]:
     class GuardedResizer(img2dataset_parts().resizer.Resizer):  # type: ignore[misc]
-        """Checks the header before OpenCV decodes, and turns images upright, which Resizer forgets when it scales."""
+        """Checks an image before OpenCV decodes it, and gives it what it decodes otherwise as upright PNG of 8 bits."""
 
         def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:
             data = img_stream.getvalue()
             try:
-                check_image(data, settings.limits)
-                if _is_rotated(data):
+                if not check_image(data, settings.limits).is_plain:
                     upright = io.BytesIO()
                     decode_image(data, settings.limits).save(upright, "PNG", compress_level=1)
                     return super().__call__(upright, blurring_bbox_list)
@@ -635,10 +632,6 @@ def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...
         encode_format="jpg",
         skip_reencode=True,  # a JPEG that need not be scaled keeps its bytes
     )
-
-
-def _is_rotated(data: bytes) -> bool:
-    return Image.open(io.BytesIO(data)).getexif().get(_EXIF_ORIENTATION, 1) != 1
 
 
 # -- what came of it --------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ import polars as pl
 
 from curation_assets.stores import image_tables
 from curation_assets.stores.evaluation_images import EvaluationImage
-from curation_assets.stores.image_files import IMAGE_SUFFIXES, NOT_FOUND, image_names, locate
+from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.text_tables import read_lines, read_rows
 from curation_assets.stores.webdataset import (

@@ -4,12 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 
-from curation_assets.stores.webdataset import IMAGE_EXTENSIONS
-
-#: Formats that are refused are images too: their rows fail, and say why.
-IMAGE_SUFFIXES = tuple(
-    f".{extension}" for extension in (*IMAGE_EXTENSIONS, "gif", "bmp", "jfif", "tif", "tiff", "avif", "heic")
-)
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 
 # why a row has no image; reasons of raw/samples
 MISSING_IMAGE = "missing_image"

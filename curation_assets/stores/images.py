@@ -4,17 +4,22 @@ import functools
 import io
 import mmap
 import os
+import re
+import struct
 import tarfile
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+import numpy as np
+from PIL import Image
 
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.image_formats import DECODED, format_of
 from curation_assets.stores.tar_members import put_places, read_range
 
 MIB = 1024 * 1024
@@ -34,7 +39,7 @@ class ImageLimits:
 
     max_bytes: int = 20 * MIB
     max_pixels: int = 50_000_000  # as RGB, 150 MB
-    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+    formats: tuple[str, ...] = tuple(kind.name for kind in DECODED)
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1 or self.max_pixels < 1:
@@ -50,49 +55,170 @@ DEFAULT_LIMITS = ImageLimits()
 Image.MAX_IMAGE_PIXELS = DEFAULT_LIMITS.max_pixels
 
 
+#: A JPEG of many scans is small and takes hours: each goes over all pixels (0.6 s of CPU per 1,000 scans of 1 Mpx).
+MAX_SCANS = 100  # usual encoders write 1 to 12
+MAX_SCANS_OF_LARGEST = 20  # scans × pixels: as many as so many scans of `max_pixels`
+#: What Pillow raises of damaged files: besides its own errors those of the parsers of their metadata.
+_BROKEN = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
+
+
 def _open_checked(data: bytes, limits: ImageLimits) -> Image.Image:
-    """Header only: no pixel is decoded before bytes, format and dimensions pass."""
+    """Header only: no pixel is decoded before bytes, format, dimensions and scans pass."""
     if not data:
         raise ImageRejected("empty", "0 bytes")
     if len(data) > limits.max_bytes:
         raise ImageRejected("too_many_bytes", f"{len(data)} bytes; at most {limits.max_bytes} are read")
+    known = format_of(data)
+    if known is not None and known.name not in limits.formats:
+        raise ImageRejected("format_not_allowed", f"{known.name}; expected {'/'.join(limits.formats)}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit decides, below
+            warnings.simplefilter("ignore")  # our own limit decides, below; broken metadata is not our concern
             image = Image.open(io.BytesIO(data), formats=limits.formats)
     except Image.DecompressionBombError as error:
         raise ImageRejected("too_many_pixels", str(error)) from error
-    except UnidentifiedImageError as error:
+    except Image.UnidentifiedImageError as error:
         # Pillow's message names a memory address: not the same twice, so not for a stored table
-        raise ImageRejected(
-            _unidentified_reason(data, limits), f"{len(data)} bytes that are no {'/'.join(limits.formats)} image"
-        ) from error
-    except (OSError, ValueError, SyntaxError, EOFError, OverflowError) as error:
+        raise ImageRejected("undecodable", f"{len(data)} bytes that are no {'/'.join(limits.formats)} image") from error
+    except _BROKEN as error:
         raise ImageRejected(_decoding_reason(error), f"{type(error).__name__}: {error}") from error
     width, height = image.size
     if width * height > limits.max_pixels:
         raise ImageRejected("too_many_pixels", f"{width} x {height}; at most {limits.max_pixels} pixels are decoded")
     if width < 1 or height < 1:
         raise ImageRejected("undecodable", f"{width} x {height} pixels")
+    if known is not None and known.name == "JPEG":
+        _check_scans(data, width * height, limits)
+    if known is not None and known.name == "PNG" and "transparency" in image.info:
+        image.info["transparency"] = _in_scale(image.info["transparency"], image.mode, png_bits(data))
     return image
 
 
-def _unidentified_reason(data: bytes, limits: ImageLimits) -> str:
-    """Tell a sound image of a format we refuse from bytes that are no image."""
-    others = [name for name in ("TIFF", "AVIF", "ICO", "PPM", "TGA", "PSD") if name not in limits.formats]
+def _in_scale(transparent: Any, mode: str, bits: int) -> Any:
+    """A PNG's transparent grey or colour in the scale of the pixels: Pillow gives it as written, and them in 8 bits."""
+    if mode == "L" and bits < 8:
+        return transparent * 255 // (2**bits - 1)
+    return tuple(channel >> 8 for channel in transparent) if mode == "RGB" and bits == 16 else transparent
+
+
+def _load_checked(data: bytes, limits: ImageLimits, *, draft: bool = False) -> tuple[Image.Image, "ImageFacts"]:
+    """An image with its pixels. `draft`: of a JPEG an eighth of its size.
+
+    Metadata that Pillow refuses (a text chunk of megabytes, a broken colour profile) does not make the pixels bad: such
+    a PNG is read without it.
+    """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            Image.open(io.BytesIO(data), formats=others)
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, KeyError):
-        return "undecodable"
-    return "format_not_allowed"
+        return _loaded(data, limits, draft)
+    except ImageRejected as rejection:
+        bare = _without_metadata(data) if rejection.reason in ("undecodable", "truncated") else data
+        if bare == data:
+            raise
+        try:
+            image, facts = _loaded(bare, limits, draft)
+        except ImageRejected:
+            raise rejection from None
+        return image, replace(facts, is_plain=False)
+
+
+def _loaded(data: bytes, limits: ImageLimits, draft: bool) -> tuple[Image.Image, "ImageFacts"]:
+    image = _open_checked(data, limits)
+    facts = ImageFacts(*image.size, is_plain=_is_plain(image, data))
+    if draft and image.format == "JPEG":
+        image.draft(None, (max(1, facts.width // 8), max(1, facts.height // 8)))
+    _load_pixels(image)
+    return image, facts
+
+
+def _is_plain(image: Image.Image, data: bytes) -> bool:
+    """Whether OpenCV decodes a file to what we see in it; else, say, grey of 16 bits is stored as white."""
+    is_plain = orientation_of(image) == 1
+    if image.format == "PNG":
+        is_plain &= png_bits(data) <= 8 and not ("transparency" in image.info and image.mode in ("1", "L"))
+    elif image.format == "BMP":
+        is_plain &= int.from_bytes(data[28:30], "little") != 16  # bits of a pixel
+    if image.format in ("PNG", "WEBP"):
+        return is_plain and not getattr(image, "is_animated", False)
+    return is_plain and image.format != "GIF"
+
+
+def _check_scans(data: bytes, pixels: int, limits: ImageLimits) -> None:
+    allowed = max(1, min(MAX_SCANS, MAX_SCANS_OF_LARGEST * limits.max_pixels // pixels))
+    # the markers' bytes are counted first: only where there are too many it matters which of them are markers
+    if data.count(b"\xff\xda") > allowed and jpeg_scans(data, allowed + 1) > allowed:
+        raise ImageRejected("too_many_scans", f"more than {allowed} scans over {pixels} pixels")
+
+
+_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])", re.DOTALL)  # 0 is a stuffed byte, d0–d7 restart a scan
+_SCAN = 0xDA
+
+
+def jpeg_scans(data: bytes, most: int) -> int:
+    """How many scans a JPEG has before its end, counted up to `most`: bytes inside a segment are no markers."""
+    scans, position = 0, 0
+    while scans < most and (marker := _MARKER.search(data, position)) is not None:
+        kind, position = marker[1][0], marker.end()
+        if kind == 0xD9:  # end of image
+            break
+        scans += kind == _SCAN
+        if kind not in (0xD8, 0x01):  # those have no length
+            position += int.from_bytes(data[position : position + 2], "big")
+    return scans
+
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_PIXELS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND", b"eXIf")
+
+
+def png_bits(data: bytes) -> int:
+    """Bits per channel of a PNG: 1, 2, 4, 8 or 16."""
+    return data[24]
+
+
+def _png_places(data: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end) of every chunk."""
+    start = len(_PNG_SIGNATURE)
+    while data.startswith(_PNG_SIGNATURE) and start + 12 <= len(data):
+        end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+        yield start, end
+        start = end
+
+
+def _without_metadata(data: bytes) -> bytes:
+    """A PNG or JPEG with the parts alone that pixels and orientation need; other files as they are."""
+    if data.startswith(_PNG_SIGNATURE):
+        kept = [data[start:end] for start, end in _png_places(data) if data[start + 4 : start + 8] in _PNG_PIXELS]
+        return b"".join([_PNG_SIGNATURE, *kept])
+    if not data.startswith(b"\xff\xd8"):
+        return data
+    kept, position = [b"\xff\xd8"], 2
+    while (marker := _MARKER.match(data, position)) is not None and (kind := marker[1][0]) != _SCAN:  # no fill bytes
+        length = int.from_bytes(data[marker.end() : marker.end() + 2], "big")
+        is_adobe = kind == 0xEE and length >= 14  # how colours are written; of the other segments EXIF (E1) counts
+        if is_adobe or kind == 0xE1 or not (0xE0 <= kind <= 0xEF or kind == 0xFE):
+            kept.append(data[position : marker.end() + length])
+        position = marker.end() + max(length, 2)
+    return b"".join([*kept, data[position:]])
 
 
 def _load_pixels(image: Image.Image) -> None:
     try:
-        image.load()
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, MemoryError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image.load()
+    except _BROKEN as error:
         raise ImageRejected(_decoding_reason(error), f"{type(error).__name__}: {error}") from error
 
 
@@ -105,20 +231,23 @@ def _decoding_reason(error: Exception) -> str:
 def decode_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
     """Bytes → RGB image, turned upright (EXIF), alpha laid on white, first frame of an animation.
 
-    Raises ImageRejected with reason empty, too_many_bytes, too_many_pixels, format_not_allowed, undecodable or
-    truncated.
+    Raises ImageRejected with reason empty, too_many_bytes, too_many_pixels, too_many_scans, format_not_allowed,
+    undecodable or truncated.
     """
-    return as_rgb(_open_checked(data, limits))
+    return as_rgb(_load_checked(data, limits)[0])
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """An opened image as RGB, turned upright (EXIF), alpha laid on white. Raises ImageRejected for broken pixels."""
+    """An opened image as RGB, turned upright (EXIF), alpha laid on white. Raises ImageRejected for broken pixels, and
+    with range_unknown for numbers that are no grey (see `_in_8_bits`)."""
     _load_pixels(image)
-    try:
-        upright = ImageOps.exif_transpose(image)
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError, ZeroDivisionError, EOFError):
-        upright = image  # a broken EXIF block does not make the pixels bad
-    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+    orientation = orientation_of(image)
+    upright = _in_8_bits(image)
+    if orientation != 1:
+        upright = upright.transpose(_TURNS[orientation])
+    if upright.mode == "La":
+        upright = upright.convert("LA")
+    if upright.has_transparency_data:
         alpha = upright.convert("RGBA")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
         return Image.alpha_composite(paper, alpha).convert("RGB")
@@ -127,12 +256,62 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return upright.convert("RGB")
 
 
+#: EXIF's orientation → how to turn the pixels.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_EXIF_ORIENTATION = 0x0112
+
+
+def orientation_of(image: Image.Image) -> int:
+    """EXIF's orientation, 1 (upright) to 8; 1 where there is none, or a broken one."""
+    try:
+        orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
+    except _BROKEN:
+        return 1  # a broken EXIF block does not make the pixels bad
+    return orientation if orientation in _TURNS else 1
+
+
+def _in_8_bits(image: Image.Image) -> Image.Image:
+    """Grey of 16 or 32 bits, or of fractions, as 8 bits; other images as they are.
+
+    16 bits give their upper half, as in PNGs of 16-bit colours. Of the others the range decides: fractions within 0 to
+    1 are shares of white, numbers within 0 to 255 are grey as it is, and those within 0 to 65535 are 16 bits.
+    """
+    if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
+        return image
+    values = np.asarray(image)  # (H, W)
+    lowest, highest = values.min(), values.max()
+    if not (lowest >= 0 and highest <= 0xFFFF):  # NaN is neither
+        raise ImageRejected(
+            "range_unknown", f"mode {image.mode}: {lowest} to {highest}; expected 0–1, 0–255 or 0–65535"
+        )
+    if image.mode.startswith("I;"):
+        grey = values >> 8
+    elif image.mode == "F" and highest <= 1:
+        grey = np.rint(values * 255)
+    else:
+        grey = np.rint(values) if highest <= 0xFF else values // 256
+    eight = Image.fromarray(grey.astype(np.uint8))
+    transparent = image.info.get("transparency")
+    if transparent is not None:
+        eight.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
+    return eight
+
+
 @dataclass(frozen=True)
 class ImageFacts:
     """What a check learns about an image: size in pixels as stored (before EXIF rotation)."""
 
     width: int
     height: int
+    is_plain: bool = True  # OpenCV decodes it to the same pixels
 
 
 def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts:
@@ -140,12 +319,7 @@ def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts
 
     JPEGs are decoded at an eighth of their size: every byte is still entropy-decoded, so truncation shows.
     """
-    image = _open_checked(data, limits)
-    width, height = image.size
-    if image.format == "JPEG":
-        image.draft(None, (max(1, width // 8), max(1, height // 8)))
-    _load_pixels(image)
-    return ImageFacts(width, height)
+    return _load_checked(data, limits, draft=True)[1]
 
 
 @dataclass(frozen=True)

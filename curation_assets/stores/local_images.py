@@ -12,25 +12,19 @@ import polars as pl
 
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.image_files import locate
+from curation_assets.stores.image_formats import DECODED, format_of
 from curation_assets.stores.image_tables import image_cells
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
-_MAGIC = (
-    (b"\xff\xd8\xff", "jpg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF8", "gif"),
-    (b"BM", "bmp"),
-)
 #: As a download leaves it: captions are joined later.
 _RESULTS = {name: kind for name, kind in SIDECAR_SCHEMA.items() if name != "caption"}
 
 
 def extension_of(data: bytes) -> str:
     """jpg, png, gif, bmp or webp by the first bytes; bin for all else."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "webp"
-    return next((extension for magic, extension in _MAGIC if data.startswith(magic)), "bin")
+    kind = format_of(data)
+    return kind.extensions[0] if kind in DECODED else "bin"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.download_reasons import reason_of
+from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import read_parquet, scan_parquet
@@ -34,12 +35,26 @@ SIDECAR_SCHEMA = {
     "sha256": pl.String,  # of the image file in the tar
 }
 
-IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 MAX_TEXT_BYTES = MIB  # of a caption: DataComp has captions of a million characters
 MAX_JSON_BYTES = 16 * MIB  # which may hold more than its owner's url
 #: Reasons of rows that stand for a tar, or for what is lost of one, and for no sample.
 TAR_REASONS = ("tar_truncated", "tar_damaged", "tar_unreadable", "tar_table_unreadable")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Extensions of captions, in the order in which one of several files of a sample is taken.
+TEXT_EXTENSIONS = ("txt", "caption", "text")
+_ROLES = {
+    **dict.fromkeys(IMAGE_EXTENSIONS, "image"),
+    **dict.fromkeys(TEXT_EXTENSIONS, "text"),
+    "json": "meta",
+}
+_ORDER = (*IMAGE_EXTENSIONS, *TEXT_EXTENSIONS, "json")
+#: Names of files in folders that hold one sample each, image.jpg beside caption.txt.
+_NAMES_OF_ROLES = {
+    "image": {"image", "img", "photo", "picture"},
+    "text": {"caption", "captions", "text", "txt", "prompt", "description", "alt"},
+}
+#: Keys of a tar's json that hold the caption, where no file does.
+_CAPTION_KEYS = ("caption", "text")
 
 
 def find_tars(source: Path) -> list[Path]:
@@ -103,25 +118,83 @@ def sample_keys(tar: Path) -> list[str]:
     return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar).by_key))
 
 
+def keys_of(members: Iterable[str]) -> dict[str, str]:
+    """Member → key of the files of a tar or a folder; hidden ones are left out.
+
+    A key reaches to the first dot of the name, as webdataset has it, except where that would put several samples under
+    one key (a.1.jpg, a.1.txt, a.2.jpg, …): there it reaches to the last one. A folder that holds one image and its
+    caption in files named for what they are (0/image.jpg, 0/caption.txt) is one sample, whose key is the folder.
+    """
+    groups: dict[str, list[str]] = {}
+    for member in members:
+        key = key_of(member)
+        if key is not None:
+            groups.setdefault(key, []).append(member)
+    keys = {member: key for key, group in groups.items() for member, key in _dotted(key, group)}
+    by_folder: dict[str, list[str]] = {}
+    for member in keys:
+        by_folder.setdefault(member.rpartition("/")[0], []).append(member)
+    for folder, group in by_folder.items():
+        if folder and _is_sample_folder(group, keys):
+            keys |= dict.fromkeys(group, folder)
+    return keys
+
+
+def _dotted(key: str, group: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(member, its key) of the files that share a key up to the first dot."""
+    roles: dict[str, set[str]] = {}  # key up to the last dot → what its files are
+    for member in group:
+        stem, role = _stem_and_role(member)
+        roles.setdefault(stem, set()).update([role] if role else [])
+    are_longer = not roles.get(key) and any(roles.values())
+    for member in group:
+        stem, _ = _stem_and_role(member)
+        yield member, stem if are_longer or {"image", "text"} <= roles[stem] else key
+
+
+def _is_sample_folder(group: Sequence[str], keys: Mapping[str, str]) -> bool:
+    by_role: dict[str | None, list[str]] = {}
+    for member in group:
+        by_role.setdefault(_stem_and_role(member)[1], []).append(keys[member])
+    counts = [len(by_role.get(role, ())) for role in ("image", "text", "meta")]
+    if counts not in ([1, 1, 0], [1, 1, 1]) or by_role["image"] == by_role["text"]:
+        return False
+    return any(by_role[role][0].rpartition("/")[2].lower() in names for role, names in _NAMES_OF_ROLES.items())
+
+
+def _stem_and_role(member: str) -> tuple[str, str | None]:
+    """A name up to its last dot, and what the rest makes of the file: image, text, meta, or None."""
+    folder, slash, name = member.rpartition("/")
+    stem, dot, extension = name.rpartition(".")
+    return (f"{folder}{slash}{stem}", _ROLES.get(extension.lower())) if dot else (member, None)
+
+
 def members_by_key(index: TarIndex) -> dict[str, TarSample]:
-    """Key (folder included, up to the first dot of the file name) → members; without any where all are links."""
+    """Key → members (see `keys_of`); without any where all are links. Letter case of extensions does not matter."""
     samples: dict[str, TarSample] = {}
-    for name in index.members:
-        key, extension = key_of(name), name.rpartition("/")[2].partition(".")[2]
-        if key is None:
-            continue
+    for name, key in keys_of(index.members).items():
         sample = samples.setdefault(key, TarSample())
-        if extension.lower() in IMAGE_EXTENSIONS and sample.image is None:
-            sample.image = name
-        elif extension == "txt":
-            sample.text = name
-        elif extension == "json":
-            sample.meta = name
-        else:
+        stem, role = _stem_and_role(name)
+        if role is None or (stem != key and not stem.startswith(f"{key}/")):  # a.left.jpg is no image of a
+            sample.others.append(name)
+            continue
+        taken = getattr(sample, role)
+        if taken is None or _preference(name) < _preference(taken):
+            setattr(sample, role, name)
+            name = taken
+        if name is not None:
             sample.others.append(name)
     for key in filter(None, map(key_of, index.irregular)):
         samples.setdefault(key, TarSample())
     return samples
+
+
+def _preference(member: str) -> int:
+    """Of several images or texts of a sample the lowest is taken: what trainings read before the others."""
+    extension = member.rpartition(".")[2].lower()
+    if extension in TRAINING_EXTENSIONS:
+        return 0
+    return _ORDER.index(extension)
 
 
 def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None]:
@@ -153,6 +226,16 @@ def json_of(index: TarIndex, member: str | None) -> tuple[Mapping[str, Any], str
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _caption_of(meta: Mapping[str, Any]) -> str | None:
+    """The caption of a json: a text, or the first of a list."""
+    for name in _CAPTION_KEYS:
+        value = meta.get(name)
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, str) and is_encodable(value):
+            return value
+    return None
 
 
 def _url_of(meta: Mapping[str, Any], member: str | None) -> tuple[str | None, str | None]:
@@ -238,10 +321,10 @@ def _rows(index: TarIndex) -> Iterator[dict[str, Any]]:
 
 def _repeated_samples(index: TarIndex) -> dict[str, int]:
     """First repeated member of each key → how many samples of this key the tar has besides the first."""
-    counts = Counter(index.repeated)
+    counts, keys = Counter(index.repeated), keys_of(index.members)
     by_key: dict[str, tuple[str, int]] = {}
     for name, count in counts.items():
-        key = key_of(name)
+        key = keys.get(name)
         if key is not None:
             first, most = by_key.get(key, (name, 0))
             by_key[key] = first, max(most, count)
@@ -266,6 +349,8 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
 def _row(index: TarIndex, key: str, sample: TarSample, results: "_DownloadResults") -> dict[str, Any]:
     caption, text_reason = text_of(index, sample.text)
     meta, json_reason = json_of(index, sample.meta)
+    if sample.text is None and (listed := _caption_of(meta)) is not None:
+        caption, text_reason = listed, None
     result = results.by_key.get(key, {})
     url, url_reason = _url_of(meta, sample.meta)
     url = url or _string(result.get("url"))

@@ -23,8 +23,9 @@ from typing import Any
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.webdataset import IMAGE_EXTENSIONS, key_of
+from curation_assets.stores.webdataset import key_of
 from curation_assets.training import open_clip_main
 
 PROCESS = open_clip_main.__name__
@@ -271,7 +272,7 @@ def check_samples(tars: Sequence[Path], scale: ClipScale) -> None:
             if (key := key_of(name)) is not None:
                 members.setdefault(key, {})[name[len(key) + 1 :].lower()] = name
         for suffixes in members.values():
-            image = next((suffixes[extension] for extension in IMAGE_EXTENSIONS if extension in suffixes), None)
+            image = next((suffixes[extension] for extension in TRAINING_EXTENSIONS if extension in suffixes), None)
             if image is None or "txt" not in suffixes:
                 continue
             if not count:

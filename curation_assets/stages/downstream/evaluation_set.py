@@ -23,8 +23,8 @@ from curation_assets.stages.downstream.truth import has_truth, read_truth
 from curation_assets.stores.evaluation_images import EvaluationImage, load_image
 from curation_assets.stores.evaluation_sets import read_evaluation_set
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, read_member
-from curation_assets.stores.webdataset import IMAGE_EXTENSIONS
 
 EVALUATION_SET = "downstream/evaluation_set"
 SCENES = "downstream/evaluation_scenes"
@@ -173,7 +173,7 @@ def _digest(path: Path) -> str:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     facts = []
     for file in files:
-        is_image = file.suffix.lower().lstrip(".") in IMAGE_EXTENSIONS
+        is_image = file.suffix.lower() in IMAGE_SUFFIXES
         facts.append([str(file.relative_to(path)), file.stat().st_size if is_image else file_sha256(file)])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -28,7 +28,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="raw/registered_shards",
         grain="shard",
         inputs=(),
-        version="2",
+        version="3" if ctx.pool.kind == "webdataset" else "2",  # 3: more formats, keys and captions of tars are read
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
         config=_source_of_shard,
         description=(

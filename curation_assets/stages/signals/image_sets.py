@@ -9,9 +9,9 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.scoring.files import IMAGE_SUFFIXES
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.pools.declaration import list_pools
 
