@@ -29,6 +29,7 @@ from curation_assets.stores.images import (
 from curation_assets.stores.pools.declaration import WORLD_TRUTH, Pool, add_pool, add_world_pool
 from curation_assets.stores.pools.shards import build_samples, discover_shards, download, register_shard
 from curation_assets.stores.samples import REGISTERED_SCHEMA, SAMPLES_SCHEMA, duplicates_across_shards
+from curation_assets.stores.webdataset import read_tar_rows, sample_keys
 from curation_assets.world import server as world_server
 from curation_assets.world.pool import render
 from curation_assets.world.server import (
@@ -349,6 +350,73 @@ def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
 
 
 # -- tars as delivered --------------------------------------------------------------------------------------------
+
+
+def picture(form: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 6), (10, 200, 30)).save(buffer, form)
+    return buffer.getvalue()
+
+
+NAMES = {"jpg": "JPEG", "JPEG": "JPEG", "jfif": "JPEG", "PNG": "PNG", "webp": "WEBP", "gif": "GIF", "GIF": "GIF",
+         "bmp": "BMP", "tif": "TIFF", "tiff": "TIFF", "avif": "AVIF", "ppm": "PPM", "ico": "ICO"}  # fmt: skip
+
+
+@pytest.mark.parametrize("extension", NAMES)
+def test_an_image_of_a_tar_is_read_or_its_format_is_refused(tmp_path: Path, settings: Settings, extension: str) -> None:
+    members = {
+        f"a.{extension}": picture(NAMES[extension]),
+        "a.TXT": b"a green thing",
+        "a.Json": b'{"url": "http://x.example/a"}',
+    }
+    pool = add_pool(settings, "formats", write_tar(tmp_path / "tars" / "0.tar", members).parent)
+    _, _, samples = raw_tables(pool, "formats-000000", settings)
+    is_read = NAMES[extension] in ImageLimits().formats
+    assert samples["reason"].to_list() == [None if is_read else "image_format_not_allowed"]
+    assert samples.select("caption", "url").rows() == [("a green thing", "http://x.example/a")]
+    assert samples["has_image"].to_list() == [is_read]
+
+
+@pytest.mark.parametrize(
+    ("members", "rows"),
+    [
+        (["a.jpg", "a.gif", "a.txt"], [("a.jpg", "a.txt")]),
+        (["a.gif", "a.jpg", "a.txt"], [("a.jpg", "a.txt")]),
+        (["a.tif", "a.bmp", "a.txt"], [("a.bmp", "a.txt")]),
+        (["a.1.jpg", "a.1.txt", "a.2.png", "a.2.txt"], [("a.1.jpg", "a.1.txt"), ("a.2.png", "a.2.txt")]),
+        (["a.jpg", "a.txt", "a.b.jpg", "a.b.txt"], [("a.jpg", "a.txt"), ("a.b.jpg", "a.b.txt")]),
+        (["v1.5/a.1.jpg", "v1.5/a.1.txt"], [("v1.5/a.1.jpg", "v1.5/a.1.txt")]),
+        (["a.jpg", "a.txt", "a.seg.png", "a.seg.json", "a.left.npy"], [("a.jpg", "a.txt")]),
+        (["a.left.jpg", "a.right.jpg", "a.txt"], [(None, "a.txt")]),
+        (["a.jpg", "a.caption"], [("a.jpg", "a.caption")]),
+        (["a.jpg", "a.text", "a.txt"], [("a.jpg", "a.txt")]),
+        (["a.jpg", "a.json"], [("a.jpg", "a.json")]),
+        (["a/image.jpg", "a/caption.txt", "b/image.jpg", "b/caption.txt", "b/meta.json"],
+         [("a/image.jpg", "a/caption.txt"), ("b/image.jpg", "b/caption.txt")]),
+        (["x/a/0.png", "x/a/text.txt"], [("x/a/0.png", "x/a/text.txt")]),
+        (["x/0.jpg", "x/1.txt"], [("x/0.jpg", None), (None, "x/1.txt")]),
+        (["x/0.jpg", "x/0.txt"], [("x/0.jpg", "x/0.txt")]),
+        (["image.jpg", "caption.txt"], [(None, "caption.txt"), ("image.jpg", None)]),
+    ],
+)  # fmt: skip
+def test_no_sample_of_a_tar_is_lost_between_keys(
+    tmp_path: Path, members: list[str], rows: list[tuple[str | None, str | None]]
+) -> None:
+    """Every caption is the name of its member."""
+    data = {name: jpeg() for name in members}
+    data |= {name: name.encode() for name in members if name.endswith((".txt", ".caption", ".text"))}
+    data |= {name: json.dumps({"caption": name}).encode() for name in members if name.endswith(".json")}
+    read = read_tar_rows(write_tar(tmp_path / "0.tar", data))
+    assert set(read.select("member", "caption").rows()) == set(rows)
+    assert read.height == len(rows) == len(sample_keys(tmp_path / "0.tar"))
+
+
+@pytest.mark.parametrize("listed", ["one", ["one", "two"]])
+@pytest.mark.parametrize("name", ["caption", "text"])
+def test_a_caption_in_the_json_alone_is_one(tmp_path: Path, name: str, listed: Any) -> None:
+    data = {"a.jpg": jpeg(), "a.json": json.dumps({name: listed, "url": "http://x.example/a"}).encode()}
+    row = read_tar_rows(write_tar(tmp_path / "0.tar", data)).row(0, named=True)
+    assert (row["caption"], row["source_reason"]) == ("one", None)
 
 
 def test_broken_tars_give_a_row_and_a_reason_for_everything(tmp_path: Path, settings: Settings) -> None:
