@@ -1,9 +1,11 @@
 """Progress of long work: bars on a terminal, log lines elsewhere. The work itself only reports 'n more are done'."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
@@ -16,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-Advance = Callable[[int], None]
+Advance = Callable[[float], None]  # a part of one is a piece of work that is not finished yet
 
 
 class ProgressReporter(Protocol):
@@ -43,28 +45,117 @@ class Silent:
         """Say nothing."""
 
 
-class LogLines:
-    """One line at the start, then at most one every `every_seconds`: for Dagster's log and for CI."""
+class Fraction:
+    """How far the tasks of one call are, all together, as one number of [0, 1]: for another process that shows it."""
 
-    def __init__(self, log: Callable[[str], None], every_seconds: float = 15.0) -> None:
-        self._log = log
-        self._every_seconds = every_seconds
+    def __init__(self, put: Callable[[float], None]) -> None:
+        self._put = put
+        self._done, self._total = 0.0, 0
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Advance]:
         """Yield `advance(n)`."""
-        done, start = 0, time.perf_counter()
-        last = start
+        self._total += total
 
-        def advance(n: int) -> None:
-            nonlocal done, last
-            done += n
-            now = time.perf_counter()
-            if now - last >= self._every_seconds:
-                last = now
-                self._log(f"{label}: {done}/{total} in {now - start:.0f} s")
+        def advance(n: float) -> None:
+            self._done += n
+            self._put(min(1.0, self._done / max(1, self._total)))
 
         yield advance
+
+    def note(self, line: str) -> None:
+        """Say nothing: what a call waits for, its own process does not show."""
+
+
+@dataclass
+class _Task:
+    label: str
+    total: int
+    start: float  # seconds
+    done: float = 0.0
+
+    def line(self, now: float) -> str:
+        """How much is done and, of a task in which something is, when it may end."""
+        passed = now - self.start
+        text = f"{self.label}: {int(self.done)}/{self.total}"
+        if passed < 1:
+            return text
+        left = "" if not self.done else f", about {span(passed / self.done * max(0, self.total - self.done))} left"
+        return f"{text} in {span(passed)}{left}"
+
+
+def span(seconds: float) -> str:
+    """A duration to two digits or so: 45 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+class LogLines:
+    """A line when work begins, then one every `every_seconds`, of all tasks together: for Dagster's log and for CI.
+
+    After a quarter of an hour's work they come more and more rarely, down to one in MAX_PAUSE_SECONDS. `beats`: lines
+    come also while no step ends (a model is loaded, a batch takes minutes), from a thread of their own. `clock`
+    gives seconds.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[str], None],
+        every_seconds: float = 15.0,
+        *,
+        beats: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._every_seconds = every_seconds
+        self._beats = beats
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._open: list[_Task] = []  # the outermost first
+        self._ended: threading.Event | None = None  # of the thread, while there is a task
+        self._due = -math.inf  # when the next line may come
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Advance]:
+        """Yield `advance(n)`."""
+        task = _Task(label, total, self._clock())
+        with self._lock:
+            self._open.append(task)
+            if self._beats and self._ended is None:
+                self._ended = threading.Event()
+                threading.Thread(target=self._beat, args=(self._ended,), name="progress", daemon=True).start()
+        self.tick()
+
+        def advance(n: float) -> None:
+            task.done += n
+            self.tick()
+
+        try:
+            yield advance
+        finally:
+            with self._lock:
+                self._open.remove(task)
+                if not self._open and self._ended is not None:
+                    self._ended.set()
+                    self._ended = None
+
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(1.0):
+            self.tick()
+
+    def tick(self) -> None:
+        """Log how far the open tasks are, if it is time to."""
+        with self._lock:
+            now = self._clock()
+            tasks = [task for task in self._open if task.total]
+            if not tasks or now < self._due:
+                return
+            passed = now - tasks[0].start
+            self._due = now + max(self._every_seconds, min(passed / 60, MAX_PAUSE_SECONDS))
+            more = f"; and {len(tasks) - SHOWN_TASKS} more" if len(tasks) > SHOWN_TASKS else ""
+            line = "; ".join(task.line(now) for task in tasks[:SHOWN_TASKS]) + more
+        self._log(line)
 
     def note(self, line: str) -> None:
         """Log the line."""
@@ -115,7 +206,9 @@ class Bars:
         self._console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
 
 
-EVERY_SECONDS = 15.0  # between two log lines of a task
+EVERY_SECONDS = 15.0  # between two log lines
+MAX_PAUSE_SECONDS = 120.0
+SHOWN_TASKS = 3  # in one line
 
 
 def reporter_for(console: Console | None = None) -> ProgressReporter:
@@ -123,4 +216,6 @@ def reporter_for(console: Console | None = None) -> ProgressReporter:
     chosen = console or Console(stderr=True)
     if chosen.is_terminal:
         return Bars(chosen)
-    return LogLines(lambda line: chosen.print(line, markup=False, highlight=False, soft_wrap=True), EVERY_SECONDS)
+    return LogLines(
+        lambda line: chosen.print(line, markup=False, highlight=False, soft_wrap=True), EVERY_SECONDS, beats=True
+    )

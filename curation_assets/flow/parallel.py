@@ -21,7 +21,6 @@ from concurrent.futures import (
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
-    as_completed,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -34,6 +33,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from curation_assets.core.allocator import keep_freed_memory
+from curation_assets.core.progress import Advance, Fraction, ProgressReporter, Silent
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 400_000  # of shards that are computed together: some 100 MB
 SHARDS_PER_ROUND = 16  # of a table that waits for servers: what is known of them is forgotten after a round
+PROGRESS_SECONDS = 1.0  # between two looks at what the workers have in hand
 STOP_SECONDS = 0.2  # until a run that is stopped notices it
 
 _executor: Executor | None = None
@@ -60,19 +61,27 @@ _executor_of: Any = None  # the settings that decide it
 
 
 def materialise_shards(
-    ctx: PoolContext, table: Table, shards: Sequence[str], *, tables: Mapping[str, Table]
+    ctx: PoolContext,
+    table: Table,
+    shards: Sequence[str],
+    *,
+    tables: Mapping[str, Table],
+    advance: Advance = lambda n: None,
 ) -> Iterator[tuple[str, Outcome]]:
     """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
+
+    `advance` hears of shards that are finished, and of parts of those that workers have in hand.
 
     Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
     (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
     """
     if len(shards) > 1 and STAGES[table.stage].is_derived:
-        yield from _in_threads(ctx, table, shards, tables, ctx.settings.threads)
+        yield from _counted(_in_threads(ctx, table, shards, tables, ctx.settings.threads), advance)
         return
     if len(shards) > 1 and table.shards_at_once > 1:
         for start in range(0, len(shards), SHARDS_PER_ROUND):
-            yield from _in_threads(ctx, table, shards[start : start + SHARDS_PER_ROUND], tables, table.shards_at_once)
+            of_round = shards[start : start + SHARDS_PER_ROUND]
+            yield from _counted(_in_threads(ctx, table, of_round, tables, table.shards_at_once), advance)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     # hashes of images run no model, but take along the tables of the same images that do
@@ -83,20 +92,37 @@ def materialise_shards(
     for shard in shards:
         if not side_by_side or shard not in stale:
             yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
+            advance(1)
     if side_by_side:
         executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
         jobs: dict[Future[Outcome], str] = {
             executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
         }
-        what = "models" if table.grain == "training" else "shards"
         try:
-            with ctx.progress.task(f"{table.name}, {what}", len(stale)) as advance:
-                for job in as_completed(jobs):
-                    advance(1)
-                    yield jobs[job], _outcome_of_call(ctx, table, job)
+            for job in _as_completed(executor, jobs, advance):
+                yield jobs[job], _outcome_of_call(ctx, table, job)
         finally:
             for job in jobs:  # stopped in a process that lives on: what no worker has begun yet (Ray's tasks go on)
                 job.cancel()
+
+
+def _counted(outcomes: Iterable[tuple[str, Outcome]], advance: Advance) -> Iterator[tuple[str, Outcome]]:
+    for outcome in outcomes:
+        yield outcome
+        advance(1)
+
+
+def _as_completed(executor: Executor, jobs: Collection[Future[Result]], advance: Advance) -> Iterator[Future[Result]]:
+    """Jobs as they finish. `advance` hears of them, and of parts of those in hand: a training takes minutes."""
+    waiting, shown = set(jobs), 0.0
+    while waiting:
+        done, waiting = wait(waiting, PROGRESS_SECONDS, FIRST_COMPLETED)
+        in_hand = sum(executor.in_hand) if isinstance(executor, Workers) else 0.0
+        # a job begun anew, or other jobs of the same workers, do not move it back or past its end
+        now = max(shown, min(len(jobs) - len(waiting) + in_hand, len(jobs)))
+        advance(now - shown)
+        shown = now
+        yield from done
 
 
 def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:
@@ -191,13 +217,18 @@ def _group(
     ]
 
 
-def materialise_model(ctx: PoolContext, table: Table, *, tables: Mapping[str, Table]) -> Outcome:
+def materialise_model(
+    ctx: PoolContext, table: Table, *, tables: Mapping[str, Table], advance: Advance = lambda n: None
+) -> Outcome:
     """Bring a table that is a trained model up to date, in a worker where there are workers: they have the libraries
     loaded, this process need not load them at all."""
     if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
-        return outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-    job = workers(ctx.settings).submit(_in_worker, *_named(ctx), table.name, None)
-    return _outcome_of_call(ctx, table, job)
+        outcome = outcome_of(lambda: materialise_table(ctx, table, tables=tables))
+        advance(1)
+        return outcome
+    executor = workers(ctx.settings)
+    jobs = [executor.submit(_in_worker, *_named(ctx), table.name, None)]
+    return next(_outcome_of_call(ctx, table, job) for job in _as_completed(executor, jobs, advance))
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
@@ -257,6 +288,8 @@ class Workers(Executor):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._environment = environment_read()
+        #: How much of the call that each worker has in hand is done, in [0, 1]; each writes its own place.
+        self.in_hand = _CONTEXT.RawArray("d", settings.workers)
         self._idle: queue.SimpleQueue[tuple[int, ProcessPoolExecutor]] = queue.SimpleQueue()
         for number in range(settings.workers):
             self._idle.put((number, self._started(number)))
@@ -282,7 +315,13 @@ class Workers(Executor):
             1,
             mp_context=_WorkerContext(),
             initializer=_start_worker,
-            initargs=(_threads_of_worker(self.settings), self.settings.device_of_worker(number), self._environment),
+            initargs=(
+                _threads_of_worker(self.settings),
+                self.settings.device_of_worker(number),
+                self._environment,
+                self.in_hand,
+                number,
+            ),
         )
 
     def _call(self, function: Callable[[], Result]) -> Result:
@@ -304,6 +343,7 @@ class Workers(Executor):
                     "run again with fewer workers (CURATION_WORKERS=1) or smaller batches (batch_size of the profile)"
                 ) from error
         finally:
+            self.in_hand[number] = 0.0
             self._idle.put((number, process))
 
 
@@ -395,7 +435,17 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(threads: int, device: str | None, environment: Mapping[str, str]) -> None:
+_put_share: Callable[[float], None] | None = None  # in a worker: writes how much of its call is done
+
+
+def progress_of_call() -> ProgressReporter:
+    """Where a call that a worker has in hand reports its progress; elsewhere nothing is shown."""
+    return Silent() if _put_share is None else Fraction(_put_share)
+
+
+def _start_worker(threads: int, device: str | None, environment: Mapping[str, str], in_hand: Any, number: int) -> None:
+    global _put_share
+    _put_share = functools.partial(in_hand.__setitem__, number)
     for name in environment_read():  # the fork server's, which may have been started for another home
         del os.environ[name]
     os.environ.update(environment)
@@ -434,7 +484,7 @@ def _named(ctx: PoolContext) -> tuple[Settings, str, str, frozenset[str]]:
 def _in_worker(
     settings: Settings, pool_name: str, run_id: str, planned: frozenset[str], table_name: str, shard: str | None
 ) -> Outcome:
-    ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned)
+    ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned, progress=progress_of_call())
     tables = tables_of(ctx)
     return outcome_of(lambda: materialise_with_images(ctx, tables[table_name], shard, tables=tables))
 
@@ -451,16 +501,24 @@ def outcome_of(work: Callable[[], Materialised]) -> Outcome:
 
 
 def call_in_workers(
-    settings: Settings, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+    settings: Settings,
+    function: Callable[..., Result],
+    calls: Sequence[tuple[Any, ...]],
+    advance: Advance = lambda n: None,
 ) -> Iterator[Result]:
     """Results of an importable function, in the order of `calls`; computed here where there are no workers.
 
-    Raises what the function raises.
+    `advance` hears of calls that are finished, and of parts of those in hand. Raises what the function raises.
     """
     if not settings.has_workers:
-        yield from (function(*call) for call in calls)
+        for call in calls:
+            yield function(*call)
+            advance(1)
         return
-    jobs = [workers(settings).submit(_metered, function, call) for call in calls]
+    executor = workers(settings)
+    jobs = [executor.submit(_metered, function, call) for call in calls]
+    for job in _as_completed(executor, jobs, advance):
+        job.result()  # what one raises, before others have ended
     for job in jobs:
         result, cpu = job.result()
         note_lent_cpu(cpu)
@@ -468,15 +526,20 @@ def call_in_workers(
 
 
 def call_in_parts(
-    settings: Settings, function: Callable[..., pl.DataFrame], pool_name: str, rows: pl.DataFrame, *further: Any
+    settings: Settings,
+    function: Callable[..., pl.DataFrame],
+    pool_name: str,
+    rows: pl.DataFrame,
+    *further: Any,
+    advance: Advance = lambda n: None,
 ) -> Iterator[pl.DataFrame]:
     """`function(settings, pool_name, part, *further)` of as many consecutive parts of `rows` as there are workers (one
-    at least), in order; where and what it raises as `call_in_workers`.
+    at least), in order; where and what it raises as `call_in_workers`. `advance` hears of rows.
     """
     size = -(-rows.height // min(settings.workers, max(1, rows.height))) or 1
     starts = range(0, max(1, rows.height), size)
     calls = [(settings, pool_name, rows.slice(start, size), *further) for start in starts]
-    yield from call_in_workers(settings, function, calls)
+    yield from call_in_workers(settings, function, calls, lambda n: advance(n * rows.height / len(calls)))
 
 
 @contextmanager

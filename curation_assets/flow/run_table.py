@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from curation_assets.core.progress import Advance
 from curation_assets.flow.conservation import success_violations, violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table, warnings_of
@@ -114,15 +115,17 @@ def run_table(
     """
     start = time.perf_counter()
     result = TableResult(table)
-    for shard, outcome in _outcomes(ctx, table, shards, tables):
-        frame = None
-        if isinstance(outcome, Exception):
-            done = ShardResult(table.name, shard, error=outcome)
-        else:
-            frame = None if table.compute is None else ctx.store.read(table.name, shard)
-            done = _checked(ctx, table, shard, outcome, frame)
-        result.shards.append(done)
-        on_shard(done, frame)
+    what = {"shard": ", shards", "training": ", models", "pool": ""}[table.grain]
+    with ctx.progress.task(f"{table.name}{what}", 1 if shards is None else len(shards)) as advance:
+        for shard, outcome in _outcomes(ctx, table, shards, tables, advance):
+            frame = None
+            if isinstance(outcome, Exception):
+                done = ShardResult(table.name, shard, error=outcome)
+            else:
+                frame = None if table.compute is None else ctx.store.read(table.name, shard)
+                done = _checked(ctx, table, shard, outcome, frame)
+            result.shards.append(done)
+            on_shard(done, frame)
     if not result.errors:
         result.checks = list(_check_results(ctx, result))
     result.seconds = time.perf_counter() - start
@@ -168,14 +171,15 @@ def checks_of(table: Table) -> list[Check]:
 
 
 def _outcomes(
-    ctx: PoolContext, table: Table, shards: Sequence[str] | None, tables: Mapping[str, Table]
+    ctx: PoolContext, table: Table, shards: Sequence[str] | None, tables: Mapping[str, Table], advance: Advance
 ) -> Iterator[tuple[str | None, Outcome]]:
     if shards is not None:
-        yield from materialise_shards(ctx, table, shards, tables=tables)
+        yield from materialise_shards(ctx, table, shards, tables=tables, advance=advance)
     elif table.compute_folder is not None and table.roles:
-        yield None, materialise_model(ctx, table, tables=tables)
+        yield None, materialise_model(ctx, table, tables=tables, advance=advance)
     else:
         yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
+        advance(1)
 
 
 def _checked(

@@ -14,7 +14,15 @@ import psutil
 import pytest
 
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.flow.parallel import WorkerEndedError, Workers, beside, call_in_parts, stop_workers, workers
+from curation_assets.flow.parallel import (
+    WorkerEndedError,
+    Workers,
+    beside,
+    call_in_parts,
+    progress_of_call,
+    stop_workers,
+    workers,
+)
 from tests.support.paths import REPOSITORY
 
 #: Prints the pid of a worker that is then busy for as long as nobody ends it.
@@ -219,5 +227,41 @@ def test_progress_bars_of_workers_take_no_semaphore_of_the_system(tmp_path: Path
     settings = replace(load_settings(tmp_path, "embedded"), workers=2, threads=2)
     try:
         assert workers(settings, []).submit(kind_of_bar_lock).result() == "_thread"
+    finally:
+        stop_workers()
+
+
+def _half_then_wait(settings: Settings, pool_name: str, rows: pl.DataFrame, marker: str) -> pl.DataFrame:
+    """Reports half of its work, and ends only when somebody has seen it."""
+    with progress_of_call().task("rows", 2 * rows.height) as advance:
+        advance(rows.height)
+        end = time.monotonic() + SECONDS
+        while not Path(marker).exists():
+            assert time.monotonic() < end, "nobody saw that half is done"
+            time.sleep(0.05)
+        advance(rows.height)
+    return rows
+
+
+def test_what_workers_have_in_hand_counts_before_they_have_finished(tmp_path: Path) -> None:
+    """A training takes minutes: its bar stood at 0 of 80."""
+    settings = replace(load_settings(tmp_path, "embedded"), workers=2, threads=2)
+    marker, seen = tmp_path / "seen", list[float]()
+
+    def advance(rows: float) -> None:
+        seen.append(rows)
+        if sum(seen) >= 3:  # half of either part of six rows
+            marker.touch()
+
+    try:
+        call = call_in_parts(
+            settings, _half_then_wait, "pool", pl.DataFrame({"row": range(6)}), str(marker), advance=advance
+        )
+        assert pl.concat(call)["row"].to_list() == list(range(6))
+        assert sum(seen) == pytest.approx(6)
+        assert min(seen) >= 0
+        executor = workers(settings)
+        assert isinstance(executor, Workers)
+        assert list(executor.in_hand) == [0, 0]
     finally:
         stop_workers()

@@ -1,6 +1,8 @@
 """One table brought up to date: bad shards are named and kept apart, checks block or warn, finished shards stay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +11,7 @@ import pytest
 from curation_assets.core.settings import load_settings
 from curation_assets.flow import run_table as run_table_module
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.run_table import checks_of, run_table, run_with_upstream
+from curation_assets.flow.run_table import checks_of, keys_of, run_table, run_with_upstream
 from curation_assets.flow.table import Table, TableCheck
 from curation_assets.stores.pools.declaration import add_world_pool
 
@@ -53,6 +55,60 @@ def test_a_bad_shard_is_named_and_harms_no_neighbour(ctx: PoolContext) -> None:
     assert result.checks == []  # of a table that is not whole
     report = result.report
     assert (report.table, report.row_count, report.computed, report.reused) == ("signals/t", 4, 2, 0)
+
+
+class Recorder:
+    """Writes down what is begun and how much of it is done."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Callable[[float], None]]:
+        self.events.append((label, total))
+        yield self.events.append
+
+    def note(self, line: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("table", "label", "total"),
+    [
+        (signal(lambda ctx, shard: values([1.0])), "signals/t, shards", 3),
+        (Table("filtered/t", "shard", (), "1", "", compute=lambda ctx, shard: values([1.0])), "filtered/t, shards", 3),
+        (signal(lambda ctx, shard: values([1.0]), shards_at_once=2), "signals/t, shards", 3),
+        (Table("fused/t", "pool", (), "1", "", compute=lambda ctx, shard: values([1.0])), "fused/t", 1),
+        (
+            Table(
+                "downstream/t",
+                "training",
+                (),
+                "1",
+                "",
+                compute=lambda ctx, shard: values([1.0]),
+                keys=("a-000000", "b-000000"),
+            ),
+            "downstream/t, models",
+            2,
+        ),
+    ],
+    ids=["signals", "in threads", "downloads", "whole pool", "trainings"],
+)
+def test_every_table_is_announced_before_it_is_computed_and_counted_to_its_end(
+    ctx: PoolContext, table: Table, label: str, total: int
+) -> None:
+    recorder = Recorder()
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        recorder.events.append("computed")
+        return values([1.0])
+
+    one_process = replace(ctx, settings=replace(ctx.settings, workers=1), progress=recorder)
+    run_table(one_process, replace(table, compute=compute), keys_of(table, SHARDS), tables={})
+    assert recorder.events[0] == (label, total)
+    assert recorder.events.count("computed") == total
+    assert sum(event for event in recorder.events if isinstance(event, int | float)) == total
 
 
 def test_a_shard_that_breaks_a_blocking_check_is_blocked_until_it_holds(ctx: PoolContext) -> None:

@@ -172,8 +172,8 @@ def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, nam
     from curation_assets.training.students import train_student  # torch waits until a student is trained
 
     scored = ctx.store.scan(source).filter(pl.col(column).is_not_null()).sort("sample_id").collect()
-    roles = ctx.engines(_student_roles(ctx))
     with ctx.progress.task(f"distil {name}", 1) as advance:
+        roles = ctx.engines(_student_roles(ctx))
         train_student(
             scored["caption"].to_list(),
             scored[column].to_numpy(),

@@ -8,7 +8,7 @@ import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.parallel import call_in_parts
+from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.table import Table
 from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
 from curation_assets.stores.images import ImageRejected
@@ -53,17 +53,15 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
 
 
 def _of_evaluation_set(ctx: PoolContext) -> pl.DataFrame:
-    rows, found = evaluation_rows(ctx), []
+    rows, found = evaluation_rows(ctx), list[pl.DataFrame]()
     with ctx.progress.task("patch features, images of the evaluation set", rows.height) as advance:
-        for part in call_in_parts(ctx.settings, features_of_evaluation, ctx.pool.name, rows):
-            found.append(part)
-            advance(part.height)
+        found += call_in_parts(ctx.settings, features_of_evaluation, ctx.pool.name, rows, advance=advance)
     return pl.concat(found)
 
 
 def features_of_evaluation(settings: Settings, pool_name: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Features of some rows of the evaluation set: image_id and the columns of `_SCHEMA`."""
-    ctx = PoolContext.open(settings, pool_name)
+    ctx = PoolContext.open(settings, pool_name, progress=progress_of_call())
     return _features(ctx, rows.select("image_id"), rows.to_dicts(), lambda row: evaluation_image(ctx, dict(row)))
 
 
@@ -72,9 +70,9 @@ def _features(
 ) -> pl.DataFrame:
     from curation_assets.engines.patch_features import patch_features
 
-    encoder = ctx.engines(ROLES)["image_text_encoder"] if rows else None
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA}
     with ctx.progress.task("patch features, images", len(rows)) as advance:
+        encoder = ctx.engines(ROLES)["image_text_encoder"] if rows else None
         for start in range(0, len(rows), BATCH):
             images: list[Any] = []
             reasons: list[str | None] = []

@@ -9,7 +9,7 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import SBA_BRIDGE
-from curation_assets.flow.parallel import call_in_parts
+from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
@@ -161,18 +161,14 @@ def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 def score_in_parts(ctx: PoolContext, labels: pl.DataFrame, table: str | None = None) -> pl.DataFrame:
     """`score_labelled`, in as many parts as there are workers. `table`: the one that this is for, if any."""
     with ctx.progress.task("teachers on rated captions", labels.height) as advance:
-        scored = []
-        for part in call_in_parts(ctx.settings, score_labelled, ctx.pool.name, labels, table):
-            scored.append(part)
-            advance(part.height)
-    return pl.concat(scored)
+        return pl.concat(call_in_parts(ctx.settings, score_labelled, ctx.pool.name, labels, table, advance=advance))
 
 
 def score_labelled(
     settings: Settings, pool_name: str, labels: pl.DataFrame, for_table: str | None = None
 ) -> pl.DataFrame:
     """`labels` with both teachers' values. A value depends on its caption alone, so labels may come in parts."""
-    ctx = PoolContext.open(settings, pool_name)
+    ctx = PoolContext.open(settings, pool_name, progress=progress_of_call())
     samples = labels.with_columns(
         pl.col("caption").map_elements(lambda caption: sample_id_of("", caption), pl.String).alias("sample_id"),
         pl.lit("kept").alias("status"),
