@@ -10,10 +10,10 @@ import polars as pl
 
 from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
-from curation_assets.cli.common import show, show_json, show_table, warn
+from curation_assets.cli.common import notice, show, show_json, show_table, warn
 from curation_assets.core.settings import Settings, shard_key
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import left_out, policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.pieces import cautions_of, pieces_of
 from curation_assets.operations.planning import (
@@ -93,6 +93,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         "models_not_fetched": not_fetched(facts),
         "pieces": [asdict(piece) for piece in pieces_of(ctx, tables)],
         "cautions": cautions_of(ctx),
+        "left_out": left_out(ctx),
     }
     if not as_json:
         _show(content)
@@ -177,6 +178,8 @@ def _show(plan: dict[str, Any]) -> None:
     _show_pieces(plan["pieces"])
     for sentence in plan["cautions"]:
         warn(sentence)
+    for sentence in plan["left_out"]:
+        notice(sentence)
     absent = plan["models_not_fetched"]
     if absent:
         warn(f"models of {len(absent)} tables are not on this disk and count as changed:")

@@ -407,9 +407,8 @@ def _show_worths(ctx: PoolContext) -> None:
     if worths:
         title = f"What the signals are worth on {ctx.pool.image_domain} (AUC of clean against noise, 95 % interval)"
         show_table(("signal", "worth"), list(worths.items()), left=2, title=title)
-    for name, meaningless in left_out(ctx).items():
-        reasons = "; ".join(f"{worth.reference} is {worth}" for worth in meaningless)
-        notice(f"Policy {name} is left out: {reasons}. A pool's option policies, or another profile, brings it back")
+    for sentence in left_out(ctx):
+        notice(sentence)
 
 
 def _show_quality(quality: pl.DataFrame) -> None:

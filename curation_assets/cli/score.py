@@ -27,7 +27,7 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
 from curation_assets.flow.worth import worth_of
-from curation_assets.methods import all_methods, get_method
+from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.derived import DERIVED_COLUMNS
@@ -198,8 +198,7 @@ def methods(
     rows = []
     for method, row in zip(all_methods().values(), method_rows(), strict=True):
         facts = {**row, "version": method.version}
-        runs = "default" if method.default else "if named"
-        rows.append((method.name, method.stage, runs, *(facts[name] for name in FACTS)))
+        rows.append((method.name, method.stage, _runs(method), *(facts[name] for name in FACTS)))
     headings = ("method", "stage", "runs", *FACTS)
     if console.width >= WIDE:
         show_table(headings, rows, left=headings, keep=("method",))
@@ -208,6 +207,11 @@ def methods(
         show(Text.assemble((name, "bold"), f"  {stage}, {runs}"))
         for fact, value in zip(FACTS, values, strict=True):
             console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))
+
+
+def _runs(method: Method) -> str:
+    """In which pools a method runs: a pool of captions only leaves out what reads images."""
+    return ("default" if method.default else "if named") + (", with images" if method.image_columns else "")
 
 
 def _show_profile(profile: Profile) -> None:
@@ -219,9 +223,8 @@ def _show_profile(profile: Profile) -> None:
     for method in all_methods().values():
         lacks = availability(method, chosen)
         models = ", ".join(chosen.roles[role] for role in roles_needed(method, ()) if role in chosen.roles)
-        runs = "default" if method.default else "if named"
         worth = lacks if lacks and lacks.startswith("needs ") else str(worth_of(f"signals.{method.name}", chosen))
-        rows.append((method.name, runs, models or "none", worth))
+        rows.append((method.name, _runs(method), models or "none", worth))
     headings = ("method", "runs", "models", "on photographs: AUC of clean against noise, 95 % interval")
     if console.width >= WIDE:
         show_table(headings, rows, left=headings, keep=("method",))

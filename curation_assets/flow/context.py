@@ -11,7 +11,7 @@ from PIL import Image
 
 from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
-from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
@@ -98,12 +98,34 @@ class PoolContext:
 
         A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
         names it, or where its values are given (option `given_signals`). Raises ValueError for an unknown name in
-        these options.
+        these options. In a pool of captions only, what reads images is left out unless the option `methods` names it.
         """
+        return [
+            with_parameters(method, **self.profile.methods.get(method.name, {}))
+            for method in self._chosen(stage)
+            if method.name in self.options.methods or not self.lacking(method.columns, method.name)
+        ]
+
+    def methods_without_values(self) -> list[Method]:
+        """Signals by options and profile that no sample of the pool can have a value of."""
+        return [method for method in self._chosen("signals") if self.lacking(method.columns, method.name)]
+
+    def lacking(self, columns: Iterable[str], method: str | None = None) -> list[str]:
+        """Those of the columns that no sample of the pool can have: of images, in a pool of captions only.
+
+        None of a `method` whose values are given, nor columns that are given, nor sizes that the source has.
+        """
+        if self.pool.has_images or method in self.options.given_signals:
+            return []
+        there = {*TEXT_COLUMNS, *self.options.given, *self.pool.numbers}
+        return [name for name in columns if name not in there]
+
+    def _chosen(self, stage: str) -> list[Method]:
+        """The methods of a stage by options and profile, with values or without."""
         listed = (*self.options.methods, *self.options.given_signals)
         named = {get_method(name).name for name in listed} | set(self.profile.methods)
         return [
-            with_parameters(method, **self.profile.methods.get(method.name, {}))
+            method
             for method in all_methods().values()
             if method.stage == stage and (method.default or method.name in named)
         ]

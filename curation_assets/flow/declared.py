@@ -31,6 +31,16 @@ def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx))
 
 
+def why_not_run(ctx: PoolContext, references: Iterable[str]) -> str | None:
+    """Which signals of `missing_signals` there are, why, and what to do; None for none."""
+    missing = missing_signals(ctx, references)
+    if not missing:
+        return None
+    if any(ctx.lacking(all_methods()[name].columns, name) for name in missing):
+        return f"{', '.join(missing)}, and the pool has captions only; bring values along (option given_signals)"
+    return f"{', '.join(missing)}, which the pool does not run; add it to the pool's option methods"
+
+
 def _signals_run(ctx: PoolContext) -> set[str]:
     return {method.name for method in ctx.methods("signals")}
 
@@ -101,8 +111,9 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     """The shipped policies, then those saved for the pool. A shipped policy keeps the pool's fraction where its
     declaration names one, else the profile's for that policy, else its own.
 
-    A shipped policy that reads a signal which the pool does not run waits until it does, unless the pool names it; one
-    that reads a signal which means nothing on the pool's images (`left_out`) must be named, too.
+    A shipped policy that reads a signal which the pool does not run waits until it does; one that reads a signal which
+    means nothing on the pool's images (`left_out`) must be named. Raises ValueError for a policy that the pool names,
+    or that was saved for it, and that reads a signal which it does not run.
     """
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
@@ -112,6 +123,10 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
         policies = {name: policies[name] for name in requested if name in policies}
     else:
         policies = {name: policy for name, policy in _applicable(ctx).items() if not _meaningless(ctx, policy)}
+    asked_for = [*(saved.values()), *(policies.values() if requested is not None else ())]
+    for policy in asked_for:
+        if why := why_not_run(ctx, policy.references):
+            raise ValueError(f"pool {ctx.pool.name!r}: policy {policy.name!r} reads {why}, or leave the policy out")
     check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
     shipped = []
     for policy in policies.values():
@@ -120,14 +135,34 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
 
-def left_out(ctx: PoolContext) -> dict[str, list[Worth]]:
-    """Shipped policies that the pool could apply and does not, each with its signals that mean nothing on its images.
+def left_out(ctx: PoolContext) -> list[str]:
+    """What a pool like this one runs and this one does not, or in vain, and why: a sentence each.
 
-    Empty for a pool that names its policies.
+    Methods that read images, in a pool of captions only, and shipped policies over them; shipped policies over a signal
+    that means nothing on the pool's images. Nothing of policies for a pool that names its own.
     """
-    if ctx.options.policies is not None:
-        return {}
-    return {name: worths for name, policy in _applicable(ctx).items() if (worths := _meaningless(ctx, policy))}
+    notes = []
+    by_default = ctx.options.policies is None
+    run, without_values = _signals_run(ctx), {method.name: method for method in ctx.methods_without_values()}
+    notes += [
+        f"Method {name} gives every row a reason instead of a value: it reads "
+        f"{', '.join(ctx.lacking(method.columns, name))}, and the pool has captions only; the option methods names it"
+        for name, method in without_values.items()
+        if name in run
+    ]
+    if methods := [name for name in without_values if name not in run]:
+        valued = _applicable(ctx)
+        policies = [name for name in _applicable(ctx, {*run, *methods}) if name not in valued] if by_default else []
+        also = f"; policies {', '.join(policies)}" if policies else ""
+        notes.append(
+            f"The pool has captions only, so what reads images is left out: methods {', '.join(methods)}{also}"
+        )
+    for name, policy in (_applicable(ctx) if by_default else {}).items():
+        if worths := _meaningless(ctx, policy):
+            reasons = "; ".join(f"{worth.reference} is {worth}" for worth in worths)
+            again = "A pool's option policies, or another profile, brings it back"
+            notes.append(f"Policy {name} is left out: {reasons}. {again}")
+    return notes
 
 
 def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
@@ -155,9 +190,14 @@ def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
     return [worth for worth in worths if worth.is_meaningful is False]
 
 
-def _applicable(ctx: PoolContext) -> dict[str, Policy]:
-    """Shipped policies of which the pool runs all that they read: signals, fitted recipes, the duplicates."""
-    run, fitted = _signals_run(ctx), fitted_recipes(ctx)
+def _applicable(ctx: PoolContext, signals: set[str] | None = None) -> dict[str, Policy]:
+    """Shipped policies of which the pool runs all that they read: signals with values, fitted recipes, the duplicates.
+
+    `signals`: as if those with values were these.
+    """
+    run, fitted = signals, fitted_recipes(ctx)
+    if run is None:
+        run = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
     left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
     if ctx.options.duplicates is None:
         left.add(NEAR_DUPLICATES.replace("/", "."))

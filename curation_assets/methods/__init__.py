@@ -21,6 +21,9 @@ from curation_assets.numeric.metrics.separation import KINDS
 if TYPE_CHECKING:
     import polars as pl
 
+#: What a sample without an image has; every other column that a method may read is made of the image, or its size.
+TEXT_COLUMNS = ("sample_id", "caption", "url")
+
 #: Details of a teacher: beams with their similarities (best first), the best one, and its similarity inside (0, 1).
 TEACHER_DETAILS = ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
 
@@ -119,6 +122,11 @@ class Method:
             )
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")
+
+    @property
+    def image_columns(self) -> tuple[str, ...]:
+        """The columns of the image that it reads: a sample that lacks one of them has no value."""
+        return tuple(name for name in self.columns if name not in TEXT_COLUMNS)
 
     @property
     def unit_and_bounds(self) -> str:

@@ -48,6 +48,20 @@ def test_worked_example_reproduces(method: Method) -> None:
 
 
 @every_method
+def test_without_an_image_a_method_has_a_value_unless_it_reads_columns_of_images(method: Method) -> None:
+    """What a pool of captions only leaves out follows from the columns that the method declares."""
+    columns = {
+        name: [None] * len(values) if name in method.image_columns else values
+        for name, values in method.example.columns.items()
+        if name != "image"
+    }
+    ids = {"sample_id": [f"{number:032x}" for number in range(len(method.example.value))]}
+    samples = pl.DataFrame({**ids, **columns}, schema_overrides=dict.fromkeys(method.image_columns, pl.Null))
+    scored = score_samples(method, samples, method.example.roles)
+    assert (scored["value"].drop_nulls().len() == 0) == bool(method.image_columns)
+
+
+@every_method
 def test_result_is_well_formed(method: Method) -> None:
     values = run(method, dict(method.example.columns))
     n = len(method.example.value)

@@ -25,6 +25,11 @@ def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
     settings = ctx.options.caption_choice
     if settings is None:
         return
+    if not ctx.pool.has_images:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: option caption_choice compares captions with images, and the pool has captions "
+            "only; take it out"
+        )
     roles = ("image_text_encoder", "student") if settings.icc_weight else ("image_text_encoder",)
     student = ctx.profile.address("student") if "student" in roles else ""
     distilled = ("distilled/" + student.removeprefix("pool:"),) if student.startswith("pool:") else ()

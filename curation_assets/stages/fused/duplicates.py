@@ -33,6 +33,10 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
     settings = ctx.options.duplicates
     if settings is None:
         return
+    if not ctx.pool.has_images:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: option duplicates compares images, and the pool has captions only; take it out"
+        )
     preferred = () if settings.prefer is None else (settings.prefer.replace(".", "/"),)
     yield Table(
         name=NEAR_DUPLICATES,

@@ -6,7 +6,7 @@ import polars as pl
 
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, missing_signals
+from curation_assets.flow.declared import fitted_recipes, why_not_run
 from curation_assets.flow.sql import recipes
 from curation_assets.flow.table import Table
 from curation_assets.methods import oriented
@@ -21,11 +21,12 @@ ROW_KEY = ["shard", "source_row"]
 def fitted_tables(ctx: PoolContext) -> Iterator[Table]:
     """Two tables per recipe that the pool runs. Raises ValueError for one whose signals it does not run."""
     for recipe in fitted_recipes(ctx).values():
-        missing = missing_signals(ctx, recipe.settings.signals)
-        if missing:
+        if why := why_not_run(ctx, recipe.settings.signals):
+            raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
+        if lacking := ctx.lacking(recipe.settings.columns):
             raise ValueError(
-                f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {', '.join(missing)}, which the pool does not "
-                f"run; add it to the pool's option methods, or leave the recipe out"
+                f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {', '.join(lacking)}, and the pool has captions "
+                "only; bring columns along (option given), or leave the recipe out"
             )
         if recipe.key in recipes():
             raise ValueError(f"recipe {recipe.name!r} is a SQL recipe already; give yours another name")

@@ -49,7 +49,8 @@ def derived_columns(ctx: PoolContext) -> list[str]:
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in tables:
         read.add("image_embedding")
-    return sorted(name for name, column in DERIVED_COLUMNS.items() if name in read or column.is_always_made)
+    read |= {name for name, column in DERIVED_COLUMNS.items() if column.is_always_made and not ctx.lacking([name])}
+    return sorted(read & set(DERIVED_COLUMNS))
 
 
 def _derived_table(ctx: PoolContext, name: str) -> Table:

@@ -73,7 +73,7 @@ class Pool:
 
     @property
     def has_images(self) -> bool:
-        """False for captions only: image methods then give no_image."""
+        """False for captions only: methods that read images are then left out."""
         return self.kind != "url_table" or self.columns.get("url") is not None
 
     @property
