@@ -146,6 +146,18 @@ def fail(sentence: str) -> None:
     notice(Text.assemble(("error", "bold red"), f" {sentence}"))
 
 
+def each_pool(names: Iterable[str], act: Callable[[str], None]) -> dict[str, str]:
+    """Do it for every pool; one that fails is named, the others go on. Returns those that failed, with the reason."""
+    failed = {}
+    for name in names:
+        try:
+            act(name)
+        except EXPECTED_ERRORS as error:
+            failed[name] = str(error)
+            fail(f"pool {name}: {error}")
+    return failed
+
+
 @contextlib.contextmanager
 def errors_as_sentences() -> Iterator[None]:
     """Expected errors (bad values, absent files or models, damaged tables, a full disk) become a sentence and exit 1.

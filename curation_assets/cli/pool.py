@@ -1,13 +1,25 @@
 """curate pool: declare one's own data."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from curation_assets.cli.common import HomeOption, WaitOption, notice, settings_from, show, show_table, warn
+from curation_assets.cli.common import (
+    HomeOption,
+    JsonOption,
+    WaitOption,
+    each_pool,
+    notice,
+    settings_from,
+    show,
+    show_json,
+    show_table,
+    warn,
+)
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import why_broken
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.lease import alone_with_tables, pool_lease
@@ -121,14 +133,39 @@ def _signals(pairs: list[str]) -> dict[str, str]:
     return {get_method(method).name: column for method, column in signals.items()}
 
 
-def list_all(home: HomeOption = None) -> None:
-    """Show the declared pools."""
+def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Show the declared pools.
+
+    Exit status 1 where one cannot be loaded, or its source cannot be read: it is named, the others are shown.
+    """
     settings = settings_from(home)
-    rows = []
-    for name in list_pools(settings):
+    listed: list[dict[str, Any]] = []
+
+    def add_row(name: str) -> None:
+        row: dict[str, Any] = {"pool": name, "kind": None, "shards": None, "source": None, "profile": None}
+        listed.append(row)
         pool = load_pool(settings, name)
-        rows.append((name, pool.kind, str(len(discover_shards(pool, settings))), pool.source or "planted"))
-    show_table(("pool", "kind", "shards", "source"), rows, left=("pool", "kind", "source"))
+        row |= {"kind": pool.kind, "source": pool.source or None, "profile": pool.profile}
+        row["shards"] = len(discover_shards(pool, settings))
+        if why := why_broken(settings, name):
+            raise ValueError(why)
+
+    failed = each_pool(list_pools(settings), add_row)
+    if as_json:
+        show_json([row | {"error": failed.get(row["pool"])} for row in listed])
+    else:
+        rows = [
+            (
+                row["pool"],
+                "broken" if row["pool"] in failed else row["kind"],
+                "–" if row["shards"] is None else str(row["shards"]),
+                row["source"] or ("planted" if row["kind"] == "world" else "–"),
+            )
+            for row in listed
+        ]
+        show_table(("pool", "kind", "shards", "source"), rows, left=("pool", "kind", "source"))
+    if failed:
+        raise typer.Exit(1)
 
 
 def remove_shard(

@@ -12,6 +12,7 @@ from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
     ProfileOption,
+    each_pool,
     notice,
     settings_from,
     show,
@@ -74,42 +75,48 @@ def verify(
     settings = settings_from(home, profile)
     remaining: dict[str, list[Damage]] = {}
     checks: dict[str, int] = {}
-    for name in [pool] if pool is not None else list_pools(settings):
+
+    def look(name: str) -> None:
         verified = _verified(settings, name)
         _show(f"Pool {name}", verified, as_json)
         checks[name], remaining[name] = verified.checks, verified.damages
         if is_repaired and verified.damages:
             remaining[name] = _repaired(settings, name, verified.damages, as_json)
+
+    failed = each_pool([pool] if pool is not None else list_pools(settings), look)
     if pool is None:
         verified = verify_weights(reporter_for())
         _show("Shipped weights", verified, as_json)
         checks[WEIGHTS], remaining[WEIGHTS] = verified.checks, verified.damages
     if as_json:
         damaged = {name: [damage.to_dict() for damage in damages] for name, damages in remaining.items()}
-        show_json({"checks": checks, "damaged": damaged})
-    if any(remaining.values()):
+        show_json({"checks": checks, "damaged": damaged, "failed": failed})
+    if failed or any(remaining.values()):
         raise typer.Exit(1)
 
 
 def look_as_at_night(settings: Settings, pool: str | None, parts: Sequence[str], as_json: bool) -> None:
     """The parts of the nightly schedule, of a pool or of all. Raises typer.Exit(1) where a person should act."""
     found: dict[str, dict[str, Findings]] = {}
-    for name in [pool] if pool is not None else list_pools(settings):
+
+    def look_at(name: str) -> None:
         looks = {part: look for part, look in LOOKS.items() if part in parts}
         ctx = PoolContext.open(settings, name, progress=reporter_for())
         found[name] = {part: look(ctx, ctx.progress) for part, look in looks.items()}
         _show_findings(f"Pool {name}", found[name], as_json)
+
+    failed = each_pool([pool] if pool is not None else list_pools(settings), look_at)
     if pool is None and "files" in parts:
         found[WEIGHTS] = {"files": look_at_weights(reporter_for())}
         _show_findings("Shipped weights", found[WEIGHTS], as_json)
     removed = _removed(settings) if "old" in parts else []
     if as_json:
         content = {name: {part: asdict(one) for part, one in of_pool.items()} for name, of_pool in found.items()}
-        show_json({"found": content, "removed": {one.what: one.count for one in removed}})
+        show_json({"found": content, "failed": failed, "removed": {one.what: one.count for one in removed}})
     elif "old" in parts:
         said = ", ".join(map(str, removed)) or "nothing: CURATION_KEEP_DAYS is 0"
         show(f"Removed, older than {settings.keep_days} days: {said}")
-    if any(one.problems for of_pool in found.values() for one in of_pool.values()):
+    if failed or any(one.problems for of_pool in found.values() for one in of_pool.values()):
         raise typer.Exit(1)
 
 

@@ -10,10 +10,9 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
-import yaml
-
 from curation_assets.core.roles import ROLES
 from curation_assets.core.validation import Number, Whole, build, check_known, checked, setting
+from curation_assets.core.yaml_files import read_yaml
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 
@@ -131,7 +130,7 @@ def load_profile(name_or_path: str) -> Profile:
     if not path.is_file():
         shipped = ", ".join(sorted(p.stem for p in PROFILES_ROOT.glob("*.yaml")))
         raise ValueError(f"no profile {name_or_path!r}; shipped: {shipped}; or give the path of a .yaml file")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path)
     named = {"name": path.stem, **content} if isinstance(content, dict) else content
     return _with_beam_captioner(build(Profile, named, str(path)))
 

@@ -9,6 +9,7 @@ from curation_assets.defs.assets import asset_key, job_name, partitions_definiti
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.stores.pools.declaration import declaration_sha256
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -18,6 +19,8 @@ KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
 
 def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
     """Registers shards that appeared in the pool's source as partitions. It computes nothing."""
+
+    loaded = declaration_sha256(settings, pool_name)
 
     @dg.sensor(
         name=f"{pool_name}_new_shards",
@@ -30,7 +33,8 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
         present = PoolContext.open(settings, pool_name).shards()
         new = [check_shard_key(key) for key in present if key not in known]
         if not new:
-            return dg.SkipReason(f"{len(known)} shards known, none new")
+            due = "" if is_loaded(settings, pool_name, loaded) else f"; {reload_due(pool_name)}"
+            return dg.SkipReason(f"{len(known)} shards known, none new{due}")
         requests = [
             partitions_of(pool_name).build_add_request(new[start : start + KEYS_PER_REQUEST])
             for start in range(0, len(new), KEYS_PER_REQUEST)
@@ -38,6 +42,19 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
         return dg.SensorResult(dynamic_partitions_requests=requests)
 
     return new_shards
+
+
+def is_loaded(settings: Settings, pool_name: str, loaded: str) -> bool:
+    """Whether the declaration of a pool is the one that this code location was made from (`declaration_sha256`)."""
+    return declaration_sha256(settings, pool_name) == loaded
+
+
+def reload_due(pool_name: str) -> str:
+    """What a sensor says where it is not: its jobs and conditions follow the earlier one."""
+    return (
+        f"the declaration of pool {pool_name} changed since this code location was loaded: load it anew (Deployment, "
+        "Reload; `curate ui` does so by itself)"
+    )
 
 
 def dead_run_sensor() -> dg.SensorDefinition:

@@ -17,6 +17,7 @@ import polars as pl
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
 from curation_assets.defs.assets import asset_key, job_name
+from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
 from curation_assets.flow.context import PoolContext
@@ -24,6 +25,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
 from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.pools.declaration import declaration_sha256
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -140,6 +142,8 @@ def following_sensor(
 ) -> dg.SensorDefinition:
     """Requests what reads the whole pool once all shards of a backfill are there. `jobs`: those of the pool."""
 
+    loaded = declaration_sha256(settings, pool_name)
+
     @dg.sensor(
         name=f"{pool_name}_follows_new_shards",
         jobs=jobs,
@@ -148,6 +152,8 @@ def following_sensor(
         description=f"Makes ledger, subsets and report of pool {pool_name} again after new shards; cuts stay.",
     )
     def follows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not is_loaded(settings, pool_name, loaded):  # its plan would be of other tables than those loaded here
+            return dg.SkipReason(reload_due(pool_name))
         ctx = PoolContext.open(settings, pool_name)
         step = next_step(ctx, context.instance, time.time())
         if isinstance(step, str):

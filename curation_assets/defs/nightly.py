@@ -11,7 +11,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import PID, process_tags
 from curation_assets.defs.old_runs import remove_old
 from curation_assets.flow.context import PoolContext
-from curation_assets.operations.nightly import LOOKS, Findings, Part, look_at_weights
+from curation_assets.operations.nightly import LOOKS, Findings, Part, look_at_declarations, look_at_weights
 
 CRON = "0 3 * * *"
 SHOWN_ROWS = 50
@@ -29,6 +29,7 @@ def nightly(settings: Settings, pool_names: Sequence[str]) -> dg.ScheduleDefinit
         for pool_name in pool_names:
             for part in LOOKS:
                 _look_op(f"{part.replace('-', '_')}_{pool_name}", partial(_looked, settings, pool_name, part))()
+        _look_op("declarations", lambda progress: look_at_declarations(settings))()
         _look_op("weights", look_at_weights)()
         _old_op(settings)()
 

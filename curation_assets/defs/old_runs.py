@@ -10,8 +10,8 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings
 from curation_assets.defs.records import PAGE, POINTER
+from curation_assets.flow.graph import sound_and_broken
 from curation_assets.operations.retention import DAY_SECONDS, Removed, remove_old_files
-from curation_assets.stores.pools.declaration import list_pools
 
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
@@ -49,7 +49,7 @@ def remove_old(settings: Settings, instance: dg.DagsterInstance, now: float) -> 
     return [
         Removed("runs", runs),
         Removed("runs' logs", logs),
-        *remove_old_files(settings, list_pools(settings), before),
+        *remove_old_files(settings, sound_and_broken(settings)[0], before),
     ]
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import dagster as dg
-import yaml
 from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._serdes import ConfigurableClassData
 
 from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES
 from curation_assets.core.validation import build, checked, setting
+from curation_assets.core.yaml_files import read_yaml
 
 RUN_POOL = "curation/run_pool"  # tag: what limits of dagster.yaml and people go by
 
@@ -54,7 +54,7 @@ def load_run_pools(path: str) -> RunPools:
     Raises FileNotFoundError where neither exists, ValueError for what does not fit.
     """
     file = Path(path) if Path(path).is_absolute() else resource_path(path)
-    return build(RunPools, yaml.safe_load(file.read_text(encoding="utf-8")), str(file))
+    return build(RunPools, read_yaml(file), str(file))
 
 
 def stages_of(run: dg.DagsterRun, steps: Collection[str] = ()) -> set[str]:

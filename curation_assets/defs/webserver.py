@@ -6,7 +6,6 @@ from (a form, a picture or a script of another origin).
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import re
@@ -36,8 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.flow.context import PoolContext
-from curation_assets.stores.pools.declaration import list_pools
+from curation_assets.stores.pools.declaration import declaration_sha256, list_pools
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +96,7 @@ def serve(
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listening(port))
         instance = stack.enter_context(prepare_instance(settings))
+        loaded = declarations(settings)  # before the code server reads them: what is edited meanwhile is loaded anew
         os.environ["CURATION_HOME"] = str(settings.home)
         os.environ["DAGSTER_IS_DEV_CLI"] = "1"
         shared = stack.enter_context(ProxyServerManager(instance, _target(resource_path("workspace.yaml")), "WARNING"))
@@ -115,7 +114,7 @@ def serve(
             server.should_exit = True
 
         threading.Thread(target=stop_with_daemon, daemon=True).start()
-        stack.enter_context(_following_declarations(settings, context))
+        stack.enter_context(_following_declarations(settings, context, loaded))
         on_ready(f"http://{HOST}:{listener.getsockname()[1]}")
         server.run(sockets=[listener])  # raises the signal again that ended it
         raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
@@ -136,15 +135,18 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _following_declarations(settings: Settings, context: WorkspaceProcessContext) -> Iterator[None]:
-    """While inside, load the code location anew when a pool was added, changed or removed.
+def _following_declarations(
+    settings: Settings, context: WorkspaceProcessContext, loaded: dict[str, str]
+) -> Iterator[None]:
+    """While inside, load the code location anew when a pool was added, changed or removed since `loaded`.
 
-    A declaration that cannot be read is named once; the pools stay as they were loaded until it can.
+    A pool that cannot be loaded is shown as broken; the others go on.
     """
     ended = threading.Event()
 
     def follow() -> None:
-        loaded = seen = declarations(settings)
+        nonlocal loaded
+        seen = loaded
         while not ended.wait(LOOK_SECONDS):
             now = declarations(settings)
             is_at_rest, seen = now == seen, now
@@ -152,8 +154,6 @@ def _following_declarations(settings: Settings, context: WorkspaceProcessContext
                 continue
             loaded = now
             try:
-                for name in list_pools(settings):
-                    PoolContext.open(settings, name)
                 for name in context.create_request_context().code_location_names:
                     context.reload_code_location(name)
             except Exception as error:  # whatever somebody is writing there: the next version of it may be right
@@ -171,11 +171,7 @@ def _following_declarations(settings: Settings, context: WorkspaceProcessContext
 
 def declarations(settings: Settings) -> dict[str, str]:
     """Declared pool → hash of its declaration."""
-    found = {}
-    for path in sorted(settings.pools_root.glob("*.yaml")):
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            found[path.stem] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    return {name: declaration_sha256(settings, name) for name in list_pools(settings)}
 
 
 @contextlib.contextmanager

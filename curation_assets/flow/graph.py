@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
+from curation_assets.stores.pools.declaration import list_pools
 
 
 def tables_of(ctx: PoolContext) -> dict[str, Table]:
@@ -22,6 +24,21 @@ def tables_of(ctx: PoolContext) -> dict[str, Table]:
                 raise ValueError(f"table {table.name!r} is declared twice")
             declared[table.name] = table
     return _sorted_by_inputs(declared)
+
+
+def why_broken(settings: Settings, pool: str) -> str | None:
+    """Why the tables of a declared pool cannot be listed, in words; None where they can."""
+    try:
+        tables_of(PoolContext.open(settings, pool))
+    except Exception as error:  # whatever its declaration does to whoever reads it: the other pools go on
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return None
+
+
+def sound_and_broken(settings: Settings) -> tuple[list[str], dict[str, str]]:
+    """Declared pools whose tables can be listed, and the others with the reason why not."""
+    found = {name: why_broken(settings, name) for name in list_pools(settings)}
+    return [name for name, why in found.items() if why is None], {name: why for name, why in found.items() if why}
 
 
 def with_upstream(tables: Mapping[str, Table], names: Iterable[str]) -> dict[str, Table]:

@@ -236,6 +236,7 @@ def pools(home: Path) -> Iterator[Finding]:
     """Declarations that do not load, and who holds a pool."""
     from curation_assets.core.settings import load_settings
     from curation_assets.flow.context import PoolContext
+    from curation_assets.flow.graph import why_broken
     from curation_assets.stores.lease import holder_of
     from curation_assets.stores.objects import open_home
     from curation_assets.stores.pools.declaration import list_pools
@@ -245,15 +246,14 @@ def pools(home: Path) -> Iterator[Finding]:
     names = list_pools(settings)
     wrong = 0
     for name in names:
-        try:
-            ctx = PoolContext.open(settings, name)
-            assert ctx.options is not None, name
-        except Exception as error:  # whatever its declaration does to whoever reads it: the others are looked at
+        why = why_broken(settings, name)
+        if why is not None:
             wrong += 1
-            sentence = f"{name}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+            sentence = f"{name}: {why}"
             advice = f"correct {settings.pools_root / (name + '.yaml')}: the UI and every command of the pool need it"
             yield Finding("pools", "broken", sentence, advice)
             continue
+        ctx = PoolContext.open(settings, name)
         if (source := ctx.pool.source) and not ctx.pool.source_path(settings).exists():
             yield Finding(
                 "pools", "warning", f"{name}: its source {source} is not there", "mount it, or correct source:"

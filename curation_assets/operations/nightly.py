@@ -6,8 +6,9 @@ from typing import Any, Literal, get_args
 
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.graph import tables_of
+from curation_assets.flow.graph import sound_and_broken, tables_of
 from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_outs
 from curation_assets.operations.planning import REASONS, facts_of, make_plan, trainings_of
 from curation_assets.operations.verify import Verified, verify_pool, verify_weights
@@ -35,6 +36,16 @@ def look_at_files(ctx: PoolContext, progress: ProgressReporter) -> Findings:
 def look_at_weights(progress: ProgressReporter) -> Findings:
     """The shipped weights against their pinned hashes."""
     return _of_verified(verify_weights(progress))
+
+
+def look_at_declarations(settings: Settings) -> Findings:
+    """Declarations that cannot be loaded: nothing else looks at these pools."""
+    sound, broken = sound_and_broken(settings)
+    return Findings(
+        f"{len(sound) + len(broken)} pools declared, {len(broken)} cannot be loaded",
+        [f"pool {name} cannot be loaded: {why}" for name, why in broken.items()],
+        [{"pool": name, "why": why} for name, why in broken.items()],
+    )
 
 
 def _of_verified(verified: Verified) -> Findings:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import build, check_known, content_of
+from curation_assets.core.yaml_files import read_yaml
 from curation_assets.methods import lower_is_better
 from curation_assets.selection.kinds import Kind, all_kinds
 from curation_assets.stores.file_hash import FileState
@@ -64,7 +63,7 @@ def load_recipe(path: Path) -> FittedRecipe:
 
 @functools.lru_cache(maxsize=256)
 def _read_recipe(path: Path, state: FileState) -> FittedRecipe:
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path)
     if not isinstance(content, dict) or not {"name", "kind"} <= set(content):
         raise ValueError(f"{path}: expected a mapping with name, kind and the settings of the kind, got {content!r}")
     name, kind, description = content.pop("name"), content.pop("kind"), content.pop("description", "")

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
+from curation_assets.core.yaml_files import read_yaml
 from curation_assets.methods import lower_is_better
 from curation_assets.stores.file_hash import FileState
 
@@ -155,7 +154,7 @@ def load_policy(path: Path) -> Policy:
 @functools.lru_cache(maxsize=256)
 def _read_policy(path: Path, state: FileState) -> Policy:
     """A file as it is. Every look at the tables of a pool reads all policies: 15 ms each time without this."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path)
     policy = build(Policy, content, str(path))
     if policy.name != path.stem:
         raise ValueError(f"{path}: expected name: {path.stem}, got {policy.name!r}; file and policy are named alike")

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -12,11 +13,15 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings
+from curation_assets.definitions import build_definitions
+from curation_assets.defs import webserver
 from curation_assets.defs.following import CAUSE, Step, next_step, requests_of
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance, run_pool
+from curation_assets.defs.webserver import declarations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.selection.policy import POLICIES_ROOT
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
 from tests.support.paths import REPOSITORY
 
@@ -70,6 +75,65 @@ def test_what_follows_waits_for_the_shards_in_words_and_then_takes_one_step(tmp_
         assert first.run_key != second.run_key
         assert len(requests_of("photos", step, ctx.shards(), shards_per_run=2)) == 2
         assert len(requests_of("photos", step, ctx.shards(), shards_per_run=0)) == 1
+
+
+def _new_cron(pools: Path) -> None:
+    path = pools / "photos.yaml"
+    path.write_text(path.read_text() + '  backfill_cron: "*/2 * * * *"\n')
+
+
+def _new_policy(pools: Path) -> None:
+    (pools / "photos").mkdir()
+    policy = (POLICIES_ROOT / "clip.yaml").read_text().replace("name: clip", "name: mine")
+    (pools / "photos" / "mine.yaml").write_text(policy)
+
+
+@pytest.mark.parametrize("edit", [_new_cron, _new_policy])
+def test_sensors_follow_what_was_loaded_and_say_when_that_is_no_longer_what_is_declared(
+    tmp_path: Path, edit: Callable[[Path], None]
+) -> None:
+    """Else a sensor would wait for a schedule that no condition has."""
+    settings = webdataset_pool(tmp_path)
+    with prepare_instance(settings) as instance:
+
+        def said(definitions: dg.Definitions, name: str) -> str:
+            sensor = definitions.get_repository_def().get_sensor_def(name)
+            ticked = sensor.evaluate_tick(dg.build_sensor_context(instance, definitions=definitions))
+            return str(ticked.skip_message)
+
+        loaded = build_definitions(settings)
+        instance.add_dynamic_partitions("photos", PoolContext.open(settings, "photos").shards())
+        assert "(0 * * * *) of 3 new shards" in said(loaded, "photos_follows_new_shards")
+        edit(settings.pools_root)
+        for name in ("photos_follows_new_shards", "photos_new_shards"):
+            assert "changed since this code location was loaded" in said(loaded, name), name
+            assert "*/2" not in said(loaded, name)
+        again = build_definitions(settings)
+        cron = "*/2 * * * *" if edit is _new_cron else "0 * * * *"
+        assert f"({cron}) of 3 new shards" in said(again, "photos_follows_new_shards")
+        assert said(again, "photos_new_shards") == "3 shards known, none new"
+
+
+def test_what_is_edited_while_the_ui_starts_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webserver, "LOOK_SECONDS", 0.05)
+    settings = webdataset_pool(tmp_path)
+    loaded = declarations(settings)
+    reloaded = threading.Event()
+
+    class Context:  # of the workspace: what is called of Dagster's own
+        code_location_names = ("curation",)
+
+        def create_request_context(self) -> "Context":
+            return self
+
+        def reload_code_location(self, name: str) -> None:
+            reloaded.set()
+
+    with webserver._following_declarations(settings, Context(), loaded):  # type: ignore[arg-type]
+        assert not reloaded.wait(0.5)
+    _new_cron(settings.pools_root)  # after the code server has read it, before anybody looks
+    with webserver._following_declarations(settings, Context(), loaded):  # type: ignore[arg-type]
+        assert reloaded.wait(60)
 
 
 def test_nothing_follows_what_a_person_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Pools: what is declared about a collection of image–text pairs."""
 
+import contextlib
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -19,8 +21,10 @@ from curation_assets.core.settings import (
     working_copy,
 )
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
+from curation_assets.core.yaml_files import read_yaml
 from curation_assets.stores import image_tables, url_tables, webdataset
 from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
@@ -155,13 +159,23 @@ def list_pools(settings: Settings) -> list[str]:
     return sorted(path.stem for path in settings.pools_root.glob("*.yaml"))
 
 
+def declaration_sha256(settings: Settings, name: str) -> str:
+    """Of all that people wrote about a pool: its declaration, and files such as recipes in the folder beside it."""
+    root = settings.pools_root
+    hashes = {}
+    for path in [root / f"{name}.yaml", *sorted((root / name).rglob("*.*"))]:
+        with contextlib.suppress(OSError):  # removed meanwhile, or a folder
+            hashes[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return config_sha256(hashes)
+
+
 def load_pool(settings: Settings, name: str) -> Pool:
     """The declared pool `name`. Raises ValueError that lists the known pools, or names what is wrong in the file."""
     path = settings.pools_root / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
         raise ValueError(f"no pool {name!r} in {settings.pools_root}; declared: {known}")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a mapping with name, kind and source, got {type(content).__name__}")
     pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
@@ -173,7 +187,7 @@ def load_pool(settings: Settings, name: str) -> Pool:
 def declared_options(settings: Settings, pool: Pool) -> dict[str, Any]:
     """Options that the pool's file sets, also where that is the default; of a pool without a file, the others."""
     path = settings.pools_root / f"{pool.name}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    content = read_yaml(path) if path.is_file() else {}
     written = {name: getattr(pool.options, name) for name in content.get("options") or {}}
     return {**written, **content_of(pool.options)}
 
