@@ -187,6 +187,11 @@ def png_bits(data: bytes) -> int:
     return data[24]
 
 
+def is_deep_grey(data: bytes) -> bool:
+    """Whether a file is grey of 16 bits, which `Image.convert` turns white."""
+    return data.startswith(_PNG_SIGNATURE) and data[24:26] == b"\x10\0"
+
+
 def _png_places(data: bytes) -> Iterator[tuple[int, int]]:
     """(start, end) of every chunk."""
     start = len(_PNG_SIGNATURE)

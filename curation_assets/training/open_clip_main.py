@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import DEFAULT_LIMITS
 
 WORK = ".training"  # folder of OUT: hidden, so that what lies there is no part of the model's identity
@@ -26,7 +27,7 @@ RUN = "run"  # and of the trainer in it
 #: Configurations of models that open_clip does not have.
 MODEL_CONFIGS = Path(__file__).with_name("clip_models")
 #: What of a tar is read. The rest never reaches webdataset's decoder, which unpickles `.pyd` and `.pickle`.
-READ_SUFFIXES = frozenset(("jpg", "jpeg", "png", "webp", "txt"))
+READ_SUFFIXES = frozenset((*TRAINING_EXTENSIONS, "txt"))
 MAX_ERRORS = 1000  # that are never too many
 LOGGED_ERRORS = 100  # of one process
 #: Set by a process that holds our standard input: when it ends, so does this process.

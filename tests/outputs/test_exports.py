@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
 import yaml
+from open_clip_train.data import filter_no_caption_or_no_image
 from PIL import Image
 from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import ledger_path, replay
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
@@ -36,6 +37,7 @@ from curation_assets.outputs.exports.subset import Subset, find_subset, split_su
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
@@ -186,6 +188,92 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
     certificate, _ = finish_takedown(ctx, tables, begun)
     assert certificate["exports_flagged"] == [{"folder": str(whole), "samples": 2}]
     assert sorted(json.loads((whole / EXPORT_FLAG).read_text())["sample_ids"]) == [first, second]
+
+
+def raw_pool(settings: Settings, name: str, source: Path) -> PoolContext:
+    """The raw tables of a pool."""
+    add_pool(settings, name, source, options={"distil": False, "downstream": False})
+    made = PoolContext.open(settings, name)
+    tables = tables_of(made)
+    for shard in made.shards():
+        for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+            materialise_table(made, tables[table], shard, tables=tables)
+    return made
+
+
+def all_of(ctx: PoolContext, path: Path) -> Subset:
+    """Every kept sample of a pool."""
+    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["sample_id"].to_list()
+    write_subset_npy(path, kept)
+    return find_subset(ctx, str(path))
+
+
+def of_every_format() -> dict[str, bytes]:
+    """Caption → image."""
+    grey = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (24, 1))
+    found = {}
+    for form in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
+        buffer = io.BytesIO()
+        Image.fromarray(grey).convert("RGB").rotate(len(found)).save(buffer, form)
+        found[f"a picture as {form}"] = buffer.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(grey.astype(np.uint16) * 257).save(buffer, "PNG")
+    return found | {"a picture of 16 bits": buffer.getvalue()}
+
+
+@pytest.mark.parametrize("source", ["parquet", "folder", "tar"])
+def test_every_format_that_is_read_comes_back_and_is_trained_on(tmp_path: Path, source: str) -> None:
+    images = of_every_format()
+    folder = tmp_path / "source"
+    folder.mkdir()
+    settings = load_settings(tmp_path / "home", "embedded")
+    extensions = ("jfif", "png", "webp", "GIF", "bmp", "PNG")
+    files = {
+        f"{number}.{extension}": data
+        for number, (extension, data) in enumerate(zip(extensions, images.values(), strict=True))
+    }
+    if source == "parquet":
+        cells = [{"bytes": data, "path": None} for data in images.values()]
+        pl.DataFrame({"image": cells, "caption": list(images)}).write_parquet(folder / "0.parquet")
+    else:
+        texts = {f"{number}.txt": caption.encode() for number, caption in enumerate(images)}
+        with tarfile.open(folder / "0.tar", "w") as tar:
+            for name, data in (files | texts).items():
+                (folder / name).write_bytes(data)
+                tar.add(folder / name, name)
+                if source == "tar":
+                    (folder / name).unlink()
+        if source == "folder":
+            (folder / "0.tar").unlink()
+    first = raw_pool(settings, "first", folder)
+    subset = all_of(first, tmp_path / "all.npy")
+    assert subset.rows.height == len(images)
+    out = export_webdataset(subset, tmp_path / "out")
+    assert manifest_of(out)["reencoded"] == {"GIF to PNG": 1, "BMP to PNG": 1, "PNG to PNG": 1}
+    trained = list(wds.WebDataset([str(tar) for tar in out.glob("*.tar")], shardshuffle=False))
+    assert all(filter_no_caption_or_no_image(one) for one in trained)
+    assert len(trained) == len(images)
+    for one in trained:
+        written = next(one[extension] for extension in ("jpg", "png", "webp") if extension in one)
+        facts = json.loads(one["json"])
+        assert hashlib.sha256(written).hexdigest() == facts["sha256"]
+        as_trained = np.asarray(Image.open(io.BytesIO(written)).convert("RGB"))
+        as_scored = np.asarray(decode_image(images[one["txt"].decode()]))
+        assert np.array_equal(as_trained, as_scored)
+    back = raw_pool(settings, "back", out).store.scan("raw/samples").collect()
+    assert back["reason"].to_list() == [None] * len(images)
+    assert sorted(back["sample_id"]) == sorted(subset.rows["sample_id"])
+
+
+def test_a_key_with_a_dot_is_not_listed_under_a_key_of_several_samples(tmp_path: Path) -> None:
+    folder = tmp_path / "tars"
+    write_tar(folder / "0.tar", [(f"a.{n}", f"http://a.example/{n}", caption_of(n), jpeg(n)) for n in range(3)])
+    subset = all_of(raw_pool(load_settings(tmp_path, "embedded"), "dotted", folder), tmp_path / "all.npy")
+    assert subset.rows.height == 3
+    with pytest.raises(ValueError, match="key_has_dot"):
+        export_keys(subset, tmp_path / "keys")
+    tars = export_webdataset(subset, tmp_path / "out").glob("*.tar")
+    assert len(list(wds.WebDataset([str(tar) for tar in tars], shardshuffle=False))) == 3
 
 
 def test_allow_lists_refuse_what_they_cannot_tell_apart(tmp_path: Path) -> None:

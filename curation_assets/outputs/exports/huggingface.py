@@ -14,6 +14,7 @@ from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
+from curation_assets.stores.image_formats import format_of
 
 MAX_SHARD_BYTES = 450_000_000  # of images: with the other columns below the 500 MB that the hub's viewer likes
 ROW_GROUP_ROWS = 100  # a page of the viewer reads one group
@@ -103,7 +104,8 @@ def _batches(export: Export, rows: pl.DataFrame, has_images: bool) -> Iterator[l
             image = export.image_of(row)
             if image is None:
                 continue
-            extension = row["member"].rpartition(".")[2].lower()
+            kind = format_of(image)  # the member's name may end in anything
+            extension = "bin" if kind is None else kind.extensions[0]
             row["image"] = {"bytes": image, "path": f"{row['sample_id']}.{extension}"}
         batch.append(row)
         if len(batch) == ROW_GROUP_ROWS:

@@ -27,13 +27,20 @@ def export_npy(subset: Subset, out: Path) -> Path:
 def export_keys(subset: Subset, out: Path) -> Path:
     """`out`/keys.tsv: one line `tar<TAB>key` per entry, for the tars as they are; see `AllowList`.
 
-    Samples without an image are missing (no_image). Raises ValueError as `exporting`.
+    Samples without an image are missing (no_image), as are those whose key has a dot (key_has_dot): webdataset ends a
+    key at the first dot, and puts all of them under one. Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "keys") as export:
-        has_image = pl.col("tar").is_not_null() & pl.col("member").is_not_null()
-        lost = subset.rows.filter(~has_image).select("sample_id", "multiplicity", pl.lit("no_image"))
-        export.lost += list(lost.iter_rows())
-        rows = subset.rows.filter(has_image)
+        reason = (
+            pl.when(pl.col("tar").is_null() | pl.col("member").is_null())
+            .then(pl.lit("no_image"))
+            .when(pl.col("member").str.contains(r"[^/.][^/]*\.[^/]*\.[^/]*$"))
+            .then(pl.lit("key_has_dot"))
+        )
+        marked = subset.rows.with_columns(reason=reason)
+        lost = marked.filter(pl.col("reason").is_not_null())
+        export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
+        rows = marked.filter(pl.col("reason").is_null())
         keys = rows.select("tar", sample_key(pl.col("member")).alias("key"))
         write_key_list(export.folder / KEYS, keys[np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())])
     return Path(out) / KEYS

@@ -38,6 +38,7 @@ class Export:
     facts: dict[str, Any]
     samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
     lost: list[tuple[str, int, str]] = field(default_factory=list)  # sample_id, multiplicity, reason
+    reencoded: dict[str, int] = field(default_factory=dict)  # "GIF to PNG" → images
 
     def image_of(self, row: Mapping[str, Any]) -> bytes | None:
         """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
@@ -141,5 +142,6 @@ def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entr
         "software": f"curation_assets {__version__}",
         "subset": {**export.facts, "missing": missing_counts(missing)},
         "counts": {"asked": requested, "written": written.height, "missing": missing.height, "entries": entries},
+        **({"reencoded": export.reencoded} if export.reencoded else {}),
         "files": export.files(),
     }

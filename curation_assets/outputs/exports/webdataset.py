@@ -1,5 +1,6 @@
 """WebDataset resharding: the subset alone in new tars, keys that follow from the ids, img2dataset's tables beside."""
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from curation_assets.outputs.exports.croissant import webdataset_croissant, writ
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.image_formats import TRAINING_EXTENSIONS, format_of
+from curation_assets.stores.images import decode_image, is_deep_grey
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
 MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
@@ -34,6 +37,7 @@ def export_webdataset(
     Keys are `<sample_id>-0` … `<sample_id>-(m-1)` for a sample of multiplicity m, as DataComp's resharder names them:
     the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
     img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
+    GIF, BMP and 16-bit grey, which trainings leave out or misread, become PNG (`reencoded` in the manifest).
     Samples whose image is missing or no longer the one that was scored are listed in missing.tsv. Raises ValueError
     as `exporting`.
     """
@@ -46,14 +50,15 @@ def export_webdataset(
             image = export.image_of(row)
             if image is None:
                 continue
-            for members in _entries(export, row, image):
+            image, extension = _trainable(export, image)
+            for members in _entries(export, row, image, extension):
                 size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
                 if shard is not None and (shard.count >= max_samples or shard.bytes + size > max_bytes):
                     shard.close()
                     shard = None
                 if shard is None:
                     shard = _Shard.open(export)
-                shard.add(members, row, size)
+                shard.add(members, row, image, size)
         if shard is not None:
             shard.close()
         sizes = {name: count for name, count in sorted(export.samples_of.items()) if name.endswith(".tar")}
@@ -82,16 +87,31 @@ def write_training_tars(
     return sorted(export_webdataset(subset, out, max_samples=max_samples).glob("*.tar"))
 
 
-def _entries(export: Export, row: Mapping[str, Any], image: bytes) -> Iterator[dict[str, Any]]:
-    extension = row["member"].rpartition(".")[2].lower().replace("jpeg", "jpg")
-    caption = row["caption"] or ""
+def _trainable(export: Export, image: bytes) -> tuple[bytes, str]:
+    """(file, its extension) as trainings read it: open_clip leaves out GIF and BMP, and takes 16-bit grey for white.
+
+    Those are written as PNG, with the pixels that were scored, and counted in the manifest.
+    """
+    kind = format_of(image)
+    extension = "" if kind is None else kind.extensions[0]
+    if extension in TRAINING_EXTENSIONS and not is_deep_grey(image):
+        return image, extension
+    pixels = io.BytesIO()
+    decode_image(image, export.subset.ctx.pool.download.limits).save(pixels, "PNG")
+    name = f"{'unknown' if kind is None else kind.name} to PNG"
+    export.reencoded[name] = export.reencoded.get(name, 0) + 1
+    return pixels.getvalue(), "png"
+
+
+def _entries(export: Export, row: Mapping[str, Any], image: bytes, extension: str) -> Iterator[dict[str, Any]]:
+    caption, sha256 = row["caption"] or "", hashlib.sha256(image).hexdigest()
     fields = {
         "uid": row["sample_id"],
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
         **{name: row[name] for name in CHOICE_COLUMNS if name in row},
-        "sha256": row["image_sha256"],
-        "original_sha256": row["original_sha256"],
+        "sha256": sha256,
+        "original_sha256": row["original_sha256"] or (row["image_sha256"] if sha256 != row["image_sha256"] else None),
         "pool": export.subset.ctx.pool.name,
         "shard": row["shard"],
         "signals": {name: row[name] for name in export.subset.signals if name != "rank"},
@@ -135,7 +155,7 @@ class _Shard:
     def count(self) -> int:
         return len(self.rows)
 
-    def add(self, members: dict[str, Any], row: Mapping[str, Any], size: int) -> None:
+    def add(self, members: dict[str, Any], row: Mapping[str, Any], image: bytes, size: int) -> None:
         self.writer.write(members)
         self.bytes += size
         self.rows.append(
@@ -144,7 +164,7 @@ class _Shard:
                 "key": members["__key__"],
                 "uid": row["sample_id"],
                 "status": "success",
-                "sha256": row["image_sha256"],
+                "sha256": hashlib.sha256(image).hexdigest(),
             }
         )
 
