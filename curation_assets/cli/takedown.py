@@ -103,6 +103,8 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  left in {file['path']}")
     for source in certificate["sources_not_ours"]:
         show(f"  your source still has it: {source}")
+    for sentence in certificate["sources_not_read"]:
+        show(f"  not searched to its end: {sentence}")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
     for name in certificate["releases_withdrawn"]:

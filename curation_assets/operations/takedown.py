@@ -8,6 +8,7 @@ in between is finished by the next `takedown apply` or `run`. Cuts, ranges, stat
 the sample stay frozen and are named.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -27,11 +28,19 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.operations.releases import affected_releases, withdraw
 from curation_assets.operations.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
+from curation_assets.operations.takedown_sources import (
+    HASHES,
+    SAMPLE_SCHEMA,
+    SourceChangedError,
+    images_in_sources,
+    purge_source,
+    registered_sources,
+    samples_in_sources,
+)
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
-from curation_assets.stores import webdataset
 from curation_assets.stores.atomic import (
     PRIVATE,
     fetch_folder,
@@ -42,7 +51,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
-from curation_assets.stores.download import rewrite_tar, take_down_downloads
+from curation_assets.stores.download import take_down_downloads
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
@@ -66,6 +75,7 @@ class Takedown:
     pool: str
     samples: pl.DataFrame  # SAMPLE_SCHEMA
     with_sources: bool = False
+    sources: dict[str, str] = field(default_factory=dict)  # path of a source to be rewritten → sha256 as registered
     digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
     tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
     remaining_sources: list[str] = field(default_factory=list)
@@ -90,9 +100,9 @@ def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
     if ctx.store.partitions("raw/samples"):
         # its rows outlive registration where a takedown was interrupted
         stored = ctx.store.scan("raw/samples").filter(pl.col("reason").ne_missing(TAKEDOWN))
-        samples = stored.select(*listed, *texts, *_HASHES).collect()
-        rows = rows.drop(_HASHES).join(
-            samples.select("shard", "source_row", *_HASHES), on=["shard", "source_row"], how="left"
+        samples = stored.select(*listed, *texts, *HASHES).collect()
+        rows = rows.drop(HASHES).join(
+            samples.select("shard", "source_row", *HASHES), on=["shard", "source_row"], how="left"
         )
         unregistered = samples.join(rows, on=["shard", "source_row"], how="anti")
         rows = pl.concat([_as_samples(rows), _as_samples(unregistered)])
@@ -100,19 +110,6 @@ def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
     # Rows of the same id anywhere are the same sample.
     ids = rows.filter(is_denied)["sample_id"].unique()
     return rows.filter(is_denied | pl.col("sample_id").is_in(ids.implode())).sort("shard", "source_row")
-
-
-_HASHES = ("image_sha256", "original_sha256")
-SAMPLE_SCHEMA = pl.Schema(
-    {
-        "sample_id": pl.String(),
-        "shard": pl.String(),
-        "source_row": pl.Int64(),
-        "url": pl.String(),
-        "caption": pl.String(),
-        **dict.fromkeys(_HASHES, pl.String()),
-    }
-)
 
 
 def _as_samples(rows: pl.DataFrame) -> pl.DataFrame:
@@ -148,21 +145,26 @@ def _write_pending(home: Path, takedown: Takedown) -> None:
 def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False) -> Takedown | None:
     """Purge everything that holds a sample of the denylist; None where the pool holds none.
 
-    `with_sources`: also the pool's own tars, which are its owner's. The samples' ids join the denylist, so that they
-    are known once their URLs are removed.
+    `with_sources`: also the pool's own tars, which are its owner's, and what they hold of samples that have left the
+    tables. The samples' ids join the denylist, so that they are known once their URLs are removed. Raises
+    SourceChangedError, before anything is purged, where such a tar is not what was registered.
     """
     home, store, pool = ctx.settings.home, ctx.store, ctx.pool
     fetch_folder(store.root)  # of a bucket: what is searched and rewritten has to be here
     before = pending_takedown(home, pool.name) or Takedown(pool.name, pl.DataFrame(schema=SAMPLE_SCHEMA))
     samples = pl.concat([before.samples, affected_samples(ctx, Denylist.load(home))])
-    samples = samples.unique(["shard", "source_row"], keep="first").sort("shard", "source_row")
+    sources: dict[str, str] = {}
+    if pool.kind == "webdataset" and (with_sources or before.with_sources):
+        samples, sources = _with_sources(ctx, tables, samples, before.sources, is_resumed=not with_sources)
+    place = ["shard", "source_row"]
+    samples = samples.group_by(place).agg(pl.all().drop_nulls().first()).select(SAMPLE_SCHEMA.names()).sort(place)
     if Denylist.load(home):
         _drop_previous_versions(ctx, tables)
     if samples.is_empty():
         return None
     if before.is_purged and before.with_sources >= with_sources and before.samples.equals(samples):
         return before  # killed while the flow made the shards again: it goes on from there
-    takedown = Takedown(pool.name, samples, with_sources or before.with_sources)
+    takedown = Takedown(pool.name, samples, with_sources or before.with_sources, sources)
     touched = touched_tables(tables)
     stored = [name for name in tables if store.partitions(name) or _is_stored(store, name)]
     takedown.tables = [name for name in tables if name in stored or name in before.tables]
@@ -199,6 +201,29 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
     takedown.is_purged = True
     _write_pending(home, takedown)
     return takedown
+
+
+def _with_sources(
+    ctx: PoolContext, tables: Mapping[str, Table], samples: pl.DataFrame, noted: Mapping[str, str], *, is_resumed: bool
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The samples with what the pool's tars hold of them now; and path → sha256 of the files that may be rewritten.
+
+    `noted`: those of an attempt that was stopped. `is_resumed`: a tar that is not what was registered stays as it is,
+    and the certificate names it; else SourceChangedError is raised.
+    """
+    held = samples_in_sources(ctx, Denylist.load(ctx.settings.home), samples["sample_id"].unique().to_list())
+    tars, sources, unknown = tars_of_pool(ctx.pool, ctx.settings), dict(noted), []
+    for shard in sorted({*samples["shard"], *held["shard"]}):
+        tar = tars.get(shard)
+        if tar is None or str(tar) in noted or not _is_whole(tar):
+            continue
+        try:
+            sources |= registered_sources(ctx, tables, shard)
+        except SourceChangedError:
+            if not is_resumed:
+                raise
+            unknown.append(shard)
+    return pl.concat([samples, held.filter(~pl.col("shard").is_in(unknown))]), sources
 
 
 def _is_stored(store: ShardStore, name: str) -> bool:
@@ -245,7 +270,7 @@ def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
         return
     ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
     is_removed = pl.col("sample_id").is_in(ids) | pl.col("caption").is_in(captions)
-    for name in _HASHES:
+    for name in HASHES:
         is_removed |= pl.col("image_sha256").is_in(samples[name].drop_nulls().implode()).fill_null(False)
     rows = read_parquet(path)
     if rows.filter(is_removed).is_empty():
@@ -313,10 +338,13 @@ def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedow
     pool, settings = ctx.pool, ctx.settings
     ids = samples["sample_id"].unique().to_list()
     if pool.kind == "webdataset":
-        tar = tars_of_pool(pool, settings)[shard]
-        if takedown.with_sources and _is_whole(tar):  # a damaged one would lose what follows the damage
-            _purge_source_tar(tar, samples)
-        else:
+        tar = tars_of_pool(pool, settings).get(shard)
+        is_purged = tar is None
+        if tar is not None and str(tar) in takedown.sources:
+            with contextlib.suppress(SourceChangedError):  # since it was compared: the certificate names it
+                purge_source(ctx, shard, samples, takedown.sources)
+                is_purged = True
+        if not is_purged:
             takedown.remaining_sources.append(str(tar))
         marker = takedown_marker(pool, shard, settings)
         before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
@@ -343,30 +371,6 @@ def _is_whole(tar: Path) -> bool:
         return False
 
 
-def _purge_source_tar(tar: Path, samples: pl.DataFrame) -> None:
-    """In a delivered tar, what is left of a sample is KEY.json with its id: rows keep their order."""
-    listed = webdataset.sample_keys(tar)
-    rows = [row for row in samples.iter_rows(named=True) if row["source_row"] < len(listed)]
-    keys = {listed[row["source_row"]]: row["sample_id"] for row in rows}
-    tombs = {f"{key}.json": json.dumps({"uid": sample_id}).encode() for key, sample_id in keys.items()}
-    key_of = webdataset.keys_of(tar_index(tar).members)
-    rewrite_tar(tar, drop=lambda member: key_of.get(member) in keys, add=tombs)
-    for table in webdataset.siblings(tar):
-        members = read_parquet(table)
-        if "key" in members.columns:
-            is_removed = pl.col("key").cast(pl.String).is_in(list(keys))
-            emptied = [name for name in members.columns if name not in ("key", "status", "uid")]
-            ids = pl.col("key").cast(pl.String).replace_strict(keys, default=None)
-            with replacing(table) as temporary:
-                members.with_columns(
-                    *(pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
-                    pl.when(is_removed)
-                    .then(ids)
-                    .otherwise(pl.col("uid") if "uid" in members.columns else None)
-                    .alias("uid"),
-                ).write_parquet(temporary)
-
-
 def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
     """A planted pool's source is a file of ours: its rows stay, with their ids only."""
     path = ctx.store.root / WORLD_SOURCE
@@ -380,11 +384,9 @@ def _purge_world(ctx: PoolContext, ids: Sequence[str]) -> None:
 def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -> list[str]:
     """Prefixes of the objects of a bucket whose earlier versions hold the samples: the pool's own, and its source's."""
     keys = [f"work/{takedown.pool}/"]
-    if takedown.with_sources and ctx.pool.kind == "webdataset":
-        tars = tars_of_pool(ctx.pool, ctx.settings)
-        for tar in (tars[shard] for shard in takedown.shards if shard in tars):
-            if tar.is_relative_to(objects.root) and str(tar) not in takedown.remaining_sources:
-                keys += map(objects.key_of, (tar, *webdataset.siblings(tar), index_path(objects, tar)))
+    for path in map(Path, takedown.sources):
+        if path.is_relative_to(objects.root) and str(path) not in takedown.remaining_sources:
+            keys += map(objects.key_of, (path, *([index_path(objects, path)] if path.suffix == ".tar" else [])))
     return keys
 
 
@@ -405,6 +407,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     canary = home / (ctx.options.canary or "")
     searched += [canary] if canary.is_file() else []
     left = [(_shown(home, path), what) for path in searched for what in needles.matches_in(path)]
+    holders, unread = images_in_sources(ctx, needles.sha256) if _has_own_tars(ctx, takedown) else ([], [])
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
         for path in sorted({*takedown.digests_before, *after})
@@ -418,8 +421,9 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "artefacts": [artefact for artefact in artefacts if artefact["sha256_before"] != artefact["sha256_after"]],
         "unchanged": sum(artefact["sha256_before"] == artefact["sha256_after"] for artefact in artefacts),
         "files_searched": len(searched),
-        "left": [{"path": path, "what": what} for path, what in left],
+        "left": [{"path": path, "what": what} for path, what in [*left, *((str(tar), "image") for tar in holders)]],
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
+        "sources_not_read": unread,
         "fits_kept": kept_fits(tables),
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
@@ -433,13 +437,17 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
     withdraw(home, takedown.pool, ids, certificate=_shown(home, path))
-    if left:  # the next one purges again
+    if left:  # the next one purges again; what a source still holds, another --sources finds by the denylist
         takedown.is_purged = False
         _write_pending(home, takedown)
     else:
         remove_path(pending_path(home, takedown.pool))
         forget_pending(ctx)
     return certificate, path
+
+
+def _has_own_tars(ctx: PoolContext, takedown: Takedown) -> bool:
+    return takedown.with_sources and ctx.pool.kind == "webdataset"
 
 
 def forget_pending(ctx: PoolContext) -> None:
@@ -502,7 +510,7 @@ class Needles:
     def of(cls, samples: pl.DataFrame) -> "Needles":
         """Captions, URLs and image hashes of samples."""
         texts = {text for name in ("url", "caption") for text in samples[name] if text and text.strip()}
-        return cls(frozenset(texts), frozenset(digest for name in _HASHES for digest in samples[name] if digest))
+        return cls(frozenset(texts), frozenset(digest for name in HASHES for digest in samples[name] if digest))
 
     def matches_in(self, path: Path) -> set[str]:
         """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and

@@ -25,19 +25,19 @@ from curation_assets.engines.packages import PINNED_MODELS
 from curation_assets.engines.pins import damaged_weights
 from curation_assets.engines.presence import cached_snapshot
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import config_of
 from curation_assets.flow.table import Table
 from curation_assets.operations.releases import verify_release
+from curation_assets.operations.takedown_sources import registered_config_hash
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.content_hash import config_sha256, folder_sha256, frame_sha256
+from curation_assets.stores.content_hash import folder_sha256, frame_sha256
 from curation_assets.stores.download import RECEIPT_FILE
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.pools.declaration import WORLD_TRUTH
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files, takedown_facts
+from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
@@ -293,13 +293,11 @@ def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]
         got = {path.name: sha256_now(path) for path in files}
     except OSError as error:  # as an unreadable source is registered
         got = {path.name: type(error).__name__ for path in files}
-    registered = got | takedown_facts(ctx.pool, shard, ctx.settings)
-    config_hash = config_sha256(config_of(ctx, replace(table, config=lambda *_: registered), shard))
     try:
         manifest = ctx.store.manifest(table.name, shard)
     except CorruptTableError:  # named with the tables; what is remembered of the files still counts
         manifest = None
-    if manifest is not None and config_hash == manifest.config_hash:
+    if manifest is not None and registered_config_hash(ctx, table, shard, got) == manifest.config_hash:
         return
     remembered = {Path(path).name: entry[2] for path, entry in _remembered_files(cache).items()}
     changed = [path for path in files if remembered.get(path.name, got[path.name]) != got[path.name]]

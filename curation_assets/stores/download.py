@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import re
-import tarfile
 import threading
 import time
 import urllib.request
@@ -46,7 +45,7 @@ from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
-from curation_assets.stores.tar_members import remove_places
+from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
@@ -308,22 +307,9 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     purged = set(rows.filter(is_purged)["key"])
     if purged:
         remove_path(folder / f"{name}_stats.json")  # its counts are not those of the tar from here on
-        rewrite_tar(folder / f"{name}.tar", drop=lambda member: member.partition(".")[0] in purged)
+        rewrite_tar(folder / f"{name}.tar", drop=lambda member, _: member.partition(".")[0] in purged)
         with replacing(table) as temporary:
             rows.filter(~is_purged).write_parquet(temporary)
-
-
-def rewrite_tar(path: Path, *, drop: Callable[[str], bool], add: Mapping[str, bytes] | None = None) -> None:
-    """A tar without the members that `drop` names, and with `add` at its end."""
-    remove_places(path)
-    with replacing(path) as temporary, tarfile.open(path) as old, tarfile.open(temporary, "w") as new:
-        for member in old:
-            if not drop(member.name):
-                new.addfile(member, old.extractfile(member) if member.isfile() else None)
-        for member_name, data in (add or {}).items():
-            info = tarfile.TarInfo(member_name)
-            info.size = len(data)
-            new.addfile(info, io.BytesIO(data))
 
 
 def take_down_downloads(

@@ -13,8 +13,9 @@ from typing import Any
 import polars as pl
 
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
-from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, rewrite_tar, write_receipt
+from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, write_receipt
 from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 
 #: (requested rows, folder for shards, advance=…) → one row per input row: `download_shard` of a pool and a shard.
@@ -76,7 +77,7 @@ def _merge(folder: Path, fetched: Path, name: str, sample_ids: list[str]) -> Non
         replaced = set(renamed.values())
         rewrite_tar(
             tar,
-            drop=lambda member: member.partition(".")[0] in replaced,
+            drop=lambda member, _: member.partition(".")[0] in replaced,
             add=_members(fetched / f"{name}.tar", renamed),
         )
         (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are no longer those of the tar

@@ -2,8 +2,10 @@
 
 import base64
 import hashlib
+import io
 import itertools
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -25,16 +27,19 @@ from typer.testing import CliRunner
 
 from curation_assets.audit.why import explain
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.releases import releases_key
 from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations import takedown as takedown_module
+from curation_assets.operations import takedown_sources
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.scrubbing import GONE
 from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, pending_path
+from curation_assets.operations.takedown_sources import SourceChangedError
 from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
@@ -42,15 +47,16 @@ from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_
 from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
 from curation_assets.stores.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stores.images import decode_image, tar_index
-from curation_assets.stores.pools.declaration import load_pool, save_pool
+from curation_assets.stores.pools.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
-from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -212,12 +218,15 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return made
 
-    for name in ("remove_path", "write_text_atomically", "add_to_denylist", "rewrite_tar", "scrub"):
+    for name in ("remove_path", "write_text_atomically", "add_to_denylist", "scrub"):
         monkeypatch.setattr(takedown_module, name, counted(getattr(takedown_module, name)))
+    for name in ("rewrite_tar", "replacing"):
+        monkeypatch.setattr(takedown_sources, name, counted(getattr(takedown_sources, name)))
     monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
 
 
-def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_sources", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, with_sources: bool) -> None:
     """Nothing of the sample is left and there is a certificate, whichever step the first attempt ended before."""
     undisturbed = tmp_path / "undisturbed"
     bring_up_to_date(webdataset_pool(undisturbed))
@@ -233,14 +242,16 @@ def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path) -
         with pytest.MonkeyPatch.context() as monkeypatch:
             killed_at(number, monkeypatch)
             try:
-                begin_takedown(ctx, tables_of(ctx))
+                begin_takedown(ctx, tables_of(ctx), with_sources=with_sources)
                 was_killed = False
             except Killed:
                 was_killed = True
+        note = pending_path(home, "photos")
+        was_begun = note.is_file()
         if was_killed and number:  # before the first change nothing is begun
-            note = pending_path(home, "photos")
             assert stat.S_IMODE(note.stat().st_mode) == 0o600
-        begun = begin_takedown(ctx, tables_of(ctx))
+        # where nothing was begun the next one has to be told again; else it goes on as the first was told
+        begun = begin_takedown(ctx, tables_of(ctx), with_sources=with_sources and not was_begun)
         assert begun is not None, number
         assert [row["url"] for row in begun.samples.to_dicts()] == ["http://host0.example/9.jpg"]
         bring_up_to_date(settings)
@@ -249,7 +260,10 @@ def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path) -
         assert certificate["artefacts"], "the digests are those from before the first attempt"
         assert holders(ctx.store.root, *needles) == [], number
         assert not pending_path(home, "photos").exists()
-        assert begin_takedown(ctx, tables_of(ctx)) is None
+        assert certificate["sources_not_ours"] == ([] if with_sources else [str(home / "tars" / "000001.tar")]), number
+        assert (holders(home / "tars", jpeg(9), b"/9.jpg") == []) == with_sources, number
+        assert len(holders(home / "tars", b"\xff\xd8\xff")) > 20
+        assert begin_takedown(ctx, tables_of(ctx), with_sources=with_sources) is None
         shutil.rmtree(home)
         if not was_killed:
             break
@@ -419,6 +433,233 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     kept = store.read("signals/canary")
     assert kept["canary_sha256"].unique().to_list() == [left.sha256]
     assert kept.group_by("build").len()["len"].to_list() == [len(ids) - 1] * 2
+
+
+# -- the owner's own tars ---------------------------------------------------------------------------------------------
+
+
+def delivered(path: Path, numbers: list[int], *, first_key: int = 0) -> None:
+    """A tar of samples by their numbers, under keys that count from `first_key`."""
+    samples = enumerate(numbers, start=first_key)
+    write_tar(path, [(f"{key:06d}", f"http://h.example/{n}.jpg", caption_of(n), jpeg(n)) for key, n in samples])
+
+
+def raw_pool(home: Path, **tars: list[int]) -> PoolContext:
+    """A pool of tars (train_0=[1, 2] → train-0.tar), registered and no more."""
+    for name, numbers in tars.items():
+        delivered(home / "tars" / f"{name.replace('_', '-')}.tar", numbers)
+    settings = load_settings(home, "embedded")
+    add_pool(settings, "photos", home / "tars", options=OPTIONS)
+    return registered(settings)
+
+
+def registered(settings: Settings) -> PoolContext:
+    """The pool with its raw tables made from what the source holds now."""
+    ctx = PoolContext.open(settings, "photos")
+    tables = tables_of(ctx)
+    for shard in ctx.shards():
+        for name in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+            materialise_table(ctx, tables[name], shard, tables=tables)
+    return ctx
+
+
+def taken_from_sources(ctx: PoolContext) -> dict[str, Any]:
+    """The certificate of a takedown with sources."""
+    begun = begin_takedown(ctx, tables_of(ctx), with_sources=True)
+    assert begun is not None
+    registered(ctx.settings)
+    return finish_takedown(ctx, tables_of(ctx), begun)[0]
+
+
+def images_of(folder: Path) -> dict[str, list[int]]:
+    """Tar → numbers of the images that it holds, in order."""
+    known = {jpeg(number): number for number in range(20)}
+    found = {}
+    for path in sorted(folder.glob("*.tar")):
+        index = tar_index(path)
+        with tarfile.open(path) as tar:
+            members = list(itertools.islice(tar, len(index.members) + len(index.repeated)))  # as far as it is whole
+            streams = [tar.extractfile(member) for member in members if member.name.endswith(".jpg")]
+            found[path.stem] = [known[stream.read()] for stream in streams if stream is not None]
+    return found
+
+
+def _overwrite(tars: Path) -> None:
+    delivered(tars / "train-0.tar", [10, 11, 12])
+
+
+def _insert(tars: Path) -> None:
+    delivered(tars / "train-0.tar", [10, 0, 1, 2])
+
+
+def _swap_unseen(tars: Path) -> None:
+    """The same members in another order of their keys; size and time stay."""
+    path = tars / "train-0.tar"
+    stat, data = path.stat(), path.read_bytes()
+    for old, new in ((b"000001.", b"xxxxxx."), (b"000002.", b"000001."), (b"xxxxxx.", b"000002.")):
+        data = data.replace(old, new)
+    path.write_bytes(with_checksums(data))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def with_checksums(data: bytes) -> bytes:
+    """A ustar archive whose names were changed, with the right checksums of its headers."""
+    out, at = bytearray(data), 0
+    while out[at : at + 1] != b"\0":
+        header = bytes(out[at : at + 148]) + b" " * 8 + bytes(out[at + 156 : at + 512])
+        out[at + 148 : at + 156] = b"%06o\0 " % sum(header)
+        at += 512 + -(-int(bytes(out[at + 124 : at + 135]), 8) // 512) * 512
+    return bytes(out)
+
+
+def _table_beside(tars: Path) -> None:
+    rows = {"key": ["-1", "000000"], "status": ["failed_to_download", "success"], "url": ["http://x.example/", None]}
+    pl.DataFrame(rows).write_parquet(tars / "train-0.parquet")
+
+
+@pytest.mark.parametrize("change", [_overwrite, _insert, _swap_unseen, _table_beside])
+@pytest.mark.parametrize("kind", ["url", "sha256"])
+def test_a_source_that_changed_is_refused_until_it_is_registered(
+    tmp_path: Path, change: Callable[[Path], None], kind: str
+) -> None:
+    """No innocent image goes; after a run the one that is meant goes, wherever it lies now."""
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2], val_0=[3, 4])
+    change(tmp_path / "tars")
+    before, tables = everything(tmp_path / "tars"), everything(ctx.store.root / "raw")
+    names = {"url": "http://h.example/1.jpg", "sha256": hashlib.sha256(jpeg(1)).hexdigest()}
+    add_to_denylist(tmp_path, [(kind, names[kind])])  # type: ignore[list-item]
+    with pytest.raises(SourceChangedError, match=r"train-0\.tar changed since it was registered .*`curate run photos`"):
+        begin_takedown(ctx, tables_of(ctx), with_sources=True)
+    assert everything(tmp_path / "tars") == before
+    assert everything(ctx.store.root / "raw") == tables, "nor is anything else purged"
+    assert not pending_path(tmp_path, "photos").exists()
+    registered(ctx.settings)
+    expected = images_of(tmp_path / "tars")
+    if begin_takedown(ctx, tables_of(ctx), with_sources=True) is None:
+        assert change is _overwrite, "which brought other images in its place"
+    else:
+        assert taken_from_sources(ctx)["left"] == []
+        expected["train-0"].remove(1)
+    assert images_of(tmp_path / "tars") == expected
+
+
+def test_a_new_tar_with_a_number_that_is_taken_loses_nothing(tmp_path: Path) -> None:
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2], val_0=[3, 4, 5])
+    delivered(tmp_path / "tars" / "test-0.tar", [10, 11, 12])
+    add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(1)).hexdigest())])
+    certificate = taken_from_sources(ctx)
+    assert images_of(tmp_path / "tars") == {"train-0": [0, 2], "val-0": [3, 4, 5], "test-0": [10, 11, 12]}
+    assert (certificate["left"], len(certificate["samples"])) == ([], 1)
+
+
+@pytest.mark.parametrize("where", ["another tar", "the same tar", "a tar that came later", "a damaged tar"])
+def test_the_same_image_elsewhere_in_the_sources_is_named(tmp_path: Path, where: str) -> None:
+    """It is another sample by its url, so it is not ours to delete; known by its sha256, it goes too."""
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2], val_0=[3])
+    folder, copy = tmp_path / "tars", ("000007", "http://other.example/", "another caption of it", jpeg(1))
+    name = {"the same tar": "train-0.tar", "a tar that came later": "late-9.tar"}.get(where, "val-0.tar")
+    rows = [(f"{n:06d}", f"http://h.example/{n}.jpg", caption_of(n), jpeg(n)) for n in range(3)]
+    write_tar(folder / name, [*(rows if where == "the same tar" else []), copy])
+    if where == "a damaged tar":
+        (folder / name).write_bytes((folder / name).read_bytes().rstrip(b"\0"))
+    if where != "a tar that came later":
+        registered(ctx.settings)
+    add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
+    certificate = taken_from_sources(ctx)
+    assert certificate["left"] == [{"path": str(folder / name), "what": "image"}]
+    assert images_of(folder)["train-0"] == ([0, 2, 1] if where == "the same tar" else [0, 2])
+    assert len(certificate["sources_not_read"]) == (where == "a damaged tar")
+    if where != "a damaged tar":
+        registered(ctx.settings)
+        add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(1)).hexdigest())])
+        assert taken_from_sources(ctx)["left"] == []
+        assert 1 not in {number for numbers in images_of(folder).values() for number in numbers}
+
+
+def test_sources_can_be_purged_after_a_takedown_that_left_them(tmp_path: Path) -> None:
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2])
+    add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
+    begun = begin_takedown(ctx, tables_of(ctx))
+    assert begun is not None
+    registered(ctx.settings)
+    certificate, _ = finish_takedown(ctx, tables_of(ctx), begun)
+    assert certificate["sources_not_ours"] == [str(tmp_path / "tars" / "train-0.tar")]
+    assert images_of(tmp_path / "tars") == {"train-0": [0, 1, 2]}
+    assert taken_from_sources(ctx)["sources_not_ours"] == []
+    assert images_of(tmp_path / "tars") == {"train-0": [0, 2]}
+    assert begin_takedown(ctx, tables_of(ctx), with_sources=True) is None
+
+
+def test_a_member_of_the_same_name_with_another_image_stays(tmp_path: Path) -> None:
+    rows = [
+        ("0", "http://h.example/0.jpg", "a photo of thing 0", jpeg(0)),
+        ("1", "http://h.example/1.jpg", "b", jpeg(1)),
+    ]
+    again = [("1", "http://h.example/5.jpg", "another photo", jpeg(5)), ("1", "http://h.example/1.jpg", "b", jpeg(1))]
+    write_tar(tmp_path / "tars" / "0.tar", [*rows, *again])
+    add_pool(settings := load_settings(tmp_path, "embedded"), "photos", tmp_path / "tars", options=OPTIONS)
+    ctx = registered(settings)
+    add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
+    assert taken_from_sources(ctx)["left"] == []
+    assert images_of(tmp_path / "tars") == {"0": [0, 5]}
+
+
+def test_a_source_that_changes_while_a_takedown_waits_is_left_and_named(tmp_path: Path) -> None:
+    """One that was stopped is finished by a run, which cannot come before itself: it rewrites nothing unknown."""
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2])
+    add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(takedown_sources, "rewrite_tar", raise_killed)
+        with pytest.raises(Killed):
+            begin_takedown(ctx, tables_of(ctx), with_sources=True)
+    delivered(tmp_path / "tars" / "train-0.tar", [10, 11, 1])
+    begun = begin_takedown(ctx, tables_of(ctx))
+    assert begun is not None
+    registered(ctx.settings)
+    certificate, _ = finish_takedown(ctx, tables_of(ctx), begun)
+    assert images_of(tmp_path / "tars") == {"train-0": [10, 11, 1]}
+    tar = str(tmp_path / "tars" / "train-0.tar")
+    assert (certificate["left"], certificate["sources_not_ours"]) == ([{"path": tar, "what": "image"}], [tar])
+    assert not pending_path(tmp_path, "photos").exists(), "no run could do more"
+    registered(ctx.settings)
+    assert taken_from_sources(ctx)["left"] == []
+    assert images_of(tmp_path / "tars") == {"train-0": [10, 11]}
+
+
+def raise_killed(*args: object, **more: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_what_stays_in_a_rewritten_tar_stays_byte_for_byte(tmp_path: Path, form: int) -> None:
+    """Long and foreign names, links, folders, empty files, and attributes that only the header has."""
+    path = tmp_path / "0.tar"
+    long = "folder/" + "n" * 90 if form == tarfile.USTAR_FORMAT else "folder/" + "ü" * 200
+    with tarfile.open(path, "w", format=form, pax_headers={"comment": "of all"}) as tar:
+        for name in ("a.jpg", long, "b.jpg", "c.txt"):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime, info.uid, info.uname = len(name) * 40, 12345, 77, "owner"
+            tar.addfile(info, io.BytesIO(name.encode() * 40 if form == tarfile.USTAR_FORMAT else bytes(info.size)))
+        for kind, name in ((tarfile.SYMTYPE, "link"), (tarfile.DIRTYPE, "d"), (tarfile.REGTYPE, "empty")):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "c.txt" if kind == tarfile.SYMTYPE else ""
+            tar.addfile(info)
+    before = members_of(path)
+    rewrite_tar(path, drop=lambda name, read: name == "b.jpg" and len(read()) == 200, add={"b.json": b"{}"})
+    after = members_of(path)
+    assert after.pop("b.json")[-1] == b"{}"
+    del before["b.jpg"]
+    assert after == before
+    assert tar_index(path).damage is None
+
+
+def members_of(path: Path) -> dict[str, tuple[object, ...]]:
+    with tarfile.open(path) as tar:
+        return {
+            one.name: (one.type, one.size, one.mtime, one.uid, one.uname, one.linkname, one.pax_headers, data)
+            for one in tar
+            for data in [tar.extractfile(one).read() if one.isreg() else b""]  # type: ignore[union-attr]
+        }
 
 
 def test_a_late_tar_does_not_bring_it_in(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from curation_assets.stores.atomic import (
     replacing,
     write_text_atomically,
 )
-from curation_assets.stores.download import rewrite_tar
 from curation_assets.stores.images import ImageStore, read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
@@ -37,6 +36,7 @@ from curation_assets.stores.objects import ObjectChangedError, ObjectHome, Objec
 from curation_assets.stores.pools.declaration import add_pool, load_pool
 from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
+from curation_assets.stores.tar_rewriting import rewrite_tar
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
 
@@ -445,7 +445,7 @@ def test_two_machines_that_see_new_tars_give_them_the_same_keys(
 
 def test_a_takedown_leaves_no_index_with_the_names_that_it_removed(bucket: Bucket, drawn_tar: Path) -> None:
     fetch(drawn_tar)
-    rewrite_tar(drawn_tar, drop=lambda member: member.startswith("000003."))
+    rewrite_tar(drawn_tar, drop=lambda member, _: member.startswith("000003."))
     assert not any(TAR_INDEX in key for key in bucket.keys("homes"))
     assert "000003.jpg" not in tar_index(drawn_tar).members
     assert b"000003" not in gzip.decompress(bucket.read(f"homes/mine/{TAR_INDEX}"))

@@ -1,0 +1,59 @@
+"""A tar without some of its members: what stays is copied as it lies, byte for byte."""
+
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from curation_assets.core.errors import StoreError
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.images import BLOCK, MIB
+from curation_assets.stores.tar_members import remove_places
+
+#: A member's bytes; none for one that is no file.
+ReadMember = Callable[[], bytes]
+
+
+def rewrite_tar(
+    path: Path,
+    *,
+    drop: Callable[[str, ReadMember], bool],
+    add: Mapping[str, bytes] | None = None,
+    state: FileState | None = None,
+) -> None:
+    """Take out the members that `drop` names, asked in order, and put `add` at the end.
+
+    `state`: of the file that `drop` was made for. Raises StoreError where the file is another one, or becomes one
+    meanwhile, and what `drop` raises; then nothing is changed.
+    """
+    state = state or FileState.of(path)
+    remove_places(path)
+    with replacing(path) as temporary, path.open("rb") as file, temporary.open("wb") as new:
+        start = end = 0
+        with tarfile.open(fileobj=file, mode="r:") as old:
+            while (member := old.next()) is not None:
+                end = old.offset
+                if drop(member.name, lambda member=member: _bytes_of(old, member)):  # type: ignore[misc]
+                    _copy(file, new, start, member.offset)
+                    start = end
+            _copy(file, new, start, end)
+        for name, data in (add or {}).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            new.write(info.tobuf() + data + bytes(-len(data) % BLOCK))
+        new.write(bytes(2 * BLOCK))
+        new.write(bytes(-new.tell() % tarfile.RECORDSIZE))
+        if FileState.of(path) != state:
+            raise StoreError(f"{path} changed while it was looked at; nothing was removed from it")
+
+
+def _bytes_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(member) if member.isreg() else None
+    return b"" if stream is None else stream.read()
+
+
+def _copy(source: BinaryIO, target: BinaryIO, start: int, end: int) -> None:
+    source.seek(start)
+    for at in range(start, end, MIB):
+        target.write(source.read(min(MIB, end - at)))
