@@ -58,9 +58,9 @@ def test_a_method_of_images_that_is_named_runs_and_a_sentence_says_that_it_is_in
     ctx = pool_of(tmp_path, methods=[method])
     assert method in {one.name for one in ctx.methods("signals")}
     assert {policy.name for policy in policies_of(ctx)} == {"icc", "random"}
-    first, *_ = left_out(ctx)
+    first, second = left_out(ctx)
     assert first.startswith(f"Method {method} gives every row a reason instead of a value: it reads ")
-    assert not any(method in sentence.split(": methods ")[-1].split(", ") for sentence in left_out(ctx)[1:])
+    assert method not in second.partition("methods ")[2].partition("; policies")[0].split(", ")
 
 
 @pytest.mark.parametrize("method", [method.name for method in SIGNALS if not method.image_columns])
