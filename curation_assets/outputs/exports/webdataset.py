@@ -51,14 +51,15 @@ def export_webdataset(
             if image is None:
                 continue
             image, extension = _trainable(export, image)
-            for members in _entries(export, row, image, extension):
+            sha256 = hashlib.sha256(image).hexdigest()
+            for members in _entries(export, row, image, extension, sha256):
                 size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
                 if shard is not None and (shard.count >= max_samples or shard.bytes + size > max_bytes):
                     shard.close()
                     shard = None
                 if shard is None:
                     shard = _Shard.open(export)
-                shard.add(members, row, image, size)
+                shard.add(members, row, sha256, size)
         if shard is not None:
             shard.close()
         sizes = {name: count for name, count in sorted(export.samples_of.items()) if name.endswith(".tar")}
@@ -103,8 +104,10 @@ def _trainable(export: Export, image: bytes) -> tuple[bytes, str]:
     return pixels.getvalue(), "png"
 
 
-def _entries(export: Export, row: Mapping[str, Any], image: bytes, extension: str) -> Iterator[dict[str, Any]]:
-    caption, sha256 = row["caption"] or "", hashlib.sha256(image).hexdigest()
+def _entries(
+    export: Export, row: Mapping[str, Any], image: bytes, extension: str, sha256: str
+) -> Iterator[dict[str, Any]]:
+    caption = row["caption"] or ""
     fields = {
         "uid": row["sample_id"],
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
@@ -155,7 +158,7 @@ class _Shard:
     def count(self) -> int:
         return len(self.rows)
 
-    def add(self, members: dict[str, Any], row: Mapping[str, Any], image: bytes, size: int) -> None:
+    def add(self, members: dict[str, Any], row: Mapping[str, Any], sha256: str, size: int) -> None:
         self.writer.write(members)
         self.bytes += size
         self.rows.append(
@@ -164,7 +167,7 @@ class _Shard:
                 "key": members["__key__"],
                 "uid": row["sample_id"],
                 "status": "success",
-                "sha256": hashlib.sha256(image).hexdigest(),
+                "sha256": sha256,
             }
         )
 
