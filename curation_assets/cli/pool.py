@@ -24,7 +24,14 @@ from curation_assets.methods import get_method
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
-from curation_assets.stores.pools.described import known_scores, rows_that_fail, split_notes, tar_notes, understood
+from curation_assets.stores.pools.described import (
+    known_scores,
+    read_as,
+    rows_that_fail,
+    split_notes,
+    tar_notes,
+    understood,
+)
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.url_tables import COLUMN_OPTIONS
 
@@ -58,6 +65,16 @@ def add(
         bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
     ] = False,
     encoding: Annotated[str, typer.Option(help="csv, tsv: utf-8, utf-16, latin-1, cp1252 …")] = "utf-8",
+    separator: Annotated[
+        str | None, typer.Option(help="csv, tsv: comma, tab, semicolon or bar, where the header does not show it.")
+    ] = None,
+    quoting: Annotated[
+        str | None,
+        typer.Option(
+            help='csv, tsv: doubled ("" in quotes), backslash (a quotation mark in quotes is escaped), none (quotation '
+            "marks are text), where most rows do not show it."
+        ),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
@@ -81,6 +98,8 @@ def add(
         columns=columns,
         header=not no_header,
         encoding=encoding,
+        separator=separator,
+        quoting=quoting,
         allow_hosts=tuple(allow_host or ()),
         profile=profile,
         **({"options": {"given_signals": _signals(signal)}} if signal else {}),
@@ -99,6 +118,8 @@ def add(
         named = [ours for ours in ("image", "caption", "url", "uid") if pool.kind == "image_table" or ours != "image"]
         columns_shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in named)
         show("Columns: " + ", ".join(columns_shown))
+    for sentence in read_as(pool):
+        notice(sentence)
     for method, column in pool.options.given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
     for column in known_scores(pool):

@@ -10,6 +10,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.methods import Values
+from curation_assets.stores.caption_text import is_blank
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.saved_rows import SavedRows
 
@@ -210,7 +211,7 @@ def _read_batch(
             except ImageRejected as error:
                 run.reason[i] = error.reason if error.reason == "no_image" else f"image_{error.reason}"
                 continue
-        if blank_caption is not None and not inputs["caption"].strip():
+        if blank_caption is not None and is_blank(inputs["caption"]):
             run.reason[i] = blank_caption
             continue
         batch.append((i, inputs))

@@ -16,13 +16,17 @@ from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadI
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
+from curation_assets.stores.caption_text import caption_texts
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
-from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, read_rows, unescaped, write_text_table
-from curation_assets.stores.webdataset import find_tars, is_encodable, members_by_key
+from curation_assets.stores.text_format import table_suffix
+from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, unescaped, write_text_table
+from curation_assets.stores.url_tables import texts_of
+from curation_assets.stores.webdataset import find_tars, is_encodable, members_by_key, text_of
 
 OUT_SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 
@@ -76,7 +80,7 @@ def score_file(
         progress=progress,
         saved=saved,
     )
-    result = table.with_columns(scored[name].alias(column) for name, column in new.items())
+    result = table.drop(ROW_REASON, strict=False).with_columns(scored[name].alias(col) for name, col in new.items())
     with writing_new(out) as temporary:
         _write(result, temporary, out.suffix, raw=raw)
     if saved is not None:
@@ -230,7 +234,8 @@ def _image_stamps(input_path: Path, samples: pl.DataFrame) -> list[tuple[object,
 
 
 def read_captions(path: Path) -> pl.DataFrame:
-    """Table of a captions file (see `score_file`), at least with a column caption.
+    """Table of a captions file (see `score_file`), at least with a column caption; with ROW_REASON where rows cannot be
+    read.
 
     Raises ValueError for an unknown kind of file or no column caption, FileNotFoundError where there is none.
     """
@@ -241,13 +246,19 @@ def read_captions(path: Path) -> pl.DataFrame:
         if not tars:
             raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
-        schema = {"key": pl.String, "caption": pl.String, "tar": pl.String, "member": pl.String}
+        schema = dict.fromkeys(("key", "caption", "tar", "member", ROW_REASON), pl.String)
         return pl.DataFrame(rows, schema=schema)
     if path.suffix == ".txt":
         return pl.DataFrame({"caption": read_lines(path)}, schema={"caption": pl.String})
-    if path.suffix not in (".parquet", ".tsv", ".csv"):
-        raise ValueError(f"{path}: expected .txt, .tsv, .csv, .parquet, a webdataset .tar or a folder of tars")
-    table = unescaped(read_rows(path)) if path.suffix in TEXT_SUFFIXES else read_rows(path)
+    suffix = table_suffix(path)
+    if not suffix:
+        raise ValueError(f"{path}: expected .txt, .tsv, .csv, .jsonl, .parquet, a webdataset .tar or a folder of tars")
+    table = read_sound_rows(path)
+    if suffix in TEXT_SUFFIXES:
+        is_sound = pl.col(ROW_REASON).is_null() if ROW_REASON in table.columns else pl.lit(True)
+        table = unescaped(table).with_columns(
+            pl.when(is_sound).then(pl.exclude(ROW_REASON).fill_null("")).otherwise(pl.exclude(ROW_REASON))
+        )
     if "caption" not in table.columns:
         raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
     return table
@@ -259,18 +270,20 @@ def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:
     if index.damage is not None and not index.members:
         raise ValueError(f"{index.damage.sentence} (in {tar.parent})")
     for key, sample in members_by_key(index).items():
-        try:
-            caption = None if sample.text is None else index.read(sample.text).decode("utf-8", "replace")
-        except ImageRejected:  # the tar is cut inside this member: the row stays, without a caption
-            caption = None
+        caption, reason = text_of(index, sample.text)
         image = sample.image
         member = image if image is not None and is_encodable(image) else None  # no table can hold another name
         key = key if is_encodable(key) else printable(key)
-        yield {"key": key, "caption": caption, "tar": str(tar), "member": member}
+        reason = None if reason == "missing_txt" else reason  # no_caption, as in a table
+        yield {"key": key, "caption": caption, "tar": str(tar), "member": member, ROW_REASON: reason}
 
 
 def as_samples(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption."""
+    """The table with a sample_id per row: its own sample_id or uid where valid, else from image or url and caption.
+
+    A caption that cannot be read, or is too long, is null, and caption_reason says why.
+    """
+    table = _with_caption_reasons(table)
     own = next((name for name in ("sample_id", "uid") if name in table.columns), None)
     identifying = next((name for name in ("url", "image", "key") if name in table.columns), None)
     ids = [
@@ -289,7 +302,17 @@ def as_samples(table: pl.DataFrame) -> pl.DataFrame:
         for name, column in DERIVED_COLUMNS.items()
         if column.dtype == pl.List(pl.String) and rest.schema.get(name) == pl.String
     )
-    return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("caption").cast(pl.String))
+    return rest.with_columns(pl.Series("sample_id", ids, dtype=pl.String))
+
+
+def _with_caption_reasons(table: pl.DataFrame) -> pl.DataFrame:
+    texts, reasons = texts_of(table, "caption")
+    for name in ("caption_reason", ROW_REASON):
+        if name in table.columns:
+            reasons = pl.select(pl.coalesce(table[name], reasons)).to_series()
+    table = table.drop(ROW_REASON, strict=False)
+    table = table.with_columns(pl.select(caption_texts(pl.lit(texts))).to_series().alias("caption"))
+    return table if reasons.null_count() == table.height else table.with_columns(reasons.alias("caption_reason"))
 
 
 def _as_list(cell: str | None) -> list[str] | None:

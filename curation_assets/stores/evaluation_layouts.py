@@ -20,6 +20,7 @@ from curation_assets.stores.evaluation_images import EvaluationImage
 from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import tar_index
+from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import read_lines, read_rows
 from curation_assets.stores.webdataset import (
     find_tars,
@@ -432,9 +433,7 @@ def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
 def _table_names_images(root: Path) -> bool:
     """Whether a table names the images: then it says what they are, not the folders."""
     try:
-        return any(path.suffix in image_tables.SUFFIXES for path in root.iterdir()) and (
-            image_tables.detect_images(root) is not None
-        )
+        return any(table_suffix(path) for path in root.iterdir()) and (image_tables.detect_images(root) is not None)
     except ValueError:
         return False
 
@@ -527,7 +526,7 @@ def read_templates(folder: Path) -> tuple[str, ...]:
 def read_image_table(root: Path, split: str | None) -> ReadSet | None:
     """A pool's folder: a csv, tsv, jsonl or parquet that names images (a row per caption, or lists of captions); or
     KEY.jpg with KEY.txt. A column `split` is respected."""
-    has_table = any(path.suffix in image_tables.SUFFIXES and path.is_file() for path in root.iterdir())
+    has_table = any(table_suffix(path) and path.is_file() for path in root.iterdir())
     columns = image_tables.detect_images(root) if has_table or _has_texts(root) else None
     if columns is None:
         return None

@@ -16,18 +16,17 @@ import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores import url_tables
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
+from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
-from curation_assets.stores.parquet import parquet_schema
 from curation_assets.stores.samples import mark_duplicates
-from curation_assets.stores.text_tables import TextFormat
-from curation_assets.stores.url_tables import COLUMN_NAMES, COLUMN_OPTIONS, Split, Stamps
-from curation_assets.stores.webdataset import MAX_TEXT_BYTES
+from curation_assets.stores.table_files import tables_of
+from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
+from curation_assets.stores.url_tables import COLUMN_NAMES, Split, Stamps, read_texts, text_column
 
-SUFFIXES = (*url_tables.TABLE_SUFFIXES, ".jsonl")
 #: Columns of image bytes, in order of preference.
 BYTES_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo", "image_bytes", "bytes")
 #: Columns of file names, in order of preference; Hugging Face's folders of images have file_name.
@@ -61,14 +60,8 @@ def folder_of(source: Path) -> Path:
 def tables_in(source: Path) -> list[Path]:
     """The tables of a source, sorted by name: of a folder `metadata.*` where there is one. Raises ValueError for
     several formats."""
-    if source.is_file():
-        return [source] if source.suffix in SUFFIXES else []
-    files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
-    files = [path for path in files if path.stem == "metadata"] or files
-    suffixes = sorted({path.suffix for path in files})
-    if len(suffixes) > 1:
-        raise ValueError(f"{source}: expected files of one format, got {suffixes}; give one file, or move some")
-    return files
+    files = tables_of(source)
+    return [path for path in files if path.name.partition(".")[0] == "metadata"] or files
 
 
 def detect_images(
@@ -85,25 +78,26 @@ def detect_images(
     tables = tables_in(source)
     if not tables:
         return _without_table(source, given)
-    first = first_row(tables[0], text)
-    image = given.get("image") or _bytes_column(tables[0], first.schema)
+    schema = schema_of(tables[0], text)
+    image = given.get("image") or _bytes_column(tables[0], schema)
     if image is None and given.get("url") is None:
-        image = _names_column(source, tables[0], first, text)
+        image = _names_column(source, tables[0], schema, text)
     if image is None:
         return None
-    if image not in first.columns:
+    if image not in schema:
         raise ValueError(
-            f"{source} has no column {image!r} for image; it has {first.columns}: name one with --image-column"
+            f"{source} has no column {image!r} for image; it has {list(schema)}: name one with --image-column"
         )
-    if not (_holds_bytes(first.schema[image]) or first.schema[image] in (pl.String, pl.Null)):
+    if not (_holds_bytes(schema[image]) or url_tables.holds_text(schema[image])):
         raise ValueError(
             f"{source}: column {image!r} (image) must hold image bytes, struct{{bytes, path}} or file names, "
-            f"got {first.schema[image]}; name another with --image-column"
+            f"got {schema[image]}; name another with --image-column"
         )
-    others = {name: _text_column(source, name, given, first, besides=image) for name in ("caption", "url", "uid")}
+    names = {"caption": CAPTION_NAMES, "url": COLUMN_NAMES["url"], "uid": COLUMN_NAMES["uid"]}
+    others = {ours: text_column(source, ours, given, schema, usual, besides=image) for ours, usual in names.items()}
     if others["caption"] is None:
         raise ValueError(
-            f"{source}: no caption column; expected one of {list(CAPTION_NAMES)}, got {first.columns}; "
+            f"{source}: no caption column; expected one of {list(CAPTION_NAMES)}, got {list(schema)}; "
             "name it with --caption-column NAME"
         )
     return ImageColumns(image, **others)
@@ -123,16 +117,6 @@ def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumn
             f"{Path(names[0]).with_suffix('.txt')} for {names[0]}, and so on"
         )
     return ImageColumns(None)
-
-
-def first_row(path: Path, text: TextFormat) -> pl.DataFrame:
-    """The first row of a table; of a Parquet file the columns alone."""
-    if path.suffix == ".parquet":
-        try:
-            return pl.DataFrame(schema=parquet_schema(path))  # the first row may be an image of megabytes
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error
-    return read_sound_rows(path, rows=1, text=text).drop(ROW_REASON, strict=False)
 
 
 def _holds_bytes(dtype: pl.DataType) -> bool:
@@ -159,7 +143,7 @@ def _rank(name: str, names: Sequence[str]) -> int:
 
 def _stated_images(path: Path) -> list[str]:
     """Columns that the schema's `huggingface` metadata declares as images; none where there is no such metadata."""
-    if path.suffix != ".parquet":
+    if table_suffix(path) != ".parquet":
         return []
     metadata = pq.read_schema(path).metadata or {}
     try:
@@ -169,22 +153,23 @@ def _stated_images(path: Path) -> list[str]:
         return []
 
 
-def _names_column(source: Path, table: Path, first: pl.DataFrame, text: TextFormat) -> str | None:
+def _names_column(source: Path, table: Path, schema: pl.Schema, text: TextFormat) -> str | None:
     """The column that names files of the folder; None where none does and no image lies there (or URLs are at hand)."""
     folder = folder_of(source)
     by_rank = sorted(
-        (name for name in first.columns if name.lower() in FILE_NAMES and first.schema[name] == pl.String),
+        (name for name in schema if name.lower() in FILE_NAMES and _holds_names(schema[name])),
         key=lambda name: _rank(name, FILE_NAMES),
     )
     shown: dict[str, str] = {}
     for column in by_rank:
-        values = _read(table, [column], text, LOOKED_AT)[column].drop_nulls().to_list()[:LOOKED_AT]
+        names = read_sound_rows(table, [column], rows=LOOKED_AT, text=text)[column]
+        values = names.cast(pl.String).drop_nulls().to_list()
         if any(locate(folder, value)[0] is not None for value in values):
             return column
         if values:
             shown[column] = values[0]
     is_folder_of_images = source.is_dir() and has_image_files(source)
-    if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in first.columns):
+    if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in schema):
         return None
     example = image_names(folder)[0]
     if shown:
@@ -194,40 +179,12 @@ def _names_column(source: Path, table: Path, first: pl.DataFrame, text: TextForm
         )
     raise ValueError(
         f"{table} lies beside images such as {example} and has no column of their names; expected one of "
-        f"{list(FILE_NAMES)}, got {first.columns}; name it with --image-column NAME ('none': captions only)"
+        f"{list(FILE_NAMES)}, got {list(schema)}; name it with --image-column NAME ('none': captions only)"
     )
 
 
-def _text_column(
-    source: Path, ours: str, given: Mapping[str, str | None], first: pl.DataFrame, *, besides: str
-) -> str | None:
-    usual = CAPTION_NAMES if ours == "caption" else COLUMN_NAMES[ours]
-    allowed = (pl.String, pl.Null, pl.List(pl.String)) if ours == "caption" else (pl.String, pl.Null)
-    if ours in given:
-        theirs = given[ours]
-    else:
-        by_lower = {name.lower(): name for name in reversed(first.columns) if name != besides}
-        fitting = [by_lower[name] for name in usual if name in by_lower]
-        theirs = next((name for name in fitting if first.schema[name] in allowed), next(iter(fitting), None))
-    if theirs is not None and theirs not in first.columns:
-        raise ValueError(
-            f"{source} has no column {theirs!r} for {ours}; it has {first.columns}: name one with "
-            f"{COLUMN_OPTIONS[ours]}"
-        )
-    if theirs is not None and first.schema[theirs] not in allowed:
-        expected = "strings or lists of strings" if ours == "caption" else "strings"
-        raise ValueError(
-            f"{source}: column {theirs!r} ({ours}) must hold {expected}, got {first.schema[theirs]}; "
-            f"name another with {COLUMN_OPTIONS[ours]} NAME"
-        )
-    return theirs
-
-
-def _read(path: Path, columns: Sequence[str], text: TextFormat, rows: int | None = None) -> pl.DataFrame:
-    table = read_sound_rows(path, columns, rows=rows, text=text)
-    absent = [name for name in columns if name not in table.columns]  # .jsonl: a key that no line of a file has
-    more = [ROW_REASON] if ROW_REASON in table.columns else []
-    return table.with_columns(pl.lit(None, pl.String).alias(name) for name in absent).select(*columns, *more)
+def _holds_names(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
 # -- rows and their images --------------------------------------------------------------------------------------------
@@ -257,14 +214,14 @@ def split_images(
     hashes = cached_sha256(tables, home / "sha256.json")
     base = config_sha256(
         {
-            "files": [[path.name, hashes[str(path)]] for path in tables],
+            "files": [[path.relative_to(folder_of(source)).as_posix(), hashes[str(path)]] for path in tables],
             "names": _beside(source) if columns.image is None else [],
             "columns": asdict(columns),
             "shard_size": shard_size,
             "pool": pool,
             **({"numbers": dict(numbers)} if numbers else {}),
             **({"denylist": denylist.version} if denylist else {}),
-            **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
+            **({} if text == TextFormat() else {"text": text.config()}),
         }
     )[:16]
     folder = folder_of(source)
@@ -303,49 +260,28 @@ def _rows_of_tables(
     assert columns.image is not None, "a folder without a table has no rows of tables"
     named: list[str] = []
     parts = []
-    holds_bytes = False
+    holds_bytes = has_lists = False
+    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
     for path in tables:
-        dtype = first_row(path, text).schema.get(columns.image)
+        schema = schema_of(path, text)
+        dtype = schema.get(columns.image)
         if dtype is None:
             raise ValueError(f"{path} has no column {columns.image!r} for image, as the files before it have")
         holds_bytes = _holds_bytes(dtype)
-        texts = _texts(path, columns, text, numbers)
+        texts = read_texts(path, theirs, numbers, text)
         if holds_bytes:
             images = _bytes_rows(folder, path, columns.image, named)
         else:
-            images = _file_rows(folder, _read(path, [columns.image], text)[columns.image].cast(pl.String), named)
-        part = texts.hstack(images)
-        if ROW_REASON in part.columns:
-            part = part.with_columns(source_reason=pl.coalesce(ROW_REASON, "source_reason")).drop(ROW_REASON)
-        parts.append(part)
-    rows = _identified(pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA))
-    facts = {"captions_in_lists": int(any(_is_list(path, columns.caption, text) for path in tables))}
+            names = read_sound_rows(path, [columns.image], text=text)[columns.image].cast(pl.String)
+            images = _file_rows(folder, names, named)
+        first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
+        parts.append(texts.hstack(images).with_columns(first).drop("image_reason"))
+        has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
+    rows = _identified(pl.concat(parts).select(*_SCHEMA, *numbers) if parts else pl.DataFrame(schema=_SCHEMA))
+    facts = {"captions_in_lists": int(has_lists)}
     if is_folder and not holds_bytes:
         facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
     return rows, url_tables.stamps_of(folder, named), facts
-
-
-def _is_list(path: Path, column: str | None, text: TextFormat) -> bool:
-    return isinstance(first_row(path, text).schema.get(column or ""), pl.List)
-
-
-def _texts(path: Path, columns: ImageColumns, text: TextFormat, numbers: Mapping[str, str]) -> pl.DataFrame:
-    """Caption (of a list the first), url and uid of every row, and its numbers."""
-    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    needed = sorted({name for name in (*theirs.values(), *numbers.values()) if name is not None})
-    table = _read(path, needed, text)
-    ours = []
-    for name, column in theirs.items():
-        if column is None:
-            ours.append(pl.lit(None, pl.String).alias(name))
-        elif isinstance(table.schema[column], pl.List):
-            ours.append(pl.col(column).list.first().cast(pl.String).alias(name))
-        else:
-            ours.append(pl.col(column).cast(pl.String).alias(name))
-    more = [ROW_REASON] if ROW_REASON in table.columns else []
-    return table.select(
-        *ours, *(url_tables.number(path, table, column).alias(name) for name, column in numbers.items()), *more
-    )
 
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
@@ -354,13 +290,14 @@ def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.D
     for number, (data, name) in enumerate(image_cells(path, column)):
         if data:
             digest = hashlib.sha256(data).hexdigest()
-            rows.append({"image_file": path.name, "image_row": number, "image_sha256": digest, "source_reason": None})
+            file = path.relative_to(folder).as_posix()
+            rows.append({"image_file": file, "image_row": number, "image_sha256": digest, "image_reason": None})
         else:
             rows.append(_file_row(folder, name, named))
     return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
 
 
-_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "source_reason": pl.String()})
+_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "image_reason": pl.String()})
 
 
 def _file_rows(folder: Path, names: pl.Series, named: list[str]) -> pl.DataFrame:
@@ -374,7 +311,7 @@ def _file_row(folder: Path, name: str | None, named: list[str]) -> dict[str, str
         named.append(name)
     row: dict[str, str | int | None] = dict.fromkeys(_FOUND_SCHEMA)
     if path is None:
-        return row | {"source_reason": reason}
+        return row | {"image_reason": reason}
     return row | {"image_file": name, "image_sha256": file_sha256(path)}
 
 
@@ -459,9 +396,8 @@ def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
     for image, text in sorted(entries, key=lambda entry: entry[1]):
         caption, text_reason = caption_in(source, text)
         row = _file_row(source, image or None, [])
-        rows.append({"caption": caption, "url": None, "uid": None, **row} | {
-            "source_reason": row["source_reason"] or text_reason
-        })  # fmt: skip
+        reason = row.pop("image_reason") or text_reason
+        rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
     return _identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}
 
 
@@ -473,6 +409,6 @@ def caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
     if path.stat().st_size > MAX_TEXT_BYTES:
         return None, "txt_too_long"
     try:
-        return path.read_bytes().decode("utf-8").rstrip("\r\n"), None
+        return caption_text(path.read_bytes().decode("utf-8")), None
     except UnicodeDecodeError:
         return None, "txt_not_utf8"

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.stores.caption_text import are_blank, is_blank
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.hash_lists import QUARANTINED, HashList
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, tar_index
@@ -56,7 +57,7 @@ def mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `is_duplicate`: an earlier row has the same sample_id. Rows without a caption or with a `source_reason`
     neither are nor make duplicates: a broken first copy must not cost us the sound second one.
     """
-    is_usable = pl.col("caption").fill_null("").str.strip_chars() != ""
+    is_usable = ~are_blank(pl.col("caption"))
     if "source_reason" in rows.columns:
         is_usable &= pl.col("source_reason").is_null()
     is_repeated = ~pl.struct("sample_id", is_usable.alias("is_usable")).is_first_distinct()
@@ -69,7 +70,7 @@ def drop_reason(row: Mapping[str, Any]) -> str | None:
         return TAKEDOWN
     if row["is_duplicate"]:
         return "duplicate_sample_id"
-    if row["caption"] is not None and not row["caption"].strip():
+    if row["caption"] is not None and is_blank(row["caption"]):
         return "empty_caption"
     return None
 

@@ -1,4 +1,4 @@
-"""Pools that come as tables of captions, with or without URLs: parquet, csv or tsv, one file or a folder of them."""
+"""Pools that come as tables of captions, with or without URLs: one file or a folder of them."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,17 +11,18 @@ import polars as pl
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
+from curation_assets.stores.table_files import no_tables, tables_of
 from curation_assets.stores.temporary import temporary_path
-from curation_assets.stores.text_tables import TextFormat
+from curation_assets.stores.text_format import TextFormat
 
-TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 SPLIT_FILE = "split.json"
 
 #: What pools call our columns, in order of preference; letter case does not matter.
@@ -56,15 +57,9 @@ def table_files(source: Path) -> list[Path]:
     """The table files of a source, sorted by name. Raises ValueError for mixed formats or none."""
     if not source.exists():
         raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
-    if source.is_file():
-        files = [source] if source.suffix in TABLE_SUFFIXES else []
-    else:
-        files = sorted(p for p in source.iterdir() if p.suffix in TABLE_SUFFIXES and not p.name.startswith("."))
+    files = tables_of(source)
     if not files:
-        raise ValueError(f"{source}: expected {', '.join(TABLE_SUFFIXES)} files, got none")
-    suffixes = {path.suffix for path in files}
-    if len(suffixes) > 1:
-        raise ValueError(f"{source}: expected files of one format, got {sorted(suffixes)}; give one file, or move some")
+        raise no_tables(source)
     return files
 
 
@@ -80,39 +75,72 @@ def detect_columns(
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    first = read_sound_rows(table_files(source)[0], rows=1, text=text).drop(ROW_REASON, strict=False)
-    by_lower = {name.lower(): name for name in reversed(first.columns)}
-    columns: dict[str, str | None] = {}
-    for ours, names in COLUMN_NAMES.items():
-        if ours in given:
-            columns[ours] = given[ours]
-        else:
-            columns[ours] = next((by_lower[name] for name in names if name in by_lower), None)
-        if columns[ours] is not None and columns[ours] not in first.columns:
-            raise ValueError(
-                f"{source} has no column {columns[ours]!r} for {ours}; it has {first.columns}: name one with "
-                f"{COLUMN_OPTIONS[ours]}"
-            )
-    if columns["caption"] is None and "caption" not in given and not text.has_header and len(first.columns) == 1:
-        columns["caption"] = first.columns[0]
+    schema = schema_of(table_files(source)[0], text)
+    columns = {ours: text_column(source, ours, given, schema, names) for ours, names in COLUMN_NAMES.items()}
+    if columns["caption"] is None and "caption" not in given and not text.has_header and len(schema) == 1:
+        columns["caption"] = next(iter(schema))
     if columns["caption"] is None:
         raise ValueError(
-            f"{source}: no caption column; expected one of {list(COLUMN_NAMES['caption'])}, got {first.columns}; "
+            f"{source}: no caption column; expected one of {list(COLUMN_NAMES['caption'])}, got {list(schema)}; "
             "name it with --caption-column NAME, or give --no-header where the first line is a caption already"
         )
-    for ours, theirs in columns.items():
-        if theirs is not None and first.schema[theirs] not in (pl.String, pl.Null):
-            raise ValueError(
-                f"{source}: column {theirs!r} ({ours}) must hold strings, got {first.schema[theirs]}; "
-                f"name another with {COLUMN_OPTIONS[ours]} NAME"
-            )
     return ColumnMapping(caption=str(columns["caption"]), url=columns["url"], uid=columns["uid"])
 
 
+def text_column(
+    source: Path,
+    ours: str,
+    given: Mapping[str, str | None],
+    schema: Mapping[str, pl.DataType],
+    names: Sequence[str],
+    *,
+    besides: str | None = None,
+) -> str | None:
+    """The column that is our `ours`: as given, else by its name; None without one.
+
+    Of several names the first whose column holds texts; ids that are none are left aside (`unused_ids`). Raises
+    ValueError for a column that is not there or holds something else.
+    """
+    if ours in given:
+        theirs = given[ours]
+    else:
+        by_lower = {name.lower(): name for name in reversed(list(schema)) if name != besides}
+        there = [by_lower[name] for name in names if name in by_lower]
+        fitting = [name for name in there if holds_text(schema[name], lists=ours == "caption")]
+        theirs = next(iter([*fitting, *(there if ours != "uid" else [])]), None)
+    if theirs is not None and theirs not in schema:
+        raise ValueError(
+            f"{source} has no column {theirs!r} for {ours}; it has {list(schema)}: name one with {COLUMN_OPTIONS[ours]}"
+        )
+    if theirs is not None and not holds_text(schema[theirs], lists=ours == "caption"):
+        raise ValueError(
+            f"{source}: column {theirs!r} ({ours}) must hold strings, got {schema[theirs]}; "
+            f"name another with {COLUMN_OPTIONS[ours]} NAME"
+        )
+    return theirs
+
+
+def holds_text(dtype: pl.DataType, *, lists: bool = False) -> bool:
+    """Whether a column holds texts: strings, also as a dictionary or as bytes without the note that they are UTF-8;
+    `lists`: or lists of them."""
+    if isinstance(dtype, pl.List):
+        return lists and holds_text(pl.Series([], dtype=dtype.inner).dtype)
+    return dtype in (pl.String, pl.Null, pl.Categorical, pl.Enum, pl.Binary)
+
+
+def unused_ids(schema: Mapping[str, pl.DataType], uid: str | None) -> list[str]:
+    """Sentences on columns named as ids that are not used, for what they hold."""
+    return [
+        f"Column {name} ({dtype}) is named as an id and left aside: sample_ids are 32 hex digits, as text"
+        for name, dtype in schema.items()
+        if uid is None and name.lower() in COLUMN_NAMES["uid"] and not holds_text(dtype)
+    ]
+
+
 def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
-    """Columns of the images' sizes as DataComp names them, where the source has both as numbers."""
-    first = read_sound_rows(table_files(source)[0], rows=1, text=text).drop(ROW_REASON, strict=False)
-    has_both = all(name in first.columns and first.schema[name].is_numeric() for name in SIZES)
+    """Columns of the images' sizes as DataComp names them, where every file of the source has both as numbers."""
+    schemas = [schema_of(path, text) for path in table_files(source)]
+    has_both = all(name in schema and schema[name].is_numeric() for schema in schemas for name in SIZES)
     return {name: name for name in SIZES} if has_both else {}
 
 
@@ -166,7 +194,7 @@ def split_source(
             "shard_size": shard_size,
             "pool": pool,
             **({"denylist": denylist.version} if denylist else {}),
-            **({} if text == TextFormat() else {"text": [text.has_header, text.encoding]}),
+            **({} if text == TextFormat() else {"text": text.config()}),
             **({"numbers": dict(numbers)} if numbers else {}),
         }
     )[:16]
@@ -265,27 +293,7 @@ def _identified(
 ) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    needed = sorted({name for name in (*names.values(), *numbers.values()) if name is not None})
-    parts = []
-    for path in files:
-        part = read_sound_rows(path, needed, text=text)
-        texts = {
-            ours: pl.lit(None, pl.String) if theirs is None else _text(part, theirs) for ours, theirs in names.items()
-        }
-        parts.append(
-            part.select(
-                *(column.alias(ours) for ours, column in texts.items()),
-                *(number(path, part, theirs).alias(ours) for ours, theirs in numbers.items()),
-                source_reason=_row_reason(part, [theirs for theirs in names.values() if theirs is not None]),
-            )
-            if part.height
-            else pl.DataFrame(
-                schema=dict.fromkeys(names, pl.String)
-                | dict.fromkeys(numbers, pl.Float64)
-                | {"source_reason": pl.String}
-            )
-        )
-    rows = pl.concat(parts)
+    rows = pl.concat([read_texts(path, names, numbers, text) for path in files])
     more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
     ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
     identified = rows.with_row_index("source_row").with_columns(
@@ -295,14 +303,62 @@ def _identified(
     return mark_duplicates(identified).select(kept)
 
 
-def _text(part: pl.DataFrame, column: str) -> pl.Expr:
-    """A column as texts; null where it holds something else: lists, bytes in another encoding."""
-    dtype = part.schema[column]
-    if dtype.is_nested() or dtype == pl.Object:
-        return pl.lit(None, pl.String)
-    if dtype == pl.Binary:
-        return pl.lit(pl.Series([_decoded(cell) for cell in part[column]], dtype=pl.String))
-    return pl.col(column).cast(pl.String)
+def read_texts(
+    path: Path, columns: Mapping[str, str | None], numbers: Mapping[str, str], text: TextFormat
+) -> pl.DataFrame:
+    """Of every row of a file our texts (caption, of a list the first; url; uid), `numbers`, and source_reason: why a
+    cell of caption or url is none.
+
+    A column that this file lacks is null, with a reason unless it is the uid's. Raises ValueError for a number that is
+    none.
+    """
+    schema = schema_of(path, text)
+    wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
+    optional = {columns.get("uid"), *numbers.values()} - {columns.get("caption"), columns.get("url"), None}
+    there = sorted(wanted & set(schema))
+    if not there:
+        raise ValueError(f"{path} has no column {sorted(wanted)}, as the files before it have; it has {list(schema)}")
+    part = read_sound_rows(path, there, text=text, optional=[str(name) for name in optional])
+    texts, reasons = [], [part[ROW_REASON]] if ROW_REASON in part.columns else []
+    for ours, theirs in columns.items():
+        if theirs is None or (theirs not in schema and ours == "uid"):
+            texts.append(pl.Series(ours, [None] * part.height, dtype=pl.String))
+            continue
+        found, reason = texts_of(part, theirs)
+        texts.append(found.alias(ours))
+        if ours != "uid":
+            reasons.append(reason)
+    values = [
+        part.select(number(path, part, theirs).alias(ours)).to_series()
+        if theirs in schema
+        else pl.Series(ours, [None] * part.height, dtype=pl.Float64)
+        for ours, theirs in numbers.items()
+    ]
+    frame = pl.DataFrame([*texts, *values])
+    cleaned = caption_texts(pl.col("caption")).alias("caption")
+    return frame.with_columns(cleaned, source_reason=pl.coalesce(*reasons, pl.lit(None, pl.String)))
+
+
+def texts_of(part: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:
+    """(texts, reasons) of a column: a text is null, with a reason, where the cell holds something else or too much."""
+    if column not in part.columns:
+        reason = pl.Series([f"column_missing:{column}"] * part.height, dtype=pl.String)
+        return pl.Series([None] * part.height, dtype=pl.String), reason
+    cells = part[column]
+    if isinstance(cells.dtype, pl.List):
+        cells = cells.list.first()
+    if not holds_text(cells.dtype):
+        texts = pl.Series([None] * part.height, dtype=pl.String)
+    elif cells.dtype == pl.Binary:
+        texts = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
+    else:
+        texts = cells.cast(pl.String)
+    is_long = texts.str.len_bytes() > MAX_TEXT_BYTES
+    found = pl.DataFrame({"texts": texts, "is_none": cells.is_not_null() & texts.is_null(), "is_long": is_long})
+    no_text = pl.when("is_none").then(pl.lit(f"cell_no_text:{column}"))
+    reasons = no_text.when("is_long").then(pl.lit(f"cell_too_long:{column}"))
+    kept = found.select(texts=pl.when(~pl.col("is_long")).then("texts"), reasons=reasons)
+    return kept["texts"], kept["reasons"]
 
 
 def _decoded(cell: bytes | None) -> str | None:
@@ -310,16 +366,6 @@ def _decoded(cell: bytes | None) -> str | None:
         return None if cell is None else cell.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _row_reason(part: pl.DataFrame, columns: Sequence[str]) -> pl.Expr:
-    """Why a row cannot be used as it is written; null where it can."""
-    reasons = [
-        pl.when(pl.col(name).is_not_null() & _text(part, name).is_null()).then(pl.lit(f"cell_no_text:{name}"))
-        for name in columns
-    ]
-    own = [pl.col(ROW_REASON)] if ROW_REASON in part.columns else []
-    return pl.coalesce([*own, *reasons, pl.lit(None, pl.String)])
 
 
 def _slices(rows: pl.DataFrame, pool: str, shard_size: int) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.numeric.identity import sample_id_of
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
@@ -35,7 +36,6 @@ SIDECAR_SCHEMA = {
     "sha256": pl.String,  # of the image file in the tar
 }
 
-MAX_TEXT_BYTES = MIB  # of a caption: DataComp has captions of a million characters
 MAX_JSON_BYTES = 16 * MIB  # which may hold more than its owner's url
 #: Reasons of rows that stand for a tar, or for what is lost of one, and for no sample.
 TAR_REASONS = ("tar_truncated", "tar_damaged", "tar_unreadable", "tar_table_unreadable")
@@ -204,7 +204,7 @@ def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None
     if index.members[member].size > MAX_TEXT_BYTES:
         return None, "txt_too_long"
     try:
-        return index.read(member).decode("utf-8"), None
+        return caption_text(index.read(member).decode("utf-8")), None
     except ImageRejected:
         return None, "txt_truncated"
     except UnicodeDecodeError:
@@ -234,7 +234,7 @@ def _caption_of(meta: Mapping[str, Any]) -> str | None:
         value = meta.get(name)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, str) and is_encodable(value):
-            return value
+            return caption_text(value)
     return None
 
 

@@ -25,10 +25,12 @@ from curation_assets.core.yaml_files import read_yaml
 from curation_assets.stores import image_tables, url_tables, webdataset
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
-from curation_assets.stores.text_tables import TextFormat
+from curation_assets.stores.table_files import what_lies_in
+from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
 
 PoolKind = Literal["world", "webdataset", "url_table", "image_table"]
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
@@ -52,6 +54,12 @@ class Pool:
     )
     header: Switch = setting(default=True, description="csv and tsv: the first line names the columns.")
     encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
+    separator: Separator | None = setting(default=None, description="csv and tsv; default: what the header shows.")
+    quoting: Quoting | None = setting(
+        default=None,
+        description='csv and tsv: `doubled` ("" in quotes), `backslash` (\\" in quotes), `none` (quotation marks are '
+        "text); default: what most rows show.",
+    )
     allow_hosts: tuple[str, ...] = setting(
         default=(), description="host or host:port that may be private, such as 127.0.0.1:8000."
     )
@@ -117,7 +125,7 @@ class Pool:
     @property
     def text_format(self) -> TextFormat:
         """How csv and tsv files of the source are read."""
-        return TextFormat(has_header=self.header, encoding=self.encoding)
+        return TextFormat(self.header, self.encoding, self.separator, self.quoting)
 
     def source_path(self, settings: Settings) -> Path:
         """Where the source lies."""
@@ -217,12 +225,17 @@ def add_pool(
             raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
         return _declare_source(settings, Pool(name, "webdataset", str(source), **declared))
     source = _where_tables_lie(source)
-    if source.is_file() and source.suffix not in image_tables.SUFFIXES:
+    if source.is_file() and not table_suffix(source):
         raise ValueError(
             f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
-            f"{', '.join(image_tables.SUFFIXES)}"
+            f"{', '.join(SUFFIXES)}; {what_lies_in(source)}"
         )
-    text = TextFormat(declared.get("header", True), declared.get("encoding", "utf-8"))
+    text = TextFormat(
+        declared.get("header", True),
+        declared.get("encoding", "utf-8"),
+        declared.get("separator"),
+        declared.get("quoting"),
+    )
     check_columns(columns or {})
     with_images = image_tables.detect_images(source, columns, text)
     if with_images is not None:
@@ -260,7 +273,7 @@ def _in_home(settings: Settings, source: Path | str) -> Path | None:
 def _check_numbers(pool: Pool, text: TextFormat) -> None:
     """Raise ValueError where the option `given_signals` names a column that the pool's table lacks."""
     tables = image_tables.tables_in(Path(pool.source)) if pool.columns else []
-    known = list(image_tables.first_row(tables[0], text).columns) if tables else []
+    known = list(schema_of(tables[0], text)) if tables else []
     for ours, column in pool.numbers.items():
         if column not in known:
             method = ours.removeprefix("given_")

@@ -7,10 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.stores import image_tables
+from curation_assets.stores.caption_text import are_blank
+from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.images import BLOCK, compression_of
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.pools.declaration import Pool
-from curation_assets.stores.url_tables import Split
+from curation_assets.stores.text_format import dialect_of, table_suffix
+from curation_assets.stores.url_tables import Split, unused_ids
 from curation_assets.stores.webdataset import find_tars, no_files
 
 #: Columns of DataComp's metadata, and their usual variants.
@@ -27,7 +30,7 @@ def understood(pool: Pool, split: Split) -> str:
     ]
     if split.facts.get("captions_in_lists"):
         where += " (lists: the first of each)"
-    captions = rows.filter(pl.col("caption").fill_null("").str.strip_chars() != "").height
+    captions = rows.filter(~are_blank(pl.col("caption"))).height
     images = rows.filter(pl.col("source_reason").is_null() | pl.col("source_reason").str.contains("txt")).height
     inside = int(rows["image_row"].is_not_null().sum())
     in_files = f" ({inside} in Parquet, {images - inside} in files)" if inside else ""
@@ -63,7 +66,7 @@ def known_scores(pool: Pool) -> list[str]:
     if pool.kind not in ("url_table", "image_table") or not pool.columns or pool.options.given_signals:
         return []
     tables = image_tables.tables_in(Path(pool.source))
-    names = image_tables.first_row(tables[0], pool.text_format).columns
+    names = schema_of(tables[0], pool.text_format)
     return [name for name in CLIP_COLUMNS if name in names]
 
 
@@ -83,7 +86,7 @@ def split_notes(pool: Pool, source: Path) -> list[str]:
         return []
     else:
         entries = sorted(path for path in source.iterdir() if not path.name.startswith("."))
-        names = [path.name for path in entries if path.is_dir() or path.suffix.lower() in image_tables.SUFFIXES]
+        names = [path.name for path in entries if path.is_dir() or table_suffix(path)]
     examples: dict[str, str] = {}
     for name in names:
         for word in re.findall("[a-z]+", name.lower()):
@@ -96,6 +99,27 @@ def split_notes(pool: Pool, source: Path) -> list[str]:
         f"{named} look like parts of a data set ({parts}); they are one pool, and any of them may be selected. To keep "
         "them apart: a folder and a pool for each"
     ]
+
+
+def read_as(pool: Pool) -> list[str]:
+    """Sentences on how the tables of a pool are read: their dialect where it is none of the usual two, lists of
+    captions, columns that are named as ids and hold none."""
+    if pool.kind not in ("url_table", "image_table") or not pool.columns:
+        return []
+    table = image_tables.tables_in(Path(pool.source))[0]
+    suffix, schema = table_suffix(table), schema_of(table, pool.text_format)
+    notes = unused_ids(schema, pool.columns.get("uid"))
+    if suffix in (".csv", ".tsv"):
+        dialect = dialect_of(table, pool.text_format, suffix)
+        if (dialect.encoding, dialect.separator, dialect.quoting) not in USUAL:
+            notes.append(f"{table.name} is read with {dialect}; otherwise: --separator, --quoting, --encoding")
+    if pool.kind == "url_table" and isinstance(schema.get(str(pool.columns["caption"])), pl.List):
+        notes.append(f"Column {pool.columns['caption']} holds lists of captions: the first of each is taken")
+    return notes
+
+
+#: Encoding, separator and quotes of csv and tsv files that need no word.
+USUAL = (("utf-8", ",", "doubled"), ("utf-8", "\t", "none"), ("utf-8-sig", ",", "doubled"), ("utf-8-sig", "\t", "none"))
 
 
 def tar_notes(source: Path) -> list[str]:

@@ -1,0 +1,35 @@
+"""A caption's text, the same from every container: how long it may be, what is cut off its ends, when it is blank."""
+
+import re
+
+import polars as pl
+
+MAX_TEXT_BYTES = 1 << 20  # of a caption, a URL or an id, in UTF-8: DataComp has captions of a million characters
+#: Anything but blanks, control characters and characters of no width or ink (joiners, direction marks, fillers).
+VISIBLE = (
+    "[^\\s\\x00-\\x1f\\x7f-\\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+_VISIBLE = re.compile(VISIBLE)
+_LINE_ENDS = "\r\n"
+_MARK = "\ufeff"  # a byte order mark, which editors of Windows put before a text
+
+
+def caption_text(text: str) -> str:
+    """The caption as every container gives it: without a byte order mark before it and line ends after it."""
+    return text.removeprefix(_MARK).rstrip(_LINE_ENDS)
+
+
+def caption_texts(texts: pl.Expr) -> pl.Expr:
+    """`caption_text` of a column."""
+    return texts.str.strip_prefix(_MARK).str.strip_chars_end(_LINE_ENDS)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text can be seen."""
+    return _VISIBLE.search(text) is None
+
+
+def are_blank(texts: pl.Expr) -> pl.Expr:
+    """`is_blank` of a column; null counts as blank."""
+    return ~texts.fill_null("").str.contains(VISIBLE)

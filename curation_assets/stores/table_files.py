@@ -1,0 +1,93 @@
+"""Which tables lie in a source; and what lies there instead, with what to do about it."""
+
+from collections import Counter
+from pathlib import Path
+
+from curation_assets.stores.text_format import SUFFIXES, table_suffix
+
+_LOOKED_AT = 10_000  # files below a folder that are looked at to say what lies there
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
+
+
+def tables_of(source: Path) -> list[Path]:
+    """The tables of a file or folder, sorted by name: those in it, else those in folders KEY=VALUE (Hive's layout).
+
+    Raises ValueError for several formats.
+    """
+    if source.is_file():
+        return [source] if table_suffix(source) else []
+    files = _tables_in(source)
+    if not files:
+        files = sorted(table for folder in _hive_folders(source) for table in tables_of(folder))
+    suffixes = sorted({table_suffix(path) for path in files})
+    if len(suffixes) > 1:
+        raise ValueError(f"{source}: expected files of one format, got {suffixes}; give one file, or move some")
+    return files
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    entries = (path for path in folder.iterdir() if table_suffix(path) and not path.name.startswith("."))
+    return sorted(path for path in entries if not path.is_dir())
+
+
+def _hive_folders(source: Path) -> list[Path]:
+    return sorted(path for path in source.iterdir() if "=" in path.name and path.is_dir())
+
+
+def no_tables(source: Path) -> ValueError:
+    """That a source holds neither tables, tars nor images: what was expected, what lies there, what to do."""
+    expected = f"expected {', '.join(SUFFIXES[:3])} files, got none"
+    return ValueError(f"{source}: {expected}; {what_lies_in(source)}")
+
+
+def what_lies_in(source: Path) -> str:
+    """What lies in a source that is no pool, and what to do about it; or what a pool is."""
+    if source.is_file():
+        return _advice(source.name, source.suffix.lower()) or f"{', '.join(SUFFIXES)} and .csv.gz, .tsv.gz, .jsonl.gz"
+    names = {path.name for path in source.iterdir()}
+    if names & {"dataset_dict.json", "state.json", "dataset_info.json"}:
+        return (
+            "it was written by save_to_disk of Hugging Face's datasets: write Parquet files, "
+            'load_from_disk(FOLDER).to_parquet("FILE.parquet") of each split, and give those'
+        )
+    for path in sorted(source.iterdir()):
+        if path.is_file() and (advice := _advice(path.name, path.suffix.lower())):
+            return advice
+    counted = Counter(
+        (path.parent.relative_to(source).as_posix(), "tars" if path.suffix == ".tar" else "tables")
+        for path in _files_below(source)
+        if path.suffix == ".tar" or table_suffix(path)
+    )
+    if counted:
+        (example, kind), _ = min(counted.items())
+        listed = ", ".join(f"{folder} ({count} {kind})" for (folder, kind), count in sorted(counted.items())[:5])
+        return (
+            f"its {kind} lie in {len(counted)} folders below it: {listed}; add each as a pool of its own "
+            f"({source / example}), or move the files into one folder"
+        )
+    return f"a pool is a folder of tars, of tables ({', '.join(SUFFIXES)}, text also as .gz) or of images with captions"
+
+
+def _files_below(source: Path) -> list[Path]:
+    found = []
+    for number, path in enumerate(source.rglob("*")):
+        if number >= _LOOKED_AT:
+            break
+        found.append(path)
+    return found
+
+
+def _advice(name: str, suffix: str) -> str | None:
+    if name.lower().endswith((".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")):
+        return f"{name} is a compressed tar: unpack it to a .tar (images do not shrink), and give its folder"
+    if suffix in _PACKED:
+        return f"{name} is compressed: unpack it; only .csv.gz, .tsv.gz and .jsonl.gz are read as they are"
+    if suffix in (".arrow", ".feather"):
+        return f"{name} is an Arrow file: write it as Parquet (polars.read_ipc_stream or read_ipc, then write_parquet)"
+    if suffix in (".xlsx", ".xls", ".ods"):
+        return f"{name} is a spreadsheet: save it as csv (UTF-8)"
+    if suffix == ".json":
+        return f'{name} is one JSON document: write a line per sample (.jsonl), such as {{"url": …, "caption": …}}'
+    if suffix == ".tar":
+        return f"{name} ends in {Path(name).suffix}: tars are files that end in .tar"
+    return None

@@ -1,0 +1,511 @@
+"""The same rows in every kind of table are the same samples, or have a reason; slow twins of `csv` and `json`."""
+
+import codecs
+import csv
+import functools
+import gzip
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as checked_with
+from hypothesis import strategies as st
+from PIL import Image
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.methods import Example, Method, Values
+from curation_assets.scoring.files import read_captions, score_file
+from curation_assets.stores import text_format
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_blank
+from curation_assets.stores.damaged_tables import ROW_REASON, _read_damaged, read_sound_rows, schema_of
+from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, source_split
+from curation_assets.stores.pools.described import read_as
+from curation_assets.stores.pools.shards import build_samples, download, register_shard
+from curation_assets.stores.text_format import TextFormat, table_suffix
+from curation_assets.stores.text_tables import read_rows
+from curation_assets.stores.url_tables import ColumnMapping, split_source
+from tests.support.hostile_sources import tar_bytes
+
+FUZZED = checked_with(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+HOSTILE = [
+    'he said "hi", and left',
+    '"quoted"',
+    '"open',
+    'a 5" pipe',
+    "two\nlines",
+    "a\ttab",
+    "a, b; c | d",
+    "\\",
+    'back\\slash \\" here',
+    "café 🪁 \u202eعربى\u202c",
+    "zero\u200bwidth",
+    "\ufeffmark",
+    "=1+1",
+    "007",
+    " spaces ",
+    "null",
+    "NaN",
+]
+CAPTIONS = st.one_of(
+    st.sampled_from(HOSTILE), st.text(st.sampled_from('ab",;\t\n\\ é🪁\u200b{}[]'), min_size=1, max_size=9)
+)
+ROWS = st.lists(CAPTIONS.filter(lambda text: text.strip("\n") != ""), min_size=1, max_size=8)
+
+
+def _pixels() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (40, 30), (200, 30, 30)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+PIXELS = _pixels()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(tmp_path / "home", "embedded")
+
+
+def table(captions: list[str]) -> dict[str, list[str]]:
+    return {
+        "url": [f"http://a.example/{number}" for number in range(len(captions))],
+        "caption": captions,
+        "more": ["x"] * len(captions),
+    }
+
+
+def as_csv(rows: dict[str, list[str]], **dialect: object) -> bytes:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, **{"lineterminator": "\n", **dialect})  # type: ignore[arg-type]
+    writer.writerows([list(rows), *zip(*rows.values(), strict=True)])
+    return buffer.getvalue().encode()
+
+
+def as_json_lines(rows: dict[str, list[str]], **options: bool) -> bytes:
+    lines = (json.dumps(dict(zip(rows, cells, strict=True)), **options) for cells in zip(*rows.values(), strict=True))  # type: ignore[arg-type]
+    return "\n".join(lines).encode()
+
+
+def as_parquet(rows: dict[str, list[str]], kind: pa.DataType | None = None) -> bytes:
+    buffer = io.BytesIO()
+    columns = {name: pa.array(cells).cast(kind or pa.string()) for name, cells in rows.items()}
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+WRITERS = {
+    "quoted.csv": as_csv,
+    "crlf.csv": functools.partial(as_csv, lineterminator="\r\n"),
+    "all.csv": functools.partial(as_csv, quoting=csv.QUOTE_ALL),
+    "semicolon.csv": functools.partial(as_csv, delimiter=";"),
+    "open_clip.csv": functools.partial(as_csv, delimiter="\t"),
+    "pandas.tsv": functools.partial(as_csv, delimiter="\t"),
+    "all.tsv": functools.partial(as_csv, delimiter="\t", quoting=csv.QUOTE_ALL),
+    "rows.jsonl": as_json_lines,
+    "unicode.ndjson": functools.partial(as_json_lines, ensure_ascii=False),
+    "rows.parquet": as_parquet,
+    "large.PARQUET": functools.partial(as_parquet, kind=pa.large_string()),
+    "view.parquet": functools.partial(as_parquet, kind=pa.string_view()),
+    "codes.parquet": functools.partial(as_parquet, kind=pa.dictionary(pa.int32(), pa.string())),
+    "bytes.parquet": functools.partial(as_parquet, kind=pa.binary()),
+}
+
+
+def split_of(folder: Path, name: str, data: bytes, text: TextFormat | None = None) -> pl.DataFrame:
+    """Rows of a pool's one shard: sample_id, url, caption, source_reason."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    work = folder / f"work-{name}"
+    columns = ColumnMapping("caption", "url" if "url" in schema_of(path, text) else None)
+    return (
+        split_source("p", path, work, columns, 1000, text=text)
+        .part("p-000000")
+        .select("sample_id", "url", "caption", "source_reason")
+    )
+
+
+@FUZZED
+@given(captions=ROWS)
+def test_rows_are_the_same_samples_in_every_kind_of_table(tmp_path: Path, captions: list[str]) -> None:
+    rows = table(captions)
+    expected = [(url, caption_text(caption), None) for url, caption in zip(rows["url"], captions, strict=True)]
+    ids = None
+    for name, write in WRITERS.items():
+        data = write(rows)
+        for packed in (False, *([True] if table_suffix(Path(name)) != ".parquet" else [])):
+            given_name, content = (f"{name}.gz", gzip.compress(data, 1)) if packed else (name, data)
+            read = split_of(tmp_path, given_name, content)
+            assert read.drop("sample_id").rows() == expected, given_name
+            ids = ids or read["sample_id"].to_list()
+            assert read["sample_id"].to_list() == ids
+
+
+# -- slow twins -------------------------------------------------------------------------------------------------------
+
+
+def cells_of(frame: pl.DataFrame) -> list[tuple[object, ...]]:
+    """Rows without reasons; every row has none."""
+    if ROW_REASON in frame.columns:
+        assert frame[ROW_REASON].null_count() == frame.height, frame
+    return frame.drop(ROW_REASON, strict=False).rows()
+
+
+@FUZZED
+@given(content=st.text(st.sampled_from("ab,\t\n\r é"), max_size=40), suffix=st.sampled_from(["csv", "tsv"]))
+def test_a_file_without_quotes_is_read_at_once_as_record_by_record(tmp_path: Path, content: str, suffix: str) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    path.write_text(f"x,y\tz\n{content}", encoding="utf-8", newline="")
+    slow = _read_damaged(path, None, TextFormat(), ValueError("another encoding"))
+    fast = read_sound_rows(path)
+    assert fast.drop(ROW_REASON, strict=False).rows() == slow.drop(ROW_REASON).rows()
+    assert fast.get_column(ROW_REASON, default=slow[ROW_REASON]).to_list() == slow[ROW_REASON].to_list()
+
+
+CELLS = st.one_of(
+    st.text(st.sampled_from("a b;é"), max_size=3).map(lambda text: text + '"b' * (len(text) > 1)),
+    st.text(st.sampled_from('ab,"\né'), max_size=6).map(lambda text: '"' + text.replace('"', '""') + '"'),
+)
+
+
+@FUZZED
+@given(
+    lines=st.lists(st.tuples(CELLS, CELLS).map(",".join), min_size=1, max_size=6), end=st.sampled_from(["\n", "\r\n"])
+)
+def test_sound_csv_is_what_the_csv_module_reads(tmp_path: Path, lines: list[str], end: str) -> None:
+    text = end.join(["x,y", *lines, ""])
+    expected = list(csv.reader(io.StringIO(text, newline=""), strict=True))[1:]
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text.encode())
+    assert cells_of(read_sound_rows(path)) == [tuple(cell or None for cell in row) for row in expected]
+
+
+JSON_CELLS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(), max_size=5),
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=4), max_size=3),
+    st.dictionaries(st.just("a"), st.integers()),
+)  # fmt: skip
+
+
+@FUZZED
+@given(
+    cells=st.lists(JSON_CELLS, min_size=1, max_size=6),
+    broken=st.lists(st.sampled_from(["{", "[1]", '{"a": 1}x', "{'a': 1}"]), max_size=2),
+)
+def test_json_lines_are_what_the_json_module_reads(tmp_path: Path, cells: list[object], broken: list[str]) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"caption": cell, "other": number}) for number, cell in enumerate(cells)]
+    path.write_text("\n".join([*lines, *broken]) + "\n\n", encoding="utf-8")
+    read = split_of(tmp_path, "rows.jsonl", path.read_bytes())
+    captions, reasons = read["caption"].to_list(), read["source_reason"].to_list()
+    for cell, caption, reason in zip(map(first_text, cells), captions, reasons, strict=False):
+        assert caption == (caption_text(str(cell)) if is_text(cell) else None)
+        assert (reason is None) == (cell is None or is_text(cell)), (cell, reason)
+    assert reasons[len(cells) :] == [f"json_malformed:line_{len(cells) + n}" for n in range(1, len(broken) + 1)]
+
+
+def first_text(cell: object) -> object:
+    """What should be taken of a cell of captions; NaN is pandas' null."""
+    cell = cell[0] if isinstance(cell, list) and cell else None if cell in ([],) else cell
+    return None if cell != cell else cell
+
+
+def is_text(cell: object) -> bool:
+    return isinstance(cell, str) and not any("\ud800" <= letter <= "\udfff" for letter in cell)
+
+
+# -- damage and dialects ----------------------------------------------------------------------------------------------
+
+URLS = [f"http://a.example/{number}" for number in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "caption", "reason"),
+    [
+        ('{"url": "http://a.example/150", "caption": "cut', None, "json_malformed:line_151"),
+        ("null", None, "json_malformed:line_151"),
+        ('{"url": "u", "caption": 1e999999, "n": 1}', None, "cell_no_text:caption"),
+        ('{"url": "http://a.example/150", "caption": {"en": "a dog"}}', None, "cell_no_text:caption"),
+        ('{"url": "http://a.example/150", "caption": NaN, "meta": Infinity}', None, None),
+        ('{"url": "http://a.example/150", "caption": ["first", "second"]}', "first", None),
+        ('{"url": "http://a.example/150", "caption": "a", "caption_2": [[1], "x"], "meta": "varies"}', "a", None),
+        ('{"url": "u"}{"url": "v"}', None, "json_malformed:line_151"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "ndjson.gz"])
+def test_a_line_of_json_costs_itself_alone(
+    tmp_path: Path, suffix: str, fault: str, caption: str | None, reason: str | None
+) -> None:
+    lines = [json.dumps({"url": url, "caption": f"caption {n}", "meta": {"a": n}}) for n, url in enumerate(URLS)]
+    lines[150] = fault
+    data = codecs.BOM_UTF8 + "\r\n".join(lines).encode()
+    rows = split_of(tmp_path, f"rows.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
+    assert (rows["caption"][150], rows["source_reason"][150]) == (caption, reason)
+    others = [row for n, row in enumerate(rows.drop("sample_id").rows()) if n != 150]
+    assert others == [(url, f"caption {n}", None) for n, url in enumerate(URLS) if n != 150]
+
+
+def test_columns_that_begin_late_are_read(tmp_path: Path, settings: Settings) -> None:
+    lines = [json.dumps({"caption": f"caption {n}", **({"url": url} if n > 120 else {})}) for n, url in enumerate(URLS)]
+    (tmp_path / "late.jsonl").write_text("\n".join(lines))
+    pool = add_pool(settings, "late", tmp_path / "late.jsonl")
+    assert pool.columns["url"] == "url"
+    assert source_split(pool, settings).part("late-000000")["url"].to_list() == [None] * 121 + URLS[121:]
+
+
+# quotation marks of a tab-separated file in which no row needs them are text
+@pytest.mark.parametrize(
+    ("separator", "is_quoted"), [(",", False), (",", True), (";", False), (";", True), ("\t", True)]
+)
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{u}|a dog|a cat|and a bird|x", "csv_too_many_cells:line_4"),
+        ("a dog|{u}| a cat, and a bird", "csv_too_many_cells:line_4"),
+        ("{u}|a dog", "csv_too_few_cells:line_4"),
+        ('"{u}|a dog|x', "csv_malformed:line_4"),
+        ('{u}|"a "small" dog"|x', "csv_malformed:line_4"),
+    ],
+)
+def test_an_odd_row_of_a_file_with_an_unused_column_fails(
+    tmp_path: Path, separator: str, is_quoted: bool, line: str, reason: str
+) -> None:
+    rows = [[url, f'say "{n}"' if is_quoted else f"caption {n}", "x"] for n, url in enumerate(URLS[:8])]
+    lines = as_csv({"url": [], "caption": [], "more": []}, delimiter=separator).decode().splitlines()
+    for cells in rows:
+        buffer = io.StringIO()
+        csv.writer(buffer, delimiter=separator, lineterminator="").writerow(cells)
+        lines.append(buffer.getvalue())
+    odd = line.replace("|", separator).replace("{u}", URLS[2])
+    lines[3] = odd if odd.count(separator) != 2 or '"' in odd else odd.replace(", ", separator)
+    read = split_of(tmp_path, "rows.csv", "\n".join(lines).encode())
+    assert read.drop("sample_id").row(2) == (None, None, reason)
+    expected = [(url, caption, None) for url, caption, _ in rows]
+    assert [row for n, row in enumerate(read.drop("sample_id").rows()) if n != 2] == expected[:2] + expected[3:]
+
+
+TEXTS = ["a red kite", 'he said "hi"', "two\nlines", "a, b; c", 'ends in "quotes"']
+BACKSLASH = {"doublequote": False, "escapechar": "\\", "quoting": csv.QUOTE_ALL}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("pandas.tsv", as_csv(table(TEXTS), delimiter="\t")),
+        ("excel.csv", codecs.BOM_UTF8 + as_csv(table(TEXTS), delimiter=";", lineterminator="\r\n")),
+        ("bar.csv", as_csv(table(TEXTS), delimiter="|")),
+        ("open_clip.csv", as_csv(table(TEXTS), delimiter="\t")),
+        ("escaped.csv", as_csv(table(TEXTS), **BACKSLASH)),
+        ("escaped.tsv", as_csv(table(TEXTS), delimiter="\t", **BACKSLASH)),
+        ("marked.csv", as_csv(table(TEXTS)).decode().encode("utf-16")),
+        ("unmarked.csv", as_csv(table(TEXTS)).decode().encode("utf-16-le")),
+        ("excel.tsv", as_csv(table(TEXTS), delimiter="\t").decode().encode("utf-16")),
+        ("mac.csv", as_csv(table(TEXTS)).replace(b"\n", b"\r")),
+    ],
+)
+def test_dialects_are_recognised_by_the_whole_file(tmp_path: Path, name: str, data: bytes) -> None:
+    for given_name, content in ((name, data), (f"{name}.gz", gzip.compress(data))):
+        rows = split_of(tmp_path, given_name, content)
+        assert rows.drop("sample_id").rows() == [(url, text, None) for url, text in zip(URLS, TEXTS, strict=False)]
+
+
+def test_quotation_marks_of_a_tsv_are_text_unless_most_rows_need_them(tmp_path: Path, settings: Settings) -> None:
+    captions = ['"hello" said the man', '"open', 'a 5" pipe', '"whole"', 'the ""best"" dog', '"he said ""hi"""']
+    path = tmp_path / "cc3m.tsv"
+    path.write_text("caption\turl\n" + "".join(f"{c}\t{u}\n" for c, u in zip(captions, URLS, strict=False)))
+    assert read_rows(path)["caption"].to_list() == captions
+    pool = add_pool(settings, "quoted", path, quoting="doubled")
+    assert source_split(pool, settings).part("quoted-000000")["source_reason"].null_count() < len(captions)
+    assert any("--quoting" in sentence for sentence in read_as(pool))
+    rows = "caption\turl\n" + '"a ""b"" c"\tu\n' * 20 + '"torn\tu\n'
+    path.write_text(rows)
+    assert read_sound_rows(path)["caption"].to_list() == ['a "b" c'] * 20 + [None]
+    with pytest.raises(ValueError, match="separator must be one of comma, tab"):
+        TextFormat(separator="x")  # type: ignore[arg-type]
+
+
+def test_a_packed_table_is_unpacked_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_format, "MIN_UNPACKED", 1 << 20)
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"caption\n" + b"a dog\n" * 1_000_000))
+    with pytest.raises(ValueError, match="unpacks to more than"):
+        read_sound_rows(path)
+    path.write_bytes(gzip.compress(b"caption\n" + b"a dog\n" * 1000)[:-20])
+    with pytest.raises(ValueError, match=r"rows.csv.gz cannot be unpacked"):
+        read_sound_rows(path)
+
+
+def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_format, "MAX_LINE", 1 << 16)
+    lines = ["caption,more", "a,b", f"{'x' * (8 << 20)},b", 'c,"d', *["e,f"] * 40_000]
+    for name, texts in (("rows.csv", lines), ("rows.jsonl", [json.dumps({"caption": line}) for line in lines])):
+        (tmp_path / name).write_text("\n".join(texts) + "\n")
+        tracemalloc.start()
+        rows = read_sound_rows(tmp_path / name, ["caption"], rows=5)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        place = 1 if name == "rows.csv" else 2
+        assert rows["caption"][place] is None
+        assert rows[ROW_REASON][place].startswith(("csv_malformed:line_3", "json_malformed:line_3"))
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_text_beyond_the_limit_fails_its_row(tmp_path: Path, name: str) -> None:
+    captions = ["a dog", "é" * (MAX_TEXT_BYTES // 2 + 1), "x" * MAX_TEXT_BYTES]
+    rows = split_of(tmp_path, name, WRITERS[name](table(captions)))
+    assert rows["caption"].to_list() == ["a dog", None, "x" * MAX_TEXT_BYTES]
+    assert rows["source_reason"].to_list() == [None, "cell_too_long:caption", None]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "\u200b", "\ufeff\u200d\u2060", "\u00ad\u2800", "\u3164", "\u202e\u202c"]
+)
+def test_what_shows_nothing_is_blank(text: str) -> None:
+    assert is_blank(text)
+    assert not is_blank(text + "é")
+
+
+MARKED = b"\xef\xbb\xbfa dog\r\n"
+
+
+def test_a_caption_is_one_text_in_every_container(tmp_path: Path, settings: Settings) -> None:
+    beside, tars, cells = (tmp_path / name for name in ("beside", "tars", "cells"))
+    for folder in (beside, tars, cells):
+        folder.mkdir()
+    (beside / "0.png").write_bytes(PIXELS)
+    (beside / "0.txt").write_bytes(MARKED)
+    (tars / "0.tar").write_bytes(tar_bytes({"0.png": PIXELS, "0.txt": MARKED}))
+    (cells / "0.png").write_bytes(PIXELS)
+    pl.DataFrame({"file_name": ["0.png"], "caption": [MARKED.decode()]}).write_parquet(cells / "m.parquet")
+    pl.DataFrame({"image": [PIXELS], "caption": [MARKED.decode()]}).write_parquet(tmp_path / "inside.parquet")
+    rows = [
+        register_shard(add_pool(settings, f"p{number}", source), f"p{number}-000000", settings).row(0, named=True)
+        for number, source in enumerate((beside, tars, cells, tmp_path / "inside.parquet"))
+    ]
+    assert [row["caption"] for row in rows] == ["a dog"] * 4
+    assert len({row["sample_id"] for row in rows}) == 1
+    assert read_captions(tars)["caption"].to_list() == ["a dog"]
+
+
+@pytest.mark.parametrize("blank", ["\u200b\u200d", "\ufeff", " \u2060 "])
+def test_captions_of_no_width_are_empty(tmp_path: Path, settings: Settings, blank: str) -> None:
+    pl.DataFrame({"caption": ["a dog", blank, blank]}).write_parquet(tmp_path / "texts.parquet")
+    pool = add_pool(settings, "texts", tmp_path / "texts.parquet")
+    assert samples_of(pool, settings)["reason"].to_list() == [None, "empty_caption", "empty_caption"]
+
+
+def samples_of(pool: Pool, settings: Settings) -> pl.DataFrame:
+    shard = f"{pool.name}-000000"
+    registered = register_shard(pool, shard, settings)
+    return build_samples(pool, shard, registered, download(pool, shard, registered, settings), settings)
+
+
+# -- what lies in a source --------------------------------------------------------------------------------------------
+
+
+def test_ids_of_another_kind_are_left_aside(tmp_path: Path, settings: Settings) -> None:
+    path = tmp_path / "laion.parquet"
+    kinds = {"SAMPLE_ID": [1, 2], "URL": URLS[:2], "TEXT": ["a", "b"], "LICENSE": [None, "?"], "similarity": ["x", "y"],
+             "NSFW": [True, False], "original_width": ["wide", "8"], "original_height": [5, 6]}  # fmt: skip
+    pl.DataFrame(kinds).write_parquet(path)
+    output = CliRunner().invoke(app, ["pool", "add", "laion", str(path), "--home", str(settings.home)])
+    assert output.exit_code == 0, output.output
+    assert "Column SAMPLE_ID (Int64) is named as an id and left aside" in " ".join(output.output.split())
+    assert load_pool(settings, "laion").columns["uid"] is None
+    captions = tmp_path / "captions"
+    captions.mkdir()
+    for number, width in enumerate(([7], ["wide"])):
+        columns = {"caption": ["a"], "uid": [[1.5]], "original_width": width, "original_height": [8]}
+        pl.DataFrame(columns).write_parquet(captions / f"{number}.parquet")
+    pool = add_pool(settings, "captions", captions)
+    assert source_split(pool, settings).part("captions-000000")["caption"].to_list() == ["a", "a"]
+
+
+def test_a_column_that_a_later_file_lacks_fails_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    for number, columns in enumerate(({"url": ["u"], "caption": ["a"], "uid": ["0" * 32]}, {"caption": ["b"]})):
+        pl.DataFrame(columns).write_csv(tmp_path / "tables" / f"{number}.csv")
+    split = split_source("p", tmp_path / "tables", tmp_path / "work", ColumnMapping("caption", "url", "uid"), 10)
+    assert split.part("p-000000")["source_reason"].to_list() == [None, "column_missing:url"]
+
+
+def test_hive_folders_and_upper_case_names_are_read(tmp_path: Path, settings: Settings) -> None:
+    for split, names in (("train", ["0.PARQUET", "1.PARQUET"]), ("val", ["0.PARQUET"])):
+        folder = tmp_path / "hive" / "lang=en" / f"split={split}"
+        folder.mkdir(parents=True)
+        for name in names:
+            pl.DataFrame({"image": [PIXELS], "text": [split + name]}).write_parquet(folder / name)
+    pool = add_pool(settings, "hive", tmp_path / "hive")
+    rows = source_split(pool, settings).part("hive-000000")
+    assert rows["caption"].to_list() == ["train0.PARQUET", "train1.PARQUET", "val0.PARQUET"]
+    assert rows["image_file"].to_list()[2] == "lang=en/split=val/0.PARQUET"
+    assert samples_of(pool, settings)["status"].to_list() == ["kept"] * 3
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (
+            ["train/0.tar", "train/1.tar", "val/0.tar"],
+            "its tars lie in 2 folders below it: train (2 tars), val (1 tars)",
+        ),
+        (["a/0.csv", "b/c/0.csv"], "its tables lie in 2 folders below it: a (1 tables), b/c (1 tables)"),
+        (["0.tar.gz", "1.tar.gz"], "0.tar.gz is a compressed tar: unpack it"),
+        (["0.tgz"], "0.tgz is a compressed tar"),
+        (["0.csv.zst"], "0.csv.zst is compressed: unpack it"),
+        (["state.json", "dataset_info.json", "data-00000-of-00001.arrow"], "to_parquet"),
+        (["dataset_dict.json", "train/data.arrow"], "to_parquet"),
+        (["data.arrow"], "write it as Parquet"),
+        (["captions.xlsx"], "save it as csv"),
+        (["captions.json"], ".jsonl"),
+        (["0.TAR"], "files that end in .tar"),
+        (["notes.md"], "a pool is a folder of tars, of tables"),
+    ],
+)
+def test_what_is_no_pool_is_named_with_what_to_do(
+    tmp_path: Path, settings: Settings, files: list[str], sentence: str
+) -> None:
+    for name in files:
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    with pytest.raises(ValueError, match="expected") as refusal:
+        add_pool(settings, "source", tmp_path / "source")
+    assert sentence in str(refusal.value)
+    if len(files) == 1 and files != ["notes.md"]:
+        with pytest.raises(ValueError, match="expected") as refusal:
+            add_pool(settings, "source", tmp_path / "source" / files[0])
+        assert sentence in str(refusal.value)
+
+
+def letters(caption: list[str]) -> Values:
+    return Values.of(np.array([len(text) for text in caption], dtype=float))
+
+
+METHOD = Method(
+    name="letters", function=letters, columns=("caption",), roles=(), unit="letters", bounds=(0, 1e9),
+    direction="higher", source="this test", version="1", example=Example({"caption": ["ab"]}, [2]),
+    blank_caption="empty_caption",
+)  # fmt: skip
+
+
+def test_a_damaged_row_of_a_scored_file_has_its_reason(tmp_path: Path) -> None:
+    path, out = tmp_path / "rows.csv", tmp_path / "out.tsv"
+    long = "x" * (MAX_TEXT_BYTES + 1)
+    path.write_text(f"caption,n\na dog,1\na, b, c,2\n,3\n{long},4\n\u200b,5\na cat,6\n", encoding="utf-8")
+    score_file(METHOD, path, out, {})
+    reasons = read_rows(out)["letters_reason"].to_list()
+    assert reasons == ["", "csv_too_many_cells:line_3", "empty_caption", "cell_too_long:caption", "empty_caption", ""]
