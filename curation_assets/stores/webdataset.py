@@ -350,7 +350,8 @@ def _row(index: TarIndex, key: str, sample: TarSample, results: "_DownloadResult
     caption, text_reason = text_of(index, sample.text)
     meta, json_reason = json_of(index, sample.meta)
     if sample.text is None and (listed := _caption_of(meta)) is not None:
-        caption, text_reason = listed, None
+        is_long = len(listed.encode()) > MAX_TEXT_BYTES
+        caption, text_reason = (None, "txt_too_long") if is_long else (listed, None)
     result = results.by_key.get(key, {})
     url, url_reason = _url_of(meta, sample.meta)
     url = url or _string(result.get("url"))
