@@ -363,8 +363,13 @@ def _unified(
     there = set(kinds) - {None}
     if there <= {"number"}:
         return pl.Series(name, cells, dtype=pl.Float64, strict=False).fill_nan(None)
-    if not is_wanted and not there & {"text", "texts"}:
-        return pl.Series(name, [None if kind is None else json.dumps(c) for c, kind in zip(cells, kinds, strict=True)])
+    if not is_wanted and not there & {"text", "texts"}:  # objects, lists of numbers: as polars takes them
+        try:
+            return pl.Series(name, [None if kind is None else c for c, kind in zip(cells, kinds, strict=True)])
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            return pl.Series(
+                name, [None if kind is None else json.dumps(c) for c, kind in zip(cells, kinds, strict=True)]
+            )
     is_list = "texts" in there
     texts: list[Any] = []
     for number, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
