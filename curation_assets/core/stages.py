@@ -10,7 +10,7 @@ class Stage:
     """What the machinery must know of a stage. Nothing outside this file looks a stage up by its name."""
 
     name: str
-    #: Rows may fail here (a download, a model): a shard in which too few succeed stops what reads it.
+    #: Rows may fail here (a download, a model): where too few of the pool succeed, what reads it stops.
     checks_success: bool = False
     #: Shards are made of stored numbers by SQL and polars alone: milliseconds each, in threads of this process, and
     #: for shards that the pool's source no longer has, too.

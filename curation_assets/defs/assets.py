@@ -31,6 +31,7 @@ class Observer:
     progress: ProgressReporter | None = None
     table_done: Callable[[TableReport], None] = lambda report: None
     problem: Callable[[str, Exception | None], None] = lambda sentence, error: None  # what makes the run fail
+    notice: Callable[[str], None] = lambda sentence: None  # what a person should read, and the run goes on
     planned: frozenset[str] = frozenset()  # tables of a run whose steps follow each other in one process
 
 
@@ -133,6 +134,9 @@ def _asset_of(
 
         with writing_tables(ctx.store.root, on_notice=context.log.info):
             result = run_table(ctx, table, keys, tables=tables, on_shard=report)
+        for sentence in result.warnings:
+            context.log.warning(sentence)
+            observer.notice(sentence)
         for sentence, error in result.problems:
             observer.problem(sentence, error)
         if result.errors:

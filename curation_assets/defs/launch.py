@@ -162,7 +162,9 @@ def _run_held_pool(
         on_table(report)
 
     problems: list[tuple[str, Exception | None]] = []
-    observer = assets.Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)))
+    observer = assets.Observer(
+        progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice
+    )
     roles = roles_of(declared.values())
     left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
     for group in phases(list(declared.values()), tables):

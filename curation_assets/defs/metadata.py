@@ -11,7 +11,7 @@ import polars as pl
 
 from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.run_table import CheckResult, ShardResult, TableResult
+from curation_assets.flow.run_table import ENOUGH_SUCCEEDED, CheckResult, ShardResult, TableResult
 from curation_assets.flow.table import Table
 from curation_assets.outputs.report.previews import plot_of, preview_of
 from curation_assets.stores.shard_store import WHOLE, named
@@ -99,6 +99,7 @@ def run_metadata(
     metadata: dict[str, Any] = {
         "dagster/row_count": manifest.row_count,
         "blocking checks": "; ".join((*result.lost_rows, *result.failures)) or "passed",
+        **({"too few rows": "; ".join(result.warnings)} if result.warnings else {}),  # and the pool goes on
     }
     if frame is None:
         folder = ctx.store.folder_path(table.name)
@@ -141,6 +142,8 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         blocked = ctx.store.blocked(result.table.name).keys() - {of_shard.shard or WHOLE for of_shard in result.shards}
         if blocked:
             metadata["blocked since earlier runs"] = _first_of(sorted(blocked))
+    if outcome.check.name == ENOUGH_SUCCEEDED and result.warnings:
+        metadata["shards with too few rows"] = dg.MetadataValue.md("\n\n".join(result.warnings[:SHOWN_SHARDS]))
     if wrong:
         shown = list(wrong.items())[:SHOWN_SHARDS]
         metadata["what is wrong"] = dg.MetadataValue.table(

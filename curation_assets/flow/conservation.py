@@ -50,32 +50,33 @@ _NOT_SCORABLE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
 _NO_SAMPLE = rf"^({'|'.join(TAR_REASONS)})(:|$)"
 
 
-def success_rate(frame: pl.DataFrame) -> float | None:
+def success_rate(frame: pl.DataFrame | pl.LazyFrame) -> float | None:
     """Share of the rows that could succeed and did; None where no row could, or the table knows no failures.
 
     Of raw tables the rows with a status, dropped ones and those that stand for a tar aside; of signals the rows that
     had something to look at.
     """
-    if "reason" not in frame.columns or "verdict" in frame.columns:
+    columns = frame.collect_schema().names()
+    if "reason" not in columns or "verdict" in columns:
         return None
     reason = pl.col("reason").fill_null("")
-    if "status" in frame.columns:
+    if "status" in columns:
         could = (pl.col("status") != "dropped") & ~reason.str.contains(_NO_SAMPLE)
         did_not = pl.col("status") == "failed"
     else:
-        value = next((name for name in ("value", "quality") if name in frame.columns), None)
+        value = next((name for name in ("value", "quality") if name in columns), None)
         if value is None:
             return None
         could = ~reason.str.contains(_NOT_SCORABLE)
         did_not = pl.col(value).is_null() | pl.col(value).is_nan()
-    eligible, failed = frame.select(eligible=could.sum(), failed=(could & did_not).sum()).row(0)
+    eligible, failed = frame.lazy().select(eligible=could.sum(), failed=(could & did_not).sum()).collect().row(0)
     return (eligible - failed) / eligible if eligible else None
 
 
 def success_violations(
     ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None
 ) -> list[str]:
-    """One sentence where too few rows of a table succeed; empty when enough do. `frame`: as for `violations`."""
+    """One sentence where too few rows of a shard succeed; empty when enough do. `frame`: as for `violations`."""
     if table.compute is None or not STAGES[table.stage].checks_success:
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
@@ -88,6 +89,14 @@ def success_violations(
         f"reasons: {_commonest_reasons(frame)}. Remove their cause, or lower min_success_rate under options: in "
         f"{ctx.settings.pools_root / (ctx.pool.name + '.yaml')}"
     ]
+
+
+def pool_succeeds(ctx: PoolContext, table: Table) -> bool:
+    """Whether enough rows of all shards of a table that are stored succeed: a shard that fails stops no other then."""
+    if table.grain != "shard":
+        return False
+    rate = success_rate(ctx.store.scan(table.name))
+    return rate is not None and rate >= ctx.options.min_success_rate
 
 
 #: Reasons that begin so → the setting of the pool's declaration that changes how often they come.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from curation_assets.core.progress import Advance
-from curation_assets.flow.conservation import success_violations, violations
+from curation_assets.flow.conservation import pool_succeeds, success_violations, violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table, warnings_of
 from curation_assets.flow.graph import tables_of, with_upstream
@@ -54,7 +54,8 @@ class ShardResult:
     done: Materialised | None = None
     error: Exception | None = None
     lost_rows: tuple[str, ...] = ()  # violations of the conservation of rows, one sentence each
-    failures: tuple[str, ...] = ()  # too few rows succeeded
+    failures: tuple[str, ...] = ()  # too few rows succeeded, of this shard and of the pool
+    warnings: tuple[str, ...] = ()  # too few rows of this shard succeeded, and enough of the pool
 
     @property
     def problems(self) -> list[str]:
@@ -89,6 +90,15 @@ class TableResult:
         return [(sentence, result.error) for result in self.shards for sentence in result.problems]
 
     @property
+    def warnings(self) -> list[str]:
+        """Sentences on shards that have next to nothing to give, and stop no other."""
+        return [
+            f"{named(self.table.name, result.shard)}: {sentence}; the pool goes on without these rows"
+            for result in self.shards
+            for sentence in result.warnings
+        ]
+
+    @property
     def report(self) -> TableReport:
         """The result as a line."""
         return TableReport(
@@ -110,11 +120,13 @@ def run_table(
 ) -> TableResult:
     """Bring a table up to date (`shards`: keys of partitions, None for a whole pool), check it, mark what is blocked.
 
+    A shard of which too few rows succeed is blocked where the pool as a whole is below `min_success_rate`, too.
     `on_shard` hears of every shard as it finishes or fails, with its rows where they were read. An exception of a
     shard is never raised here: it is in `errors`, and what is finished is kept.
     """
     start = time.perf_counter()
     result = TableResult(table)
+    failing: list[ShardResult] = []  # judged by all shards, once these are done
     what = {"shard": ", shards", "training": ", models", "pool": ""}[table.grain]
     with ctx.progress.task(f"{table.name}{what}", 1 if shards is None else len(shards)) as advance:
         for shard, outcome in _outcomes(ctx, table, shards, tables, advance):
@@ -124,8 +136,14 @@ def run_table(
             else:
                 frame = None if table.compute is None else ctx.store.read(table.name, shard)
                 done = _checked(ctx, table, shard, outcome, frame)
+            if done.failures:
+                failing.append(done)
+                continue
             result.shards.append(done)
             on_shard(done, frame)
+    for done in _judged(ctx, table, failing):
+        result.shards.append(done)
+        on_shard(done, None if table.compute is None else ctx.store.read(table.name, done.shard))
     if not result.errors:
         result.checks = list(_check_results(ctx, result))
     result.seconds = time.perf_counter() - start
@@ -161,7 +179,7 @@ def checks_of(table: Table) -> list[Check]:
         ),
         Check(
             ENOUGH_SUCCEEDED,
-            "In every shard at least the pool's min_success_rate of the rows that could succeed did.",
+            "At least the pool's min_success_rate of the rows that could succeed did; a shard below it is named.",
             is_blocking=True,
         ),
     ]
@@ -189,6 +207,18 @@ def _checked(
     lost_rows, failures = violations(ctx, table, shard, frame), success_violations(ctx, table, shard, frame)
     ctx.store.set_blocked(table.name, shard, [*lost_rows, *failures])
     return ShardResult(table.name, shard, done, None, tuple(lost_rows), tuple(failures))
+
+
+def _judged(ctx: PoolContext, table: Table, failing: Sequence[ShardResult]) -> list[ShardResult]:
+    """Shards of which too few rows succeeded: blocked where too few of the pool did, too; else earlier are free."""
+    earlier = ctx.store.blocked(table.name).keys() - {done.shard or WHOLE for done in failing}
+    if not (failing or earlier) or not pool_succeeds(ctx, table):
+        return list(failing)
+    for shard in earlier:
+        ctx.store.set_blocked(table.name, shard, violations(ctx, table, shard))
+    for done in failing:
+        ctx.store.set_blocked(table.name, done.shard, done.lost_rows)
+    return [replace(done, failures=(), warnings=done.failures) for done in failing]
 
 
 def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResult]:

@@ -138,7 +138,8 @@ def test_what_the_ui_shows_of_a_shard_and_of_a_run(tmp_path: Path, monkeypatch: 
         ]
         write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
     settings = load_settings(tmp_path, "embedded")
-    options = {"distil": False, "downstream": False, "owners": ["team:vision", "someone@photos.example"]}
+    owners = ["team:vision", "someone@photos.example"]
+    options = {"distil": False, "downstream": False, "owners": owners, "min_success_rate": 0.75}
     add_pool(settings, "photos", tmp_path / "tars", options=options)
     monkeypatch.setattr(sys, "argv", ["/bin/curate", "run", "photos", "--table", "raw/samples"])
     with pytest.raises(RunFailedError, match="photos-000001"):
@@ -205,7 +206,7 @@ def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> No
         ]
         write_tar(tmp_path / "tars" / f"{shard:06d}.tar", rows)
     settings = load_settings(tmp_path, "embedded")
-    add_pool(settings, "photos", tmp_path / "tars", options={"min_success_rate": 0.25})
+    add_pool(settings, "photos", tmp_path / "tars", options={"min_success_rate": 0.75})
     tables = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/duplicates"]
     for _ in range(2):  # what is stored is up to date the second time, and still not good
         with pytest.raises(RunFailedError, match=r"^raw/samples of shard photos-000001: only 0.0% of the"):
@@ -217,7 +218,7 @@ def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> No
     assert list(store.blocked("raw/samples")) == ["photos-000001"]
     assert store.manifest("filtered/duplicates") is None
     declaration = settings.pools_root / "photos.yaml"
-    declaration.write_text(declaration.read_text().replace("min_success_rate: 0.25", "min_success_rate: 0.0"))
+    declaration.write_text(declaration.read_text().replace("min_success_rate: 0.75", "min_success_rate: 0.0"))
     reports = {report.table: report for report in run_pool(settings, "photos", tables=tables)}
     assert (reports["raw/samples"].reused, reports["filtered/duplicates"].computed) == (2, 1)
     assert store.blocked("raw/samples") == {}

@@ -37,7 +37,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         ]
         write_tar(home / "tars" / f"{shard:06d}.tar", rows)
     settings = load_settings(home, "embedded")
-    add_pool(settings, "photos", home / "tars", options={**OPTIONS, "owners": ["team:vision"]})
+    add_pool(
+        settings, "photos", home / "tars", options={**OPTIONS, "owners": ["team:vision"], "min_success_rate": 0.75}
+    )
     raw = ["raw/registered_shards", "raw/downloads", "raw/samples"]
     with pytest.raises(RunFailedError, match=BAD):
         run_pool(settings, "photos", tables=raw)

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from curation_assets.core.settings import load_settings
@@ -13,7 +16,8 @@ from curation_assets.flow import run_table as run_table_module
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import checks_of, keys_of, run_table, run_with_upstream
 from curation_assets.flow.table import Table, TableCheck
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from tests.support.lineage_pools import jpeg, write_tar
 
 SHARDS = ["tiny-000000", "tiny-000001", "tiny-000002"]
 
@@ -21,7 +25,7 @@ SHARDS = ["tiny-000000", "tiny-000001", "tiny-000002"]
 @pytest.fixture
 def ctx(tmp_path: Path) -> PoolContext:
     settings = load_settings(tmp_path, "embedded")
-    add_world_pool(settings, "tiny", size=30, seed=1, shard_size=10)
+    add_world_pool(settings, "tiny", size=30, seed=1, shard_size=10, options={"min_success_rate": 0.5})
     return PoolContext.open(settings, "tiny", run_id="run-1")
 
 
@@ -134,6 +138,109 @@ def test_a_shard_that_breaks_a_blocking_check_is_blocked_until_it_holds(ctx: Poo
     assert ctx.store.blocked("signals/t") == {}
     again = run_table(ctx, signal(compute, version="2"), SHARDS, tables={})
     assert (again.report.computed, again.report.reused) == (0, 3)
+
+
+def test_a_shard_without_a_usable_row_stops_no_other_while_the_pool_has_enough(ctx: PoolContext) -> None:
+    """It is named, and heard of when all shards are done; alone, or with a pool below its floor, it blocks."""
+    good, bad = values([1.0] * 4), values([None, None])
+    frames = {SHARDS[0]: bad, SHARDS[1]: good, SHARDS[2]: good}
+
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        assert shard is not None
+        return frames[shard]
+
+    alone = run_table(ctx, signal(compute), SHARDS[:1], tables={})
+    assert [sentence[:30] for sentence, _ in alone.problems] == ["signals/t of shard tiny-000000"]
+    assert ctx.store.blocked("signals/t").keys() == {SHARDS[0]}
+    others = run_table(ctx, signal(compute), SHARDS[1:], tables={})
+    assert (others.problems, others.warnings) == ([], [])
+    assert ctx.store.blocked("signals/t") == {}, "8 of 10 rows of the pool succeeded by then"
+    heard: list[str | None] = []
+    whole = run_table(ctx, signal(compute), SHARDS, tables={}, on_shard=lambda one, frame: heard.append(one.shard))
+    assert whole.problems == []
+    assert all(check.passed for check in whole.checks)
+    assert len(whole.warnings) == 1
+    assert whole.warnings[0].startswith("signals/t of shard tiny-000000: only 0.0% of the rows succeeded")
+    assert heard == [*SHARDS[1:], SHARDS[0]]
+    frames = {SHARDS[0]: bad, SHARDS[1]: bad, SHARDS[2]: good}
+    enough = run_table(ctx, signal(compute, version="2"), SHARDS, tables={})
+    assert (len(enough.problems), len(enough.warnings)) == (0, 2), "half is the floor of this pool"
+    frames = {SHARDS[0]: values([None] * 5), SHARDS[1]: bad, SHARDS[2]: good}
+    below = run_table(ctx, signal(compute, version="3"), SHARDS, tables={})
+    assert (len(below.problems), below.warnings) == (2, [])
+    assert ctx.store.blocked("signals/t").keys() == set(SHARDS[:2])
+
+
+def _broken_images(place: Path) -> dict[str, Any]:
+    for shard, images in enumerate(([jpeg(n) for n in range(4)], [b"no jpeg"] * 4)):
+        rows = [(f"{n:06d}", f"http://a.example/{shard}{n}", f"thing {shard}{n}", images[n]) for n in range(4)]
+        write_tar(place / "tars" / f"{shard:06d}.tar", rows)
+    return {"path": place / "tars"}
+
+
+def _empty_tar(place: Path) -> dict[str, Any]:
+    write_tar(place / "tars" / "000000.tar", [("0", "http://a.example/0", "a thing", jpeg(0))])
+    write_tar(place / "tars" / "000001.tar", [])
+    return {"path": place / "tars"}
+
+
+def _no_tar(place: Path) -> dict[str, Any]:
+    write_tar(place / "tars" / "000000.tar", [("0", "http://a.example/0", "a thing", jpeg(0))])
+    (place / "tars" / "000001.tar").write_bytes(b"no tar at all")
+    return {"path": place / "tars"}
+
+
+def _blank_captions(place: Path) -> dict[str, Any]:
+    for shard, caption in enumerate(("a thing", " ")):
+        rows = [(f"{n}", f"http://a.example/{shard}{n}", caption, jpeg(10 * shard + n)) for n in range(2)]
+        write_tar(place / "tars" / f"{shard:06d}.tar", rows)
+    return {"path": place / "tars"}
+
+
+def _empty_csv(place: Path) -> dict[str, Any]:
+    (place / "tables").mkdir()
+    (place / "tables" / "0.csv").write_text("url,caption\nhttp://127.0.0.1/0.jpg,a thing\n")
+    (place / "tables" / "1.csv").write_text("url,caption\n")
+    return {"path": place / "tables", "columns": {"url": None}}
+
+
+def _images_of_parquet(place: Path) -> dict[str, Any]:
+    images = [{"bytes": data, "path": None} for data in [*(jpeg(n) for n in range(4)), *[b"no jpeg"] * 4]]
+    table = pa.table({"image": images, "caption": [f"thing {n}" for n in range(8)]})
+    pq.write_table(table, place / "images.parquet", row_group_size=4)
+    return {"path": place / "images.parquet", "shard_size": 4}
+
+
+def _dead_links(place: Path) -> dict[str, Any]:
+    """The second shard's folder of images is gone."""
+    (place / "images").mkdir()
+    lines = ["image,caption"]
+    for number in range(8):
+        if number < 4:
+            (place / "images" / f"{number}.jpg").write_bytes(jpeg(number))
+        lines.append(f"{number}.jpg,thing {number}")
+    (place / "images" / "captions.csv").write_text("\n".join(lines) + "\n")
+    return {"path": place / "images", "shard_size": 4}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [_broken_images, _empty_tar, _no_tar, _blank_captions, _empty_csv, _images_of_parquet, _dead_links],
+    ids=lambda source: source.__name__.strip("_"),
+)
+def test_a_part_of_a_source_without_a_usable_row_holds_up_no_verdict(
+    tmp_path: Path, source: Callable[[Path], dict[str, Any]]
+) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    declared = source(tmp_path)
+    add_pool(settings, "photos", declared.pop("path"), options={"distil": False, "downstream": False}, **declared)
+    ctx = PoolContext.open(settings, "photos")
+    run_with_upstream(ctx, "filtered/duplicates")
+    assert ctx.store.blocked("raw/samples") == {}
+    rows = pl.concat([ctx.store.read("raw/samples", shard) for shard in ctx.shards()])
+    assert rows.height == sum(ctx.store.read("raw/registered_shards", shard).height for shard in ctx.shards())
+    assert (rows["status"] == "kept").any()
+    assert rows.filter(pl.col("status") != "kept")["reason"].null_count() == 0
 
 
 def test_what_a_table_warns_of_stops_nothing(ctx: PoolContext) -> None:

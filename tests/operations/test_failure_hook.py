@@ -33,7 +33,7 @@ def bad_pool(home: Path) -> Settings:
         ]
         write_tar(home / "tars" / f"{shard:06d}.tar", rows)
     settings = load_settings(home, "embedded")
-    add_pool(settings, "photos", home / "tars")
+    add_pool(settings, "photos", home / "tars", options={"min_success_rate": 0.75})
     return settings
 
 

@@ -24,6 +24,8 @@ from tests.support.paths import REPOSITORY
 
 PRELOAD = (
     "curation_assets.cli.run", "curation_assets.cli.takedown", "curation_assets.cli.refit", "tests.torture.canary",
+    "curation_assets.cli.export", "curation_assets.cli.release", "curation_assets.cli.retry",
+    "curation_assets.cli.verify",
     "curation_assets.defs.publishing", "curation_assets.outputs.report.report", "curation_assets.stages.raw.tables",
     "dagster._core.storage.event_log.sqlite", "dagster._core.storage.runs.sqlite", "sqlalchemy.dialects.sqlite",
     "alembic.command", "pandas", "pyarrow.compute", "scipy.sparse", "matplotlib.backends.backend_agg", "jinja2",

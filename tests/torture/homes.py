@@ -10,7 +10,10 @@ import re
 import shutil
 import tarfile
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Collection, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
@@ -20,21 +23,32 @@ import duckdb
 import polars as pl
 
 from curation_assets.audit.ledger import LEDGER, ledger_facts
+from curation_assets.cli import export as export_module
+from curation_assets.cli import release as release_module
+from curation_assets.cli import retry as retry_module
 from curation_assets.cli import run as run_module
 from curation_assets.cli import takedown as takedown_module
+from curation_assets.cli import verify as verify_module
 from curation_assets.core.settings import load_settings
 from curation_assets.core.stages import STAGES
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.numeric.identity import sample_id_of
+from curation_assets.operations.releases import verify_release
+from curation_assets.outputs.registry import recorded_exports
 from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.download import DownloadSettings
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.torture.forking import Ended, call
 from tests.torture.points import Points, count_events, name_of, save_every_step
 
-TARS, SCENES = "photos", "scenes"  # a pool of delivered tars with given signals; downloads, models and trainings
-ROWS = {TARS: 16, SCENES: 24}
+#: A pool of delivered tars with given signals; downloads, models and trainings; links, some of them dead for a while.
+TARS, SCENES, LINKS = "photos", "scenes", "links"
+ROWS = {TARS: 16, SCENES: 24, LINKS: 16}
+DEAD = (1, 4, 9, 15)  # rows of LINKS whose server answers 503 until `Prepared.revive`
+RELEASE, EXPORTED = "v1", "exported"  # the name of a release; the folder of an export, in the home
 NEEDED_BYTES = 1 << 29
 SECONDS = 900.0  # a command is done in 10, on a machine that does much else in 200
 
@@ -64,6 +78,23 @@ def declare(home: str, pool: str) -> None:
             "downstream_controls": [], "downstream_budget": budget,
         }  # fmt: skip
         add_world_pool(settings, SCENES, size=ROWS[SCENES], seed=5, shard_size=ROWS[SCENES] // 2, options=options)
+        return
+    if pool == LINKS:
+        place = Path(home)
+        rows = {"url": [f"http://images.example/{n}.jpg" for n in range(ROWS[LINKS])]}
+        rows["caption"] = [f"thing {n} in a box" for n in range(ROWS[LINKS])]
+        pl.DataFrame(rows).write_csv(place / "links.csv")
+        ids = [sample_id_of(url, caption) for url, caption in zip(rows["url"], rows["caption"], strict=True)]
+        pl.DataFrame({"sample_id": ids, "icc": [n * 3 % 17 / 17 for n in range(len(ids))]}).write_parquet(
+            place / "given.parquet"
+        )
+        port = (place.parent / "port.txt").read_text()
+        download = DownloadSettings(retries=0, threads=2, connect_to={"images.example": f"127.0.0.1:{port}"})
+        options = {
+            "distil": False, "downstream": False, "policies": ["icc"], "fraction": 0.5, "image_domain": "other",
+            "given_signals": {"icc": f"{place / 'given.parquet'}:icc"},
+        }  # fmt: skip
+        add_pool(settings, LINKS, place / "links.csv", options=options, download=download, shard_size=len(ids) // 2)
         return
     place, per_shard = Path(home), ROWS[TARS] // 2
     for shard in range(2):
@@ -112,7 +143,61 @@ def take_down(home: str, pool: str) -> None:
     takedown_module.apply([pool], True, home=Path(home))
 
 
-COMMANDS = {"run": run, "refit": refit, "take_down": take_down}
+def retry(home: str, pool: str) -> None:
+    """`curate retry POOL`: counts as where nobody kills it."""
+    retry_module.retry(pool, home=Path(home))
+
+
+def release(home: str, pool: str) -> None:
+    """`curate release create POLICY NAME`, which refuses a second time; the release verifies."""
+    folder = Path(home) / "releases" / pool / RELEASE
+    try:
+        release_module.create("icc", RELEASE, pool, home=Path(home))
+    except ValueError:
+        if not folder.is_dir():
+            raise
+    problems = verify_release(folder)
+    assert not problems, problems
+
+
+def export(home: str, pool: str) -> None:
+    """`curate export`, which refuses a second time; the folder is whole, and a takedown finds its record."""
+    out = Path(home) / EXPORTED
+    try:
+        export_module.export("webdataset", out, "icc", pool=pool, home=Path(home))
+    except ValueError:
+        if not out.is_dir():
+            raise
+    files = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["files"]
+    changed = [one["path"] for one in files if file_sha256(out / one["path"]) != one["sha256"]]
+    assert not changed, changed
+    (record,) = recorded_exports(Path(home), pool)
+    assert (record.folder, record.manifest_sha256) == (str(out), file_sha256(out / "manifest.json"))
+
+
+def repair(home: str, pool: str) -> None:
+    """`curate verify POOL --repair`."""
+    verify_module.verify(pool, True, home=Path(home))
+
+
+COMMANDS = {
+    "run": run, "refit": refit, "take_down": take_down, "retry": retry, "release": release, "export": export,
+    "repair": repair,
+}  # fmt: skip
+
+
+def damage(home: str, pool: str) -> None:
+    """Flip a bit in tables of every stage, a subset and a ledger; remove a copy of a manifest."""
+    root = load_settings(home, "embedded").work(pool)
+    store = ShardStore(root)
+    shard = store.partitions("raw/samples")[0]
+    paths = [store.table_path(asset, shard) for asset in ("raw/samples", "signals/icc", "filtered/icc")]
+    paths += [store.folder_path("filtered/subsets") / "icc.npy", next(store.folder_path(LEDGER).rglob("*.parquet"))]
+    for path in paths:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    store.table_path("raw/registered_shards", shard).with_name(MANIFEST_FILE).unlink()
 
 
 def command(
@@ -242,6 +327,8 @@ class Prepared:
         Finalize(None, shutil.rmtree, (self.base, True), exitpriority=0)  # of a worker process, too
         self.home = self.base / "home"
         self.home.mkdir()
+        if pool == LINKS:
+            (self.base / "port.txt").write_text(str(self.links.server_port))
         self._call("declare")
         self.save("declared")
 
@@ -251,6 +338,11 @@ class Prepared:
         ended = call(where, given, self.base, seconds=seconds)
         assert ended.status == 0, f"{function} ended with {ended.status}:\n{ended.log}"
         return ended.result
+
+    @functools.cached_property
+    def links(self) -> "Links":
+        """The server of LINKS, for as long as this process lives."""
+        return Links()
 
     def save(self, state: str) -> None:
         """Keep the home as it is now under a name."""
@@ -283,6 +375,10 @@ class Prepared:
         """Facts about the home as it is."""
         return dict(self._call("facts"))
 
+    def damage(self) -> None:
+        """Damage files of the home."""
+        self._call("damage")
+
     def deny_canary(self) -> None:
         """Put the canary on the denylist."""
         self._call("deny_canary")
@@ -311,6 +407,37 @@ class Prepared:
             facts = self.facts()
             self.undisturbed[name] = Undisturbed(ended, facts)
         return self.undisturbed[name]
+
+
+class Links(ThreadingHTTPServer):
+    """Pictures of LINKS; of DEAD rows none until `are_alive`. Counts the requests of each."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Link)
+        self.are_alive = False
+        self.requests: Counter[int] = Counter()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Link(BaseHTTPRequestHandler):
+    server: Links
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/").removesuffix(".jpg")
+        status, body = 404, b""
+        if name.isdigit():
+            self.server.requests[int(name)] += 1
+            status = 503 if int(name) in DEAD and not self.server.are_alive else 200
+            body = jpeg(int(name)) if status == 200 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
 
 
 class Undisturbed:

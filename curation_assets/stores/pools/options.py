@@ -144,7 +144,7 @@ class PoolOptions:
         description="What the images show, and so which measured AUCs are shown; null: photographs (a world: scenes).",
     )
     min_success_rate: Number = setting(
-        default=0.1, ge=0, le=1, description="Share of a shard's usable rows that must not fail; 0: never stops."
+        default=0.1, ge=0, le=1, description="Share of the pool's usable rows that must not fail; 0: never stops."
     )
     hash_lists: tuple[str, ...] = setting(default=(), description="Files of hashes of images never to use or show.")
     backfill_cron: str = setting(default="0 * * * *", description="When Dagster fills missing shards.")

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.torture.homes import ROWS, SCENES, TARS, Prepared, Undisturbed, differences, prepared
+from tests.torture.homes import LINKS, ROWS, SCENES, TARS, Prepared, Undisturbed, differences, prepared
 from tests.torture.outcome import Fault, Outcome
 
 RANDOM_KILLS = 6  # of a try; those by wall time and by audited event take turns
@@ -41,8 +41,16 @@ def at_points(pool: str, command: str, state: str, keep: str | None, stride: int
 
 def begun(home: Prepared, command: str, state: str, keep: str | None) -> Undisturbed:
     """The undisturbed command, after those that its state comes from."""
-    if state == "finished":
+    if home.pool == LINKS:
+        home.links.are_alive = False
+    if state != "declared":
         home.straight("run", "declared", "finished")
+    if state == "damaged" and not (home.base / state).is_dir():
+        home.restore("finished")
+        home.damage()
+        home.save(state)
+    if home.pool == LINKS:
+        home.links.are_alive = True
     return home.straight(command, state, keep)
 
 
@@ -120,6 +128,10 @@ FAULTS = [
     at_points(TARS, "run", "declared", "finished", stride=10, quick=1),
     at_points(TARS, "refit", "finished", None, stride=3, quick=0),
     at_points(SCENES, "run", "declared", "finished", stride=10, quick=0),
+    at_points(LINKS, "retry", "finished", None, stride=6, quick=0),
+    at_points(TARS, "release", "finished", None, stride=3, quick=0),
+    at_points(TARS, "export", "finished", None, stride=3, quick=0),
+    at_points(TARS, "repair", "damaged", None, stride=6, quick=0),
     at_random(TARS, full=16, quick=0),
     at_random(SCENES, full=10, quick=0),
 ]
