@@ -9,7 +9,7 @@ from typing import Any
 
 from curation_assets.methods import Method
 from curation_assets.stores.file_hash import FileState, file_sha256
-from curation_assets.stores.text_tables import read_table
+from curation_assets.stores.text_tables import read_lines, read_table
 
 
 def with_parameters(method: Method, **parameters: Any) -> Method:
@@ -44,6 +44,5 @@ def _parsed_file(
 ) -> Any:
     """What `parse` makes of a file; `stamp` identifies its version."""
     if is_list:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return parse({"line": [line.strip() for line in lines if line.strip()]})
+        return parse({"line": [line.strip() for line in read_lines(path) if line.strip()]})
     return parse(read_table(path).to_dict(as_series=False))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from curation_assets.stores.images import ImageRejected, decode_image
+from curation_assets.stores.text_tables import read_lines
 
 QUARANTINED = "quarantined"  # the reason of a matched row in raw/samples
 PDQ_DISTANCE = 31  # of 256 bits; what PDQ's authors (Facebook ThreatExchange) call a match
@@ -67,7 +68,7 @@ def read_hash_lists(paths: Sequence[Path | str]) -> HashList:
     for path in (Path(str(given)).expanduser() for given in paths):
         if not path.is_file():
             raise FileNotFoundError(f"no hash list {path}: nothing is scored without it; correct the option hash_lists")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             text = line.strip().lower()
             if not text or text.startswith("#"):
                 continue

@@ -11,7 +11,7 @@ from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_fro
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.text_tables import read_lines, read_rows
+from curation_assets.stores.text_tables import read_lines
 
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
@@ -133,8 +133,8 @@ def write_key_list(path: Path, keys: pl.DataFrame) -> int:
 def read_key_list(path: Path) -> list[tuple[str, str]]:
     """(tar, key) of `write_key_list`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
     entries = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), 1):
-        tar, tab, key = line.removesuffix("\r").partition("\t")
+    for number, line in enumerate(read_lines(path), 1):
+        tar, tab, key = line.partition("\t")
         if not (tar and tab and key):
             raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
         entries.append((_as_named(tar), _as_named(key)))

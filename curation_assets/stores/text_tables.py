@@ -13,7 +13,7 @@ import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
-from curation_assets.stores.text_format import TextFormat, lines_of, table_suffix
+from curation_assets.stores.text_format import MAX_LINE, TextFormat, lines_of, table_suffix
 
 TEXT_KEYS = ("caption", "word", "text")
 TEXT_SUFFIXES = (".csv", ".tsv")
@@ -108,8 +108,12 @@ def read_lines(path: Path) -> list[str]:
     text. Raises ValueError for a file that is not UTF-8 (or, with its mark, UTF-16).
     """
     try:
-        lines = [(line or "")[:-1].removesuffix("\r") for line in lines_of(path)]
-        "".join(lines).encode()  # undecodable bytes are lone surrogates
+        lines = []
+        for number, line in enumerate(lines_of(path), start=1):
+            if line is None:
+                raise ValueError(f"{path}, line {number}: longer than {MAX_LINE >> 20} million characters; cut it")
+            line.encode()  # undecodable bytes are lone surrogates
+            lines.append(line[:-1].removesuffix("\r"))
     except UnicodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}; write it in UTF-8") from error
     return lines

@@ -1,5 +1,6 @@
 """One bad sample, row or tar: it fails by name, is never lost, and harms no neighbour."""
 
+import csv
 import functools
 import gzip
 import io
@@ -24,7 +25,8 @@ from curation_assets.stores.damaged_tables import ROW_REASON, _read_damaged, rea
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.pools.described import tar_notes
 from curation_assets.stores.pools.shards import source_fingerprint
-from curation_assets.stores.text_tables import TextFormat, read_rows
+from curation_assets.stores.text_format import TextFormat
+from curation_assets.stores.text_tables import read_rows
 from curation_assets.stores.webdataset import find_tars, read_tar_rows, sample_keys
 from tests.support.hostile_sources import (
     harmed,
@@ -357,11 +359,22 @@ def test_the_lenient_reader_reads_sound_csv_as_the_strict_one(tmp_path: Path, ce
 def test_csv_with_a_line_of_any_bytes(tmp_path: Path, line: bytes, place: int) -> None:
     lines = [f"caption {number},{number}".encode() for number in range(5)]
     path = tmp_path / "rows.csv"
-    path.write_bytes(b"\n".join([b"a,b", *lines[:place], line, *lines[place + 1 :]]) + b"\n")
-    rows = read_sound_rows(path)
+    path.write_bytes(b"\n".join([b"a,b,unused", *(b"%s,x" % row for row in lines[:place]), line,
+                                 *(b"%s,x" % row for row in lines[place + 1 :])]) + b"\n")  # fmt: skip
+    rows = read_sound_rows(path, ["a", "b"])
     assert rows.height == 5
     others = [(f"caption {number}", str(number)) for number in range(5) if number != place]
     assert [row[:2] for number, row in enumerate(rows.rows()) if number != place] == others
+    text = line.decode("utf-8", "surrogateescape")
+    try:
+        own = next(csv.reader([f"{text}\n"], strict=True)) if '"' in text else text.removesuffix("\r").split(",")
+    except csv.Error:
+        own = []
+    if len(own) == 3 and not any("\udc80" <= letter <= "\udcff" for letter in "".join(own[:2])):
+        assert rows.row(place)[:2] == (own[0] or None, own[1] or None)
+    elif len(own) != 1:  # a row of one cell has no second
+        assert None in rows.row(place)[:2]
+        assert rows[ROW_REASON][place] is not None
 
 
 def test_rows_that_are_no_csv_fail_by_their_line(tmp_path: Path) -> None:

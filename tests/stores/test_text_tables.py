@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation_assets.outputs.exports.lists import AllowList
-from curation_assets.stores.subsets import write_key_list
-from curation_assets.stores.text_tables import escaped, read_rows, read_table, unescaped, write_text_table
+from curation_assets.scoring.files import read_captions
+from curation_assets.stores.hash_lists import read_hash_lists
+from curation_assets.stores.subsets import read_key_list, write_key_list
+from curation_assets.stores.text_tables import escaped, read_lines, read_rows, read_table, unescaped, write_text_table
 from curation_assets.stores.webdataset import key_of, sample_key
 
 FORMULAS = [
@@ -73,3 +75,18 @@ def test_keys_of_a_column_are_those_of_its_members(members: list[str]) -> None:
     keys = column.select(sample_key(pl.col("member"))).to_series().to_list()
     assert keys == [key_of(member) or member for member in members]
     assert key_of("a.b/c.d.jpg") == "a.b/c"
+
+
+@pytest.mark.parametrize(
+    "written", [b"\xef\xbb\xbf%s\n%s\n", b"%s\r\n%s\r\n", b"%s\r%s", b"%s\n%s"], ids=["mark", "crlf", "cr", "no end"]
+)
+def test_lists_of_lines_are_read_however_an_editor_wrote_them(tmp_path: Path, written: bytes) -> None:
+    def listed(first: str, second: str) -> Path:
+        path = tmp_path / "list.txt"
+        path.write_bytes(written % (first.encode(), second.encode()))
+        return path
+
+    assert read_lines(listed("é", "")) in (["é"], ["é", ""])
+    assert read_hash_lists([listed(f"md5:{'0' * 32}", "1" * 64)]).sha256 == {"1" * 64}
+    assert read_key_list(listed("0.tar\ta", "0.tar\tb")) == [("0.tar", "a"), ("0.tar", "b")]
+    assert read_captions(listed("a dog", "a cat"))["caption"].to_list() == ["a dog", "a cat"]

@@ -1,5 +1,6 @@
 """What people deliver: tars that are cut, damaged or none, samples with names, json or captions of any bytes, csv."""
 
+import csv
 import gzip
 import random
 import tarfile
@@ -11,6 +12,7 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.stages.raw.deliveries import pool_notes
+from curation_assets.stores.caption_text import caption_text
 from tests.support.hostile_sources import (
     Members,
     harmed,
@@ -160,8 +162,9 @@ def _violations(ctx: PoolContext, name: str) -> list[str]:
 
 
 def _any_csv(folder: Path, rng: random.Random, outcome: Outcome) -> None:
-    """A line of a csv, replaced; the lines around it are what they were."""
-    lines = [f'http://host.example/{number}.jpg,"a photo, of thing {number}"'.encode() for number in range(8)]
+    """A line of a csv with an unused column, replaced: its row is what `csv` makes of it, or fails; the lines around it
+    are what they were."""
+    lines = [f'http://host.example/{number}.jpg,"a photo, of thing {number}",x'.encode() for number in range(8)]
     place = rng.randrange(len(lines))
     alphabet = b'",,""ab\xe9\xff\x00\r;\t '
     line = bytes(rng.choice(alphabet) for _ in range(rng.randrange(1, 30))) if rng.random() < 0.7 else rng.randbytes(20)
@@ -170,12 +173,25 @@ def _any_csv(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     for when, content in (("before", lines), ("after", [*lines[:place], line, *lines[place + 1 :]])):
         source = folder / when / "rows.csv"
         source.parent.mkdir(parents=True)
-        source.write_bytes(b"\n".join([b"link,caption", *content]) + b"\n")
+        source.write_bytes(b"\n".join([b"link,caption,more", *content]) + b"\n")
         tables[when] = pl.concat(samples_by_shard(*pool_of(folder / when / "home", source)).values())
     before, after = (tables[when].with_columns(url=pl.col("caption")) for when in ("before", "after"))
     outcome.count_rows(before.height, after.height - unaccounted(after))
     outcome.harmed_neighbours += harmed(before, after, {f"a photo, of thing {place}"})
     assert after.height == before.height, (line, after["reason"].to_list())
+    own, expected = after.row(place, named=True), _caption_of_line(line)
+    assert own["caption"] == expected, (line, own)
+    assert expected is not None or own["status"] != "kept", (line, own)
+
+
+def _caption_of_line(line: bytes) -> str | None:
+    """The second of three cells of a line that stands alone; None where it is no such row."""
+    text = line.decode("utf-8", "surrogateescape")
+    try:
+        cells = next(csv.reader([f"{text}\n"], strict=True)) if '"' in text else text.removesuffix("\r").split(",")
+        return caption_text(cells[1]) if len(cells) == 3 and cells[1] and cells[1].encode() else None
+    except (csv.Error, UnicodeEncodeError, StopIteration):
+        return None
 
 
 FAULTS = [
