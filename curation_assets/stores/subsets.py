@@ -11,7 +11,7 @@ from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_fro
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.text_tables import read_lines
+from curation_assets.stores.text_tables import read_lines, read_rows
 
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
