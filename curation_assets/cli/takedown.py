@@ -9,11 +9,13 @@ from curation_assets.cli.common import (
     JsonOption,
     ProfileOption,
     WaitOption,
+    each_pool,
     notice,
     settings_from,
     show,
     show_json,
 )
+from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
 from curation_assets.stores.denylist import KINDS, Kind, add_to_denylist
@@ -77,20 +79,35 @@ def apply(
 
     settings = settings_from(home, profile)
     certificates = []
-    for name in pool or list_pools(settings):
-        certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
-        for release in withdraw_denied(settings, name):
+    bugs: list[Exception] = []
+
+    def purge(name: str) -> None:
+        try:
+            certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
+            withdrawn = withdraw_denied(settings, name)
+        except EXPECTED_ERRORS:
+            raise
+        except Exception as error:  # shown below: the other pools do not wait until it is mended
+            bugs.append(error)
+            raise ValueError(f"unexpected {type(error).__name__}") from error
+        for release in withdrawn:
             show(f"{name}: release {release} withdrawn; `curate release show {release}` names the next one")
         if certificate is None:
             show(f"{name}: holds nothing that is on the denylist")
-            continue
+            return
         certificates.append(certificate)
         if not as_json:
             _show(certificate)
+
+    failed = each_pool(pool or list_pools(settings), purge)
     if as_json:
         show_json(certificates)
-    if any(issued["left"] for issued in certificates):
-        raise ValueError("some bytes are left; see the certificate")
+    if bugs:
+        raise bugs[0]
+    problems = [f"nothing is certified of {', '.join(failed)}: mend them and run it again"] if failed else []
+    problems += ["some bytes are left; see the certificate"] * any(issued["left"] for issued in certificates)
+    if problems:
+        raise ValueError("; ".join(problems))
 
 
 def _show(certificate: dict[str, Any]) -> None:
@@ -103,8 +120,8 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  left in {file['path']}")
     for source in certificate["sources_not_ours"]:
         show(f"  your source still has it: {source}")
-    for sentence in certificate["sources_not_read"]:
-        show(f"  not searched to its end: {sentence}")
+    for sentence in certificate["not_done"]:
+        show(f"  not done: {sentence}")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
     for name in certificate["releases_withdrawn"]:

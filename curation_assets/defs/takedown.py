@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.launch import run_pool
+from curation_assets.defs.instance_records import InstanceRecords
+from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -27,17 +28,18 @@ def take_down(
     raises; a second call goes on.
     """
     work, command = settings.work(pool), "curate takedown apply"
-    with pool_lease(work, command, on_notice=on_notice, wait=wait):
+    with pool_lease(work, command, on_notice=on_notice, wait=wait), prepare_instance(settings) as instance:
         ctx = PoolContext.open(settings, pool)
         tables = tables_of(ctx)
+        records = InstanceRecords(settings, instance)
         with alone_with_tables(work, command, on_notice=on_notice):
-            begun = begin_takedown(ctx, tables, with_sources=with_sources)
+            begun = begin_takedown(ctx, tables, with_sources=with_sources, records=records)
         if begun is None:
             forget_pending(ctx)  # of one that was killed right before its end
             return None
         if begun.tables:
             run_pool(settings, pool, tables=[name for name in begun.tables if name in tables], on_notice=on_notice)
-        certificate, path = finish_takedown(ctx, tables, begun)
+        certificate, path = finish_takedown(ctx, tables, begun, records)
         if certificate["releases_withdrawn"]:
             record_releases(settings, pool)
         return {**certificate, "certificate": str(path)}

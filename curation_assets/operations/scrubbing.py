@@ -24,13 +24,22 @@ LOGS = (".txt", ".log", ".out", ".err")
 
 
 def forms_of(text: str) -> list[str]:
-    """A text as it is, inside JSON, and inside JSON inside JSON, longest first."""
-    return sorted({text, json.dumps(text)[1:-1], json.dumps(json.dumps(text))[3:-3]}, key=len, reverse=True)
+    """A text as it is and as Python shows it, inside JSON, and inside JSON inside JSON, longest first."""
+    forms = written = {text, repr(text)[1:-1]}
+    for _ in range(2):
+        written = {json.dumps(form, ensure_ascii=ascii)[1:-1] for form in written for ascii in (True, False)}
+        forms = forms | written
+    return sorted(forms, key=len, reverse=True)
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is SQLite's by its name. Dagster's events that belong to no run lie in a file called `.db`."""
+    return path.name.endswith(DATABASES)
 
 
 def scrub(path: Path, texts: Collection[str]) -> bool:
     """Take texts out of a file of a kind named above; False for other files. One without them stays as it is."""
-    if path.suffix in DATABASES:
+    if is_database(path):
         _scrub_database(path, [form for text in texts if len(text) >= MIN_TEXT for form in forms_of(text)])
     elif path.suffix == ".parquet":
         _scrub_parquet(path, texts)

@@ -14,20 +14,20 @@ import io
 import json
 import sqlite3
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
 from curation_assets.audit.ledger import LEDGER
-from curation_assets.core.errors import StoreError
+from curation_assets.core.errors import EXPECTED_ERRORS, StoreError
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.operations.releases import affected_releases, withdraw
-from curation_assets.operations.scrubbing import DATABASES, MIN_TEXT, TABLES, forms_of, scrub, values_in
+from curation_assets.operations.scrubbing import MIN_TEXT, TABLES, forms_of, is_database, scrub, values_in
 from curation_assets.operations.takedown_sources import (
     HASHES,
     SAMPLE_SCHEMA,
@@ -58,7 +58,7 @@ from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.pools.declaration import WORLD_SOURCE, list_pools, load_pool
+from curation_assets.stores.pools.declaration import WORLD_SOURCE, Pool, list_pools, load_pool
 from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
@@ -66,6 +66,27 @@ from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.stores.tar_members import index_path
 
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
+
+
+class Records(Protocol):
+    """What Dagster's instance keeps beyond the files of the home."""
+
+    @property
+    def not_done(self) -> Sequence[str]:
+        """What cannot be reached, in sentences."""
+        ...
+
+    def files(self) -> list[Path]:
+        """Its files outside the home."""
+        ...
+
+    def scrub(self, texts: Collection[str]) -> None:
+        """Take texts out of the tables of its server."""
+        ...
+
+    def matches(self, texts: Collection[str]) -> dict[str, set[str]]:
+        """Place in its server → texts that it holds."""
+        ...
 
 
 @dataclass
@@ -142,7 +163,9 @@ def _write_pending(home: Path, takedown: Takedown) -> None:
     write_text_atomically(pending_path(home, takedown.pool), json.dumps(content), mode=PRIVATE)
 
 
-def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False) -> Takedown | None:
+def begin_takedown(
+    ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False, records: Records | None = None
+) -> Takedown | None:
     """Purge everything that holds a sample of the denylist; None where the pool holds none.
 
     `with_sources`: also the pool's own tars, which are its owner's, and what they hold of samples that have left the
@@ -196,8 +219,10 @@ def begin_takedown(ctx: PoolContext, tables: Mapping[str, Table], *, with_source
         for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
             remove_path(part)
     _purge_canary(ctx, samples)
-    for path in other_files(ctx, takedown.shards):
+    for path in [*other_files(ctx, takedown.shards), *(records.files() if records else ())]:
         scrub(path, needles.texts)
+    if records:
+        records.scrub(needles.texts)
     takedown.is_purged = True
     _write_pending(home, takedown)
     return takedown
@@ -241,7 +266,7 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     home, root = ctx.settings.home, ctx.store.root
     names = list_pools(ctx.settings)
     kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
-    declared = [load_pool(ctx.settings, name) for name in names]
+    declared, unknown = _declared_pools(ctx)
     kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
     kept_out += [home / pool.options.canary for pool in declared if pool.options.canary]
     kept_out += [Path(export.folder) for export in recorded_exports(home)]
@@ -249,11 +274,24 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     kept_out += [folder for folder in (root / DOWNLOADS_FOLDER).glob("*") if folder.name not in shards]
     outside = {path.resolve() for path in kept_out}
     files = []
-    for path in _files(home):
+    # the source of a pool whose declaration cannot be read may lie anywhere under the home
+    looked_at = [home / "dagster", home / "logs", root] if unknown else [home]
+    for path in (path for folder in looked_at for path in _files(folder)):
         target = path.resolve()
         if outside.isdisjoint((target, *target.parents)) and path.name != EXPORTS_FILE:
             files.append(path)
     return files
+
+
+def _declared_pools(ctx: PoolContext) -> tuple[list[Pool], list[str]]:
+    """All pools of the home; and the names of those whose declarations cannot be read."""
+    declared, unknown = [], []
+    for name in list_pools(ctx.settings):
+        try:
+            declared.append(load_pool(ctx.settings, name))
+        except EXPECTED_ERRORS:
+            unknown.append(name)
+    return declared, unknown
 
 
 def _source_folder(source: Path) -> Path:
@@ -393,7 +431,9 @@ def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -
 # -- afterwards -------------------------------------------------------------------------------------------------------
 
 
-def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> tuple[dict[str, Any], Path]:
+def finish_takedown(
+    ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, records: Records | None = None
+) -> tuple[dict[str, Any], Path]:
     """Look for what is left, flag exports, write the certificate. Returns it and its path."""
     home = ctx.settings.home
     if ctx.settings.catalog.is_file():
@@ -406,7 +446,16 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
     searched = sorted({*paths, *undeclared, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
     canary = home / (ctx.options.canary or "")
     searched += [canary] if canary.is_file() else []
+    searched += records.files() if records else []
     left = [(_shown(home, path), what) for path in searched for what in needles.matches_in(path)]
+    found = records.matches(needles.texts) if records else {}
+    left += [(place, what) for place, texts in found.items() for what in texts]
+    not_done = list(records.not_done) if records else []
+    if unknown := _declared_pools(ctx)[1]:
+        not_done.append(
+            f"loose files of the home, among which the sources of {', '.join(unknown)} may lie: their declarations "
+            "cannot be read"
+        )
     holders, unread = images_in_sources(ctx, needles.sha256) if _has_own_tars(ctx, takedown) else ([], [])
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
@@ -423,7 +472,7 @@ def finish_takedown(ctx: PoolContext, tables: Mapping[str, Table], takedown: Tak
         "files_searched": len(searched),
         "left": [{"path": path, "what": what} for path, what in [*left, *((str(tar), "image") for tar in holders)]],
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
-        "sources_not_read": unread,
+        "not_done": [*unread, *not_done],
         "fits_kept": kept_fits(tables),
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
@@ -471,7 +520,9 @@ def digests(home: Path, paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _shown(home: Path, path: Path) -> str:
-    return str(path.resolve().relative_to(home.resolve()))
+    """Relative to the home where it lies there."""
+    path, home = path.resolve(), home.resolve()
+    return str(path.relative_to(home) if path.is_relative_to(home) else path)
 
 
 def _artefacts(
@@ -522,7 +573,7 @@ class Needles:
             return self._in_tar(path)
         if path.suffix in TABLES:
             return values_in(path) & self.texts
-        if path.suffix in DATABASES:
+        if is_database(path):
             return self._in_bytes(_sqlite_bytes(path))
         return self._in_bytes(path.read_bytes())
 

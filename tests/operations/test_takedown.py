@@ -435,6 +435,34 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     assert kept.group_by("build").len()["len"].to_list() == [len(ids) - 1] * 2
 
 
+@pytest.mark.parametrize("fault", ["declaration", "another name", "damaged table"])
+def test_a_pool_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: Path, fault: str) -> None:
+    ctx = raw_pool(tmp_path, train_0=[0, 1, 2])
+    delivered(tmp_path / "other" / "0.tar", [3])
+    add_pool(ctx.settings, "broken", tmp_path / "other", options=OPTIONS)
+    labels = tmp_path / "labels.csv"
+    labels.write_text(f"caption,rating\n{caption_of(1)},1\n")
+    declaration = tmp_path / "pools" / "broken.yaml"
+    match fault:
+        case "declaration":
+            declaration.write_text("source: [oops")
+        case "another name":
+            declaration.write_text(declaration.read_text().replace("name: broken", "name: other"))
+        case "damaged table":
+            path = ctx.settings.work("broken") / "raw/registered_shards/shard=broken-000000/data.parquet"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"no table")
+    home = ["--home", str(tmp_path)]
+    add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
+    shown = CliRunner().invoke(app, ["takedown", "apply", *home])
+    assert shown.exit_code == 1
+    assert "pool broken: " in shown.stderr
+    assert "photos: 1 rows taken down" in shown.stdout, shown.output
+    is_unknown = fault in ("declaration", "another name")  # where its source lies, which is nobody's to rewrite
+    assert ("sources of broken may lie" in shown.stdout) == is_unknown
+    assert (caption_of(1) in labels.read_text()) == is_unknown
+
+
 # -- the owner's own tars ---------------------------------------------------------------------------------------------
 
 
@@ -568,7 +596,7 @@ def test_the_same_image_elsewhere_in_the_sources_is_named(tmp_path: Path, where:
     certificate = taken_from_sources(ctx)
     assert certificate["left"] == [{"path": str(folder / name), "what": "image"}]
     assert images_of(folder)["train-0"] == ([0, 2, 1] if where == "the same tar" else [0, 2])
-    assert len(certificate["sources_not_read"]) == (where == "a damaged tar")
+    assert len(certificate["not_done"]) == (where == "a damaged tar")
     if where != "a damaged tar":
         registered(ctx.settings)
         add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(1)).hexdigest())])
