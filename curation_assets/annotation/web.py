@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from curation_assets.annotation import QUESTION, SCALE
 from curation_assets.annotation.ratings_log import RatingsLog, check_rater
 from curation_assets.annotation.session import LabellingSession
+from curation_assets.core.own_pages import ANSWER_HEADERS, Kind, refusal
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 4096  # a rating is about a hundred
@@ -115,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The page, /state?rater=NAME, or /picture?name=NAME."""
         address = urlsplit(self.path)
-        if not self._is_local():
+        if self._is_refused("page" if address.path == "/" else "file"):
             return
         if address.path == "/":
             self._send(200, "text/html; charset=utf-8", self.server.page().encode())
@@ -128,11 +129,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """What the server can `act` on, as a small JSON body; the answer is the new state."""
-        if not self._is_local():
+        if self._is_refused("action"):
             return
-        size = int(self.headers.get("Content-Length") or 0)
-        # a form of another site cannot send JSON without asking first, and we never agree
-        if self.headers.get_content_type() != "application/json" or not 0 < size <= MAX_BODY_BYTES:
+        length = self.headers.get("Content-Length") or ""
+        size = int(length) if length.isdecimal() else 0
+        if not 0 < size <= MAX_BODY_BYTES:
             self._send(415, "text/plain", b"expected a small JSON body")
             return
         body = self.rfile.read(size)
@@ -147,15 +148,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(200, "application/json", json.dumps(content, ensure_ascii=False).encode())
 
-    def _is_local(self) -> bool:
-        """Refuse requests that came under another name (a page elsewhere that points its own name at this machine)."""
-        if self.headers.get("Host", "") in (
-            f"{HOST}:{self.server.server_port}",
-            f"localhost:{self.server.server_port}",
-        ):
-            return True
-        self._send(403, "text/plain", b"open this page as 127.0.0.1")
-        return False
+    def _is_refused(self, kind: Kind) -> bool:
+        refused = refusal(self.command, self.headers, kind)
+        if refused is not None:
+            self._send(refused[0], "text/plain; charset=utf-8", refused[1].encode())
+        return refused is not None
 
     def _send(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -167,6 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
             f"default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'nonce-{self.server.nonce}'; "
             f"style-src 'nonce-{self.server.nonce}'",
         )
+        for name, value in ANSWER_HEADERS:
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

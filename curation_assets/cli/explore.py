@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.common import HomeOption, ProfileOption, notice, settings_from, show, warn
+from curation_assets.core import own_pages
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import reporter_for
 from curation_assets.flow.context import PoolContext
@@ -25,6 +27,20 @@ from curation_assets.outputs.explore import DEFAULT_LIMIT, prepare
 HOST = "127.0.0.1"
 TRIED_PORTS = 20
 START_S = 180  # for the viewer to answer: it imports numba, which compiles at first
+
+
+#: The viewer answers whoever asks and takes posts of any page: its application is put behind ours before it is served.
+_GUARDED_VIEWER = """
+import importlib.util, sys, uvicorn
+spec = importlib.util.spec_from_file_location("own_pages", sys.argv.pop(1))
+own_pages = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(own_pages)
+run = uvicorn.run
+kind_of = lambda scope: "page" if scope["path"] == "/" else "file"
+uvicorn.run = lambda app, **options: run(own_pages.OwnPagesOnly(app, kind_of), **options)
+from embedding_atlas.cli import main
+main(prog_name="embedding-atlas")
+"""
 
 
 class ViewerError(ExpectedError):
@@ -74,16 +90,31 @@ def explore(
 
 
 def viewer_program() -> list[str]:
-    """How Embedding Atlas is started: from this environment, else from the PATH. Raises ViewerError without it."""
-    if importlib.util.find_spec("embedding_atlas") is not None:
-        return [sys.executable, "-m", "embedding_atlas.cli"]
-    command = shutil.which("embedding-atlas")
-    if command is None:
+    """How Embedding Atlas is started behind `core/own_pages.py`: from this environment, else with the Python of the
+    `embedding-atlas` on the PATH. Raises ViewerError without it.
+    """
+    python = sys.executable
+    if importlib.util.find_spec("embedding_atlas") is None:
+        command = shutil.which("embedding-atlas")
+        if command is None:
+            raise ViewerError(
+                "the viewer Embedding Atlas is not installed. In a checkout: make install. Elsewhere: "
+                "pip install 'embedding-atlas>=0.20', or in an environment of its own: pipx install embedding-atlas"
+            )
+        python = _python_of(Path(command))
+    return [python, "-c", _GUARDED_VIEWER, own_pages.__file__]
+
+
+def _python_of(command: Path) -> str:
+    """The interpreter that the first line of an installed command names. Raises ViewerError where it is no script."""
+    with command.open("rb") as file:
+        words = file.readline(4096).decode("utf-8", "replace").removeprefix("#!").split()
+    if not words or "python" not in Path(words[0]).name:
         raise ViewerError(
-            "the viewer Embedding Atlas is not installed. In a checkout: make install. Elsewhere: "
-            "pip install 'embedding-atlas>=0.20', or in an environment of its own: pipx install embedding-atlas"
+            f"{command} is no script with a Python on its first line, as pip and pipx install it, so the viewer cannot "
+            "be kept from pages of other sites; pip install 'embedding-atlas>=0.20'"
         )
-    return [command]
+    return words[0]
 
 
 def free_port(first: int) -> int:
@@ -105,7 +136,7 @@ def viewer(program: Sequence[str], path: Path, port: int) -> Iterator[tuple[str,
     """The viewer's server over a file of `outputs.explore`: its address, and its process. It ends with the block.
 
     What the page computes, it computes in the browser: the server hands out files only. Raises ViewerError where it
-    does not answer.
+    does not answer, or would answer other sites.
     """
     options = ["--text", "caption", "--image", "image", "--x", "x", "--y", "y", "--disable-projection"]
     command = [*program, str(path), *options, "--duckdb", "wasm"]
@@ -139,7 +170,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     while True:
         try:
             direct.open(f"{url}data/metadata.json", timeout=5).close()
-            return
+            break
         except OSError:
             if process.poll() is not None:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
@@ -149,3 +180,10 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             if time.monotonic() > end:
                 raise ViewerError(f"the viewer did not answer within {START_S} s; its log: {log}") from None
             time.sleep(0.2)
+    foreign = urllib.request.Request(f"{url}data/metadata.json", headers={"Sec-Fetch-Site": "cross-site"})
+    try:
+        direct.open(foreign, timeout=30).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return
+    raise ViewerError("this version of the viewer would answer pages of other sites; embedding-atlas 0.26 does not")

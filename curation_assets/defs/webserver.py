@@ -1,8 +1,7 @@
 """The Dagster UI and daemon, as `dagster dev` runs them, for this machine's own browser alone.
 
-Whatever the UI can do, a GraphQL request can, without a password. A page of another site that the browser shows is
-kept out: by the Host header (a name of its own that resolves to 127.0.0.1) and by where the request came
-from (a form, a picture or a script of another origin).
+Whatever the UI can do, a GraphQL request can, without a password, and Dagster takes a mutation from a GET as well. So
+pages of other sites are kept out (core/own_pages.py), and GraphQL is a POST of JSON.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import dagster as dg
 import uvicorn
@@ -27,12 +25,11 @@ from dagster._cli.proxy_server_manager import ProxyServerManager
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster_webserver.app import create_app_from_workspace_process_context
-from starlette.datastructures import Headers
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.routing import Match
 
 from curation_assets.core.errors import ExpectedError
+from curation_assets.core.own_pages import OWN_NAMES, Kind, Message, OwnPagesOnly
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.stores.pools.declaration import declaration_sha256, list_pools
@@ -40,7 +37,6 @@ from curation_assets.stores.pools.declaration import declaration_sha256, list_po
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-OWN_NAMES = (HOST, "localhost")
 LOOK_SECONDS = 2.0  # between two looks at the declarations of pools
 WAIT_SECONDS = 15  # for the daemon to end, before it is killed
 _HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
@@ -50,39 +46,23 @@ class DaemonEndedError(ExpectedError):
     """Sensors and schedules no longer run."""
 
 
-class OwnOriginOnly:
-    """Refuses what a page of another origin sends; such a page may only link to this server."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or answer 403."""
-        if scope["type"] in ("http", "websocket") and _is_foreign(Headers(scope=scope)):
-            refusal = PlainTextResponse("requests of other origins are refused", status_code=403)
-            await refusal(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-
-def _is_foreign(headers: Headers) -> bool:
-    """By Origin (of every POST and WebSocket of a browser) or, for pictures and scripts, by Fetch Metadata."""
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
-        return True
-    is_link = headers.get("sec-fetch-mode") == "navigate"
-    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
-
-
-def guarded(app: ASGIApp, allow_hosts: Sequence[str] = ()) -> ASGIApp:
-    """The application behind both checks. `allow_hosts`: names besides this machine's own, such as a proxy's.
+def guarded(app: Starlette, allow_hosts: Sequence[str] = ()) -> OwnPagesOnly:
+    """Dagster's application for own pages only. `allow_hosts`: names besides this machine's own, such as a proxy's.
 
     Raises ValueError for what is no host name.
     """
     for name in allow_hosts:
         if not _HOST_NAME.match(name):
             raise ValueError(f"--allow-host takes a host name without port, such as curate.example, got {name!r}")
-    return TrustedHostMiddleware(OwnOriginOnly(app), [*OWN_NAMES, *allow_hosts], www_redirect=False)
+
+    def kind_of(scope: Message) -> Kind:
+        """By the route: pages are the application's one document, what takes a POST is an action (GraphQL, too)."""
+        route = next((one for one in app.routes if one.matches(scope)[0] is not Match.NONE), None)
+        if getattr(route, "name", None) == "index_html_endpoint":
+            return "page"
+        return "action" if "POST" in (getattr(route, "methods", None) or ()) else "file"
+
+    return OwnPagesOnly(app, kind_of, (*OWN_NAMES, *(name.lower() for name in allow_hosts)))
 
 
 def serve(

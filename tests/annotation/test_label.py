@@ -250,9 +250,29 @@ def test_rating_on_the_page(server: LabellingServer) -> None:
     assert read_ratings([server.log.path]).table["rating"].to_list() == [3, None]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "object"},
+        {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "image"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Referer": "http://evil.example/page"},
+    ],
+)
+def test_pages_of_other_sites_get_nothing(server: LabellingServer, headers: dict[str, str]) -> None:
+    assert call(server, "GET", "/state?rater=eve", **headers)[0] == 403
+    assert call(server, "GET", "/picture?name=x", **headers)[0] == 403
+    rating = {"rater": "eve", "caption": CAPTIONS[0], "rating": 3}
+    assert call(server, "POST", "/rate", rating, **headers)[0] == 403
+    assert server._sessions == {}
+    assert read_ratings([server.log.path]).table.height == 0
+
+
 def test_the_page_is_for_this_machine_only(server: LabellingServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
-    assert call(server, "GET", "/state?rater=ann", Host="evil.example")[0] == 403
+    assert call(server, "GET", "/state?rater=ann", Host="evil.example")[0] == 400
     rating = {"rater": "ann", "caption": CAPTIONS[0], "rating": 3}
     assert call(server, "POST", "/rate", rating, Content_Type="text/plain")[0] == 415, "what a foreign form could send"
     assert call(server, "POST", "/rate", {"rater": "x" * 5000})[0] == 415

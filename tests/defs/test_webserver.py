@@ -61,10 +61,10 @@ def test_pages_of_other_origins_are_refused(address: str) -> None:
     for origin in (other, "null", "http://127.0.0.1:1", "https://localhost"):
         assert _request(address, "POST", "/graphql", LOCATIONS, Origin=origin)[0] == 403, origin
     query = "/graphql?query=%7Bversion%7D"  # as a picture's address: a browser sends no Origin then
-    assert _request(address, "GET", query)[0] == 200
+    assert _request(address, "GET", query)[0] == 405
     picture = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}
     assert _request(address, "GET", query, **picture)[0] == 403
-    link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert _request(address, "GET", "/locations", Accept="text/html", **link)[0] == 200
 
 

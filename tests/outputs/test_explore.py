@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import tomllib
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +156,23 @@ def test_a_viewer_that_does_not_start_is_reported_with_its_last_words(tmp_path: 
         pass
 
 
+OPEN_TO_ALL = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def test_a_viewer_that_would_answer_other_sites_is_not_left_running(tmp_path: Path) -> None:
+    port = command.free_port(5900)
+    viewer = command.viewer([sys.executable, "-c", OPEN_TO_ALL], tmp_path / "samples.parquet", port)
+    with pytest.raises(command.ViewerError, match="would answer pages of other sites"), viewer:
+        pass
+    assert command.free_port(port) == port
+
+
 @needs_viewer
 def test_the_real_viewer_shows_samples_to_this_machine_alone_and_ends_with_ctrl_c(
     ctx: PoolContext, tmp_path: Path
@@ -172,6 +191,10 @@ def test_the_real_viewer_shows_samples_to_this_machine_alone_and_ends_with_ctrl_
         with socket.socket() as outside:
             outside.settimeout(2)
             assert outside.connect_ex((_own_address(), int(url.split(":")[2].strip("/")))) != 0
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "same-site"}):
+            for path, body in (("data/dataset.parquet", None), ("data/cache/x", b"{}")):
+                with pytest.raises(urllib.error.HTTPError, match="40[03]"):
+                    urllib.request.urlopen(urllib.request.Request(f"{url}{path}", body, headers))
         with open_browser(tmp_path / "profile") as page:
             page.open(url, 1280)
             page.wait_for("document.body.innerText.includes('22 points')")

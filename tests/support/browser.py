@@ -115,12 +115,12 @@ class Page:
 
 
 @contextmanager
-def open_browser(folder: Path) -> Iterator[Page]:
+def open_browser(folder: Path, *flags: str) -> Iterator[Page]:
     """A tab of a new browser whose profile is the new folder `folder`. Skips the test where chromium is missing."""
     program = chromium()
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     process = subprocess.Popen(
-        [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+        [program, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
