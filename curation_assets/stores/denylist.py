@@ -15,6 +15,7 @@ import polars as pl
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.url_safety import ascii_host, ascii_url
 
 FOLDER = "takedown"  # under home; certificates lie there too
 TAKEDOWN = "takedown"  # the reason of a dropped row
@@ -26,16 +27,15 @@ _DOMAIN = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a
 
 
 def normalised(kind: Kind, value: str) -> str:
-    """The form that is hashed: URLs without fragment, scheme and host in lower case. Raises ValueError for a malformed
-    value.
+    """The form that is hashed: URLs as browsers send them, scheme and host in lower case; domains in ASCII.
+
+    Raises ValueError for a malformed value.
     """
-    text = value.strip()
     if kind == "url":
-        parts = urlsplit(text)
-        if not parts.scheme or not parts.netloc:
-            raise ValueError(f"expected a URL such as https://host/path, got {value!r}")
-        return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
-    text = text.lower()
+        return _plain_url(_sent(value))
+    text = value.strip().lower()
+    if kind == "domain" and not text.isascii():
+        text = ascii_host(text)
     if kind == "uid":
         sample_id = sample_id_from(text)
         if sample_id is None:
@@ -46,6 +46,22 @@ def normalised(kind: Kind, value: str) -> str:
     if kind == "domain" and not _DOMAIN.fullmatch(text):
         raise ValueError(f"expected a domain such as example.org (it covers its subdomains), got {value!r}")
     return text
+
+
+def _sent(url: str) -> str:
+    """A URL as browsers send it, or as it is where none would."""
+    try:
+        return ascii_url(url)
+    except ValueError:
+        return url.strip()
+
+
+def _plain_url(url: str) -> str:
+    """Without fragment, scheme and host in lower case: what was hashed before blanks and umlauts were encoded."""
+    parts = urlsplit(url)
+    if not parts.scheme or not parts.netloc:
+        raise ValueError(f"expected a URL such as https://host/path, got {url!r}")
+    return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
 
 
 @dataclass(frozen=True)
@@ -85,16 +101,17 @@ class Denylist:
         if not known or value is None:
             return False
         try:
-            return self._hash(kind, normalised(kind, value)) in known
+            forms = [normalised(kind, value), *([_plain_url(value.strip())] if kind == "url" else [])]
         except ValueError:
             return False
+        return any(self._hash(kind, form) in known for form in forms)
 
     def has_domain_of(self, url: str | None) -> bool:
         """Whether the host of a URL, or a domain above it, is on the list."""
         if not self.hashes.get("domain") or url is None:
             return False
         try:
-            host = urlsplit(url.strip()).hostname or ""
+            host = urlsplit(_sent(url)).hostname or ""
         except ValueError:
             return False
         labels = host.split(".")

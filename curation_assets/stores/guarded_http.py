@@ -15,6 +15,7 @@ import string
 import threading
 import time
 import urllib.parse
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from curation_assets.stores.url_safety import (
     vet_url,
 )
 
+MAX_CODINGS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -107,35 +109,116 @@ class Response:
         location = self.headers.get("Location")
         if self.status not in REDIRECTS or not location:
             return None
-        quoted = urllib.parse.quote(location.strip(), encoding="iso-8859-1", safe=string.punctuation)
+        sent = location.strip().encode("iso-8859-1", "replace")  # http.client's reading of the bytes
         try:
-            return urllib.parse.urljoin(self.url, quoted)
+            text = sent.decode("utf-8")
+        except UnicodeDecodeError:
+            text = urllib.parse.quote(sent, safe=string.punctuation)
+        try:
+            return ascii_url(urllib.parse.urljoin(self.url, text))
         except ValueError as error:
             raise UrlRefused("malformed", location, f"scheme://host[:port]/path ({error})") from error
 
     def read(self, max_bytes: int) -> bytes:
-        """The whole body. Raises ImageRejected('too_many_bytes'), TimeoutError, http.client.IncompleteRead."""
-        expected = self._response.length
-        if expected is not None and expected > max_bytes:
-            raise ImageRejected("too_many_bytes", f"{expected} bytes announced, at most {max_bytes}")
-        body = self.read_start(max_bytes + 1)
-        if len(body) > max_bytes:
+        """The whole body, decoded. Raises ImageRejected('too_many_bytes', 'content_encoding'), TimeoutError,
+        http.client.IncompleteRead.
+        """
+        announced = self._response.length
+        if announced is not None and announced > self._most_sent(max_bytes):
+            raise ImageRejected("too_many_bytes", f"{announced} bytes announced, at most {max_bytes}")
+        body, received, is_whole = self._read(max_bytes + 1)
+        if is_whole is None:
             raise ImageRejected("too_many_bytes", f"more than {max_bytes} bytes")
-        if expected is not None and len(body) < expected:
-            raise http.client.IncompleteRead(b"", expected - len(body))
+        if not is_whole or (announced is not None and received < announced):
+            raise http.client.IncompleteRead(b"", None if announced is None else announced - received)
         return body
 
     def read_start(self, max_bytes: int) -> bytes:
-        """The first bytes of the body, or all of a shorter one. Raises TimeoutError, http.client.HTTPException."""
-        blocks, received = [], 0
-        while received < max_bytes:
+        """The first bytes of the body, decoded, or all of a shorter one. Raises TimeoutError,
+        http.client.HTTPException, ImageRejected('content_encoding').
+        """
+        return self._read(max_bytes)[0]
+
+    def _most_sent(self, max_bytes: int) -> int:
+        """Bytes that may come for a body of `max_bytes`: what cannot be compressed grows a little by its coding."""
+        return max_bytes + (max_bytes // 1000 + 1000 if "Content-Encoding" in self.headers else 0)
+
+    def _read(self, max_bytes: int) -> tuple[bytes, int, bool | None]:
+        """At most `max_bytes` of the decoded body, how many bytes came for them, and whether the body is whole; None
+        where it was left off at the limit.
+        """
+        decoders = [_Decoder(coding) for coding in reversed(_codings(self.headers.get_all("Content-Encoding", [])))]
+        blocks: list[bytes] = []
+        received, decoded, most_sent = 0, 0, self._most_sent(max_bytes)
+        while received < most_sent and decoded < max_bytes:
             self._deadline.patience()  # what lies in buffers needs no socket
-            block = self._response.read1(min(1 << 16, max_bytes - received))
+            block = self._response.read1(min(1 << 16, most_sent - received))
             if not block:
-                break
-            blocks.append(block)
+                return b"".join(blocks), received, all(decoder.is_done for decoder in decoders)
             received += len(block)
-        return b"".join(blocks)
+            for decoder in decoders:
+                block = decoder.decode(block, most_sent)
+            blocks.append(block[: max_bytes - decoded])
+            decoded += len(blocks[-1])
+        return b"".join(blocks), received, None
+
+
+def _codings(headers: Sequence[str]) -> list[str]:
+    """Content codings in the order in which they were applied. Raises ImageRejected for more than MAX_CODINGS."""
+    codings = [one.strip().lower() for header in headers for one in header.split(",")]
+    codings = [one for one in codings if one not in ("", "identity")]
+    if len(codings) > MAX_CODINGS:
+        raise ImageRejected("content_encoding", f"{len(codings)} content codings, at most {MAX_CODINGS}")
+    return codings
+
+
+class _Decoder:
+    """One content coding of a body, undone block by block. What only claims to be coded is passed on as it is."""
+
+    def __init__(self, coding: str) -> None:
+        """Raises ImageRejected('content_encoding') for a coding that is neither gzip nor deflate."""
+        if coding not in ("gzip", "x-gzip", "deflate"):
+            raise ImageRejected("content_encoding", f"got Content-Encoding {coding[:40]!r}, read are gzip and deflate")
+        self._is_gzip = coding != "deflate"
+        self._start = b""  # until there are two bytes, which tell
+        self._zlib: Any = None
+        self._is_plain = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the coded stream has ended; so has one that never began."""
+        return self._is_plain or self._zlib is None or self._zlib.eof
+
+    def decode(self, block: bytes, max_bytes: int) -> bytes:
+        """Of what the block stands for, at most `max_bytes`: a small block may stand for very many."""
+        if self._is_plain:
+            return block
+        if self._zlib is None:
+            block = self._start = self._start + block
+            if len(block) < 2:
+                return b""
+            if self._is_gzip:
+                self._is_plain, wbits = block[:2] != b"\x1f\x8b", 31
+            else:  # with the header of zlib, or, as some servers send it, without
+                wbits = 15 if block[0] & 15 == 8 and int.from_bytes(block[:2]) % 31 == 0 else -15
+            if self._is_plain:
+                return block
+            self._zlib = zlib.decompressobj(wbits)
+            try:
+                return self._zlib.decompress(block, max_bytes)  # type: ignore[no-any-return]
+            except zlib.error:
+                self._is_plain = not self._is_gzip
+                if not self._is_plain:
+                    raise _damaged() from None
+                return block
+        try:
+            return self._zlib.decompress(self._zlib.unconsumed_tail + block, max_bytes)  # type: ignore[no-any-return]
+        except zlib.error:
+            raise _damaged() from None
+
+
+def _damaged() -> ImageRejected:
+    return ImageRejected("content_encoding", "the body is not what its Content-Encoding says")
 
 
 class GuardedHttp:
@@ -175,8 +258,7 @@ class GuardedHttp:
         content: bytes | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Response]:
-        self.vet(url)
-        parts = urllib.parse.urlsplit(ascii_url(url))
+        parts = urllib.parse.urlsplit(self.vet(url))
         is_tls = parts.scheme == "https"
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if is_tls else 80)
         connection = (http.client.HTTPSConnection if is_tls else http.client.HTTPConnection)(host, port)
@@ -189,9 +271,9 @@ class GuardedHttp:
             with contextlib.closing(connection.getresponse()) as response:
                 yield Response(url, response, deadline)
 
-    def vet(self, url: str) -> None:
-        """Raises UrlRefused for a URL that `get` refuses by its text."""
-        vet_url(url, self._allow_hosts, resolve=False)
+    def vet(self, url: str) -> str:
+        """The URL as it is sent. Raises UrlRefused for one that `get` refuses by its text."""
+        return vet_url(url, self._allow_hosts, resolve=False)
 
     def is_own(self, url: str) -> bool:
         """Whether `connect_to` states where the server of a vetted URL is."""

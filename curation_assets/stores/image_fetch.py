@@ -84,7 +84,7 @@ class ImageFetcher:
 
     def _hop(self, url: str, row: "_Row") -> bytes | str:
         """The body, or the URL that a redirect leads to."""
-        self._http.vet(url)
+        url = self._http.vet(url)
         if self._http.is_own(url):
             with self._http.get(url, row.deadline) as response:
                 return self._body_or_next(response, row)

@@ -15,6 +15,7 @@ from protego import Protego
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.download_reasons import NotFetched
 from curation_assets.stores.guarded_http import Deadline, GuardedHttp
+from curation_assets.stores.images import ImageRejected
 
 MAX_BYTES = 500 * 1024  # RFC 9309 §2.5: more is not read
 MAX_REDIRECTS = 5  # §2.3.1.2
@@ -145,7 +146,10 @@ class RobotsFiles:
                 if next_url is not None:
                     url = next_url
                 elif 200 <= response.status < 300:
-                    return response.read_start(MAX_BYTES).decode("utf-8", "replace")
+                    try:
+                        return response.read_start(MAX_BYTES).decode("utf-8", "replace")
+                    except ImageRejected as error:
+                        raise NotFetched("robots_txt_unreachable", f"{url} cannot be read: {error}") from error
                 elif 300 <= response.status < 500 and response.status != 429:
                     return ""
                 else:

@@ -12,12 +12,54 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+import idna
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_IPV4_COMPATIBLE = ipaddress.ip_network("::/96")
+#: IANA's registries of special-purpose addresses for IPv4 and IPv6 (2025-10) without those in `_CARRIERS`, multicast,
+#: and what clouds answer their own machines on. Our own list: `ipaddress.is_global` differs between releases of Python.
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private use
+        "100.64.0.0/10",  # shared by a provider; 100.100.100.200 is Alibaba Cloud's metadata
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # Azure's own services
+        "169.254.0.0/16",  # link local; 169.254.169.254 is the metadata of most clouds
+        "172.16.0.0/12",  # private use
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is Oracle Cloud's metadata
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # multicast tunnels
+        "192.88.99.0/24",  # relays of 6to4, deprecated
+        "192.168.0.0/16",  # private use
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved; broadcast
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID, …
+        "2001:db8::/32",  # documentation
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
+    )
+)
+#: What is public in IPv6 lies here. Outside: ::1, ::/96 (IPv4-compatible), 64:ff9b:1::/48, 100::/64, 5f00::/16,
+#: fc00::/7 (fd00:ec2::254 is the metadata of AWS), fe80::/10, fec0::/10, ff00::/8.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+#: IPv6 networks whose addresses carry an IPv4 address, and how many bits follow it: mapped, NAT64, 6to4.
+_CARRIERS = tuple(
+    (ipaddress.ip_network(network), bits)
+    for network, bits in (("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
+)
 _NUMERIC_LABEL = re.compile(r"^(0x[0-9a-f]*|[0-9]+)$", re.IGNORECASE)
-_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f\\]")
+_BLANKS = "".join(map(chr, range(0x21)))  # at the ends of a URL, browsers leave them out
+_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\]")
+#: What browsers do not percent-encode (https://url.spec.whatwg.org/#percent-encoded-bytes), beside letters and digits.
+#: A % stays, whatever follows it, so that nothing is encoded twice.
+_PATH_SAFE = "!$%&'()*+,-./:;=@[]_|~"
+_QUERY_SAFE = "!$%&()*+,-./:;=?@[]^_`{|}~"
+_MAX_HOST = 253  # characters
 #: Ports below 1024 other than these speak something else than HTTP (ssh, smtp, …).
 LOW_PORTS = frozenset({80, 443})
 
@@ -34,34 +76,24 @@ class UrlRefused(ValueError):  # noqa: N818 - names what happened to the URL, as
 
 
 def is_public_address(text: str) -> bool:
-    """Whether an IP address is one that is public on the internet.
+    """Whether an IP address is one that is public on the internet; the same on every release of Python.
 
-    Addresses that carry an IPv4 address inside (mapped, compatible, 6to4, Teredo, NAT64) are as public as that one.
+    A mapped, NAT64 or 6to4 address is as public as the IPv4 address that it carries.
     """
-    address = ipaddress.ip_address(text.split("%")[0])
-    # A mapped or NAT64 address is only a way of writing (or reaching) the IPv4 address inside.
-    is_wrapper = isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64)
-    if not is_wrapper and (
-        not address.is_global or address.is_multicast or address.is_reserved or address.is_unspecified
-    ):
+    address = ipaddress.ip_address(text.partition("%")[0])
+    for network, bits in _CARRIERS:
+        if address in network:
+            address = ipaddress.IPv4Address(int(address) >> bits & 0xFFFFFFFF)
+    if address.version == 6 and address not in _GLOBAL_UNICAST:
         return False
-    return all(is_public_address(str(inner)) for inner in _embedded_ipv4(address))
-
-
-def _embedded_ipv4(address: Address) -> list[ipaddress.IPv4Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    inner_addresses = [inner for inner in (address.ipv4_mapped, address.sixtofour) if inner is not None]
-    inner_addresses += list(address.teredo or ())
-    if address in _NAT64 or address in _IPV4_COMPATIBLE:
-        inner_addresses.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return inner_addresses
+    return not any(address in network for network in _NOT_PUBLIC)
 
 
 def is_allowed(host: str, port: int, allow_hosts: Sequence[str]) -> bool:
-    """Exact match of host or host:port, case ignored; an IPv6 host is written in brackets."""
+    """Exact match of host (in ASCII) or host:port, case ignored; an IPv6 host is written in brackets."""
     shown = f"[{host}]" if ":" in host else host
-    return any(entry.lower() in (shown.lower(), f"{shown.lower()}:{port}") for entry in allow_hosts)
+    entries = [(entry if entry.isascii() else ascii_host(entry)).lower() for entry in allow_hosts]
+    return any(entry in (shown.lower(), f"{shown.lower()}:{port}") for entry in entries)
 
 
 def resolve_host(host: str, port: int) -> list[Any]:
@@ -76,17 +108,17 @@ def check_addresses(url: str, addresses: Sequence[Any]) -> None:
             raise UrlRefused("private_address", url, f"a public address, but it resolves to {socket_address[0]}")
 
 
-def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) -> None:
-    """Refuse a URL that is no plain public web address. `resolve=False` queries no name server.
+def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) -> str:
+    """The URL as it is sent (`ascii_url`), where it is a plain public web address. `resolve=False` queries no name
+    server.
 
     `allow_hosts`: 'host' or 'host:port' entries that may be private (a server of our own); their scheme and form
     are vetted all the same. Raises UrlRefused with reason malformed, scheme_not_allowed, userinfo, no_host,
     port_not_allowed, numeric_host_form, private_address or unresolvable_host.
     """
-    if _FORBIDDEN_CHARACTERS.search(url):
-        raise UrlRefused("malformed", url, "a URL without blanks, control characters or backslashes")
+    sent = ascii_url(url)
     try:
-        parts = urllib.parse.urlsplit(url)
+        parts = urllib.parse.urlsplit(sent)
         port = parts.port
         host = (parts.hostname or "").rstrip(".")
     except ValueError as error:
@@ -100,52 +132,68 @@ def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) 
     if port is None:
         port = 443 if parts.scheme == "https" else 80
     if is_allowed(host, port, allow_hosts):
-        return
+        return sent
     if port not in LOW_PORTS and port < 1024:
         raise UrlRefused("port_not_allowed", url, "port 80, 443 or one from 1024")
     try:
         literal = ipaddress.ip_address(host.split("%")[0])
     except ValueError:
         literal = None
+    if literal is not None and host not in url.lower():  # in other digits: no honest URL either
+        raise UrlRefused("numeric_host_form", url, "a name, or an address in its usual form")
     if literal is not None:
         if not is_public_address(str(literal)):
             raise UrlRefused("private_address", url, "a public address")
-        return
-    ascii_host = _ascii_host(url, host)
+        return sent
+    try:
+        host = ascii_host(host)
+    except ValueError as error:
+        raise UrlRefused("malformed", url, f"a host name ({error})") from error
     # The resolver reads 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1; no honest URL is written so.
-    if _NUMERIC_LABEL.match(ascii_host.split(".")[-1]):
+    if _NUMERIC_LABEL.match(host.split(".")[-1]):
         raise UrlRefused("numeric_host_form", url, "a name, or an address in its usual form")
-    if ascii_host == "localhost" or ascii_host.endswith((".localhost", ".local", ".internal")):
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         raise UrlRefused("private_address", url, "a public name")
     if resolve:
         try:
-            addresses = resolve_host(ascii_host, port)
+            addresses = resolve_host(host, port)
         except (OSError, UnicodeError) as error:
             raise UrlRefused("unresolvable_host", url, f"a host that a name server knows ({error})") from error
         check_addresses(url, addresses)
+    return sent
 
 
-def _ascii_host(url: str, host: str) -> str:
-    """The host as it goes to the resolver: full-width digits and dots become plain ones before they are judged."""
-    try:
-        return host.encode("idna").decode("ascii").lower().rstrip(".")
-    except UnicodeError as error:
-        raise UrlRefused("malformed", url, f"a host name that IDNA can encode ({error})") from error
+def ascii_host(host: str) -> str:
+    """A host name in ASCII, lower case, as it goes to the resolver: full-width digits and dots become plain ones.
+
+    By UTS 46 as browsers have it, where ß stays a letter of its own. Raises ValueError for what is no host name.
+    """
+    if not host.isascii():
+        mapped = idna.uts46_remap(host[: _MAX_HOST + 1], std3_rules=False, transitional=False)
+        labels = [part if part.isascii() else f"xn--{part.encode('punycode').decode()}" for part in mapped.split(".")]
+        host = ".".join(labels)
+    if len(host.rstrip(".")) > _MAX_HOST:
+        raise ValueError(f"a host name has at most {_MAX_HOST} characters")
+    return host.encode("idna").decode("ascii").lower()  # an empty label, or one too long, is refused
 
 
 def ascii_url(url: str) -> str:
-    """The URL with non-ASCII characters of path and query percent-encoded (UTF-8), as browsers send it."""
-    if url.isascii():
-        return url
-    parts = urllib.parse.urlsplit(url)
-    netloc = _ascii_host(url, parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-    safe = "/%:=&?~#+!$,;'@()*[]"
-    return urllib.parse.urlunsplit(
-        (
-            parts.scheme,
-            netloc,
-            urllib.parse.quote(parts.path, safe=safe),
-            urllib.parse.quote(parts.query, safe=safe),
-            "",
-        )
-    )
+    """The URL as browsers send it: no blanks at its ends, blanks and what is not ASCII in path and query
+    percent-encoded (UTF-8), the host by IDNA, no fragment. What is encoded stays so. Raises UrlRefused('malformed').
+    """
+    text = url.strip(_BLANKS)
+    if _FORBIDDEN_CHARACTERS.search(text):
+        raise UrlRefused("malformed", url, "a URL without control characters or backslashes")
+    try:
+        parts = urllib.parse.urlsplit(text)
+        netloc = parts.netloc
+        if " " in netloc:
+            raise ValueError("a blank in the host")
+        if not netloc.isascii():
+            user, at, _ = netloc.rpartition("@")
+            netloc = user + at + ascii_host(parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+        path = urllib.parse.quote(parts.path, _PATH_SAFE, errors="replace")
+        query = urllib.parse.quote(parts.query, _QUERY_SAFE, errors="replace")
+    except ValueError as error:
+        raise UrlRefused("malformed", url, f"scheme://host[:port]/path ({error})") from error
+    return urllib.parse.urlunsplit((parts.scheme, netloc, path, query, ""))

@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 import numpy as np
@@ -776,6 +777,29 @@ def test_the_list_tells_nothing_and_knows_its_own(tmp_path: Path) -> None:
 
 
 IDS = st.integers(0, 40).map(lambda number: f"{number:032x}")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://a.example/b c/ä.jpg", "http://a.example/b%20c/%C3%A4.jpg"),
+        ("http://bücher.example/1.jpg", "http://XN--BCHER-KVA.example/1.jpg#part"),
+        (" http://a.example/1.jpg\n", "http://a.example/1.jpg"),
+    ],
+)
+def test_a_url_is_known_however_it_is_written(tmp_path: Path, one: str, other: str) -> None:
+    """Both are downloaded as the same address; so is what an earlier version put on the list."""
+    for listed, shown in ((one, other), (other, one)):
+        home = tmp_path / str(len(listed))
+        add_to_denylist(home, [("url", listed)])
+        assert Denylist.load(home).has("url", shown)
+    host = urlsplit(other).hostname or ""
+    add_to_denylist(tmp_path, [("domain", host)])
+    assert Denylist.load(tmp_path).has_domain_of(one)
+    earlier = Denylist("salt", {})
+    written = Denylist("salt", {"url": frozenset({earlier._hash("url", "http://a.example/b c.jpg")})})
+    assert written.has("url", "http://a.example/b c.jpg")
+    assert not written.has("url", "http://a.example/d.jpg")
 
 
 @given(st.lists(IDS, max_size=20), st.sets(IDS, max_size=8))

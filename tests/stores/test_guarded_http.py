@@ -1,17 +1,22 @@
 """One request: where it connects, how long each step may take, how much is read."""
 
 import datetime
+import gzip
 import http.client
 import ipaddress
+import os
 import socket
 import ssl
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.guarded_http import Deadline, GuardedHttp
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.url_safety import UrlRefused
@@ -156,6 +161,97 @@ def test_bodies_are_bounded_and_whole() -> None:
                 get(http_client, server.url(path))
         with http_client.get(server.url("/longer"), Deadline(PATIENT)) as response:
             assert len(response.read_start(100)) == 100
+
+
+IMAGE = bytes(range(256)) * 3
+
+
+def _without_header(data: bytes) -> bytes:
+    """Deflate as RFC 1951 has it, which some servers send as `deflate`."""
+    coder = zlib.compressobj(wbits=-15)
+    return coder.compress(data) + coder.flush()
+
+
+CODED = {
+    "gzip": gzip.compress(IMAGE),
+    "x-gzip": gzip.compress(IMAGE),
+    "deflate": zlib.compress(IMAGE),
+    "Deflate": _without_header(IMAGE),
+    "gzip, identity": gzip.compress(IMAGE),
+    "deflate, gzip": gzip.compress(zlib.compress(IMAGE)),
+    "identity": IMAGE,
+    "": IMAGE,
+}
+
+
+@pytest.mark.parametrize("coding", CODED)
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+def test_coded_bodies_are_decoded(coding: str, piece: int) -> None:
+    body = CODED[coding]
+
+    def chunked(visit: Visit) -> None:
+        visit.send(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        chunks = [body[start : start + piece] for start in range(0, len(body), piece)]
+        visit.send(b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n")
+
+    with RawServer({"/": reply(body=body, Content_Encoding=coding), "/chunks": chunked}) as server:
+        assert get(http_to(server), server.url("/")) == IMAGE
+        assert get(http_to(server), server.url("/chunks")) == IMAGE
+        with http_to(server).get(server.url("/"), Deadline(PATIENT)) as response:
+            assert response.read_start(100) == IMAGE[:100]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_what_only_claims_to_be_coded_is_read_as_it_is(coding: str) -> None:
+    """Servers send stored JPEGs, PNGs, GIFs, WebPs and BMPs with a header that is meant for pages."""
+    for start in (b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF\x00\x01\x00\x00WEBP", b"BM"):
+        body = start + os.urandom(500)
+        with RawServer({"/": reply(body=body, Content_Encoding=coding)}) as server:
+            assert get(http_to(server), server.url("/")) == body
+
+
+def test_a_bomb_ends_at_the_limit() -> None:
+    zeros = bytes(50_000_000)
+    once = gzip.compress(zeros)
+    answers = {
+        "/gzip": reply(body=once, Content_Encoding="gzip"),
+        "/deflate": reply(body=zlib.compress(zeros), Content_Encoding="deflate"),
+        "/twice": reply(body=gzip.compress(once), Content_Encoding="gzip, gzip"),
+    }
+    with RawServer(answers) as server:
+        for path in answers:
+            tracemalloc.start()
+            with pytest.raises(ImageRejected, match="too_many_bytes"):
+                get(http_to(server), server.url(path), max_bytes=100_000)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "reason"),
+    [
+        ("br", b"x" * 20, "content_encoding: got Content-Encoding 'br'"),
+        ("zstd", b"x" * 20, "content_encoding"),
+        ("gzip, gzip, gzip, gzip", b"", "content_encoding: 4 content codings"),
+        ("gzip", b"\x1f\x8b\x08\x00" + b"x" * 50, "content_encoding: the body is not"),
+        ("gzip", gzip.compress(IMAGE)[:-8] + b"12345678", "content_encoding: the body is not"),
+    ],
+)
+def test_a_coding_that_cannot_be_read_has_a_reason(coding: str, body: bytes, reason: str) -> None:
+    with RawServer({"/": reply(body=body, Content_Encoding=coding)}) as server, pytest.raises(ImageRejected) as refused:
+        get(http_to(server), server.url("/"))
+    assert reason in str(refused.value)
+    assert reason_of("failed_to_download", str(refused.value)) == "image_content_encoding"
+
+
+def test_a_coded_body_that_is_cut_is_incomplete() -> None:
+    for body in (gzip.compress(IMAGE)[:-20], gzip.compress(os.urandom(900))[:300]):
+        with (
+            RawServer({"/": reply(body=body, Content_Encoding="gzip")}) as server,
+            pytest.raises(http.client.IncompleteRead),
+        ):
+            get(http_to(server), server.url("/"))
 
 
 def test_a_request_has_the_host_the_path_and_an_honest_agent() -> None:

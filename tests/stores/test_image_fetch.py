@@ -1,5 +1,8 @@
 """What becomes of a row: opt-outs, robots.txt, redirects, refusals, retries."""
 
+import gzip
+import hashlib
+import io
 import json
 import urllib.error
 from collections.abc import Callable
@@ -9,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image
 
 from curation_assets.core.progress import LogLines
 from curation_assets.core.settings import load_settings
@@ -245,6 +249,33 @@ def test_domains_take_turns_and_rows_keep_their_images(tmp_path: Path) -> None:
     assert server.requests == ["/1", "/other", "/2", "/3", "/4"]
     assert output["sample_id"].to_list() == rows["sample_id"].to_list()
     assert output["reason"].to_list() == ["download_http_404"] * 5
+
+
+def test_urls_with_blanks_and_coded_bodies_become_images(tmp_path: Path) -> None:
+    """robots.txt, redirects and the request see the URL as browsers send it; bytes are decoded before they count."""
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").convert("RGB").save(buffer, "JPEG")
+    picture = buffer.getvalue()
+    answers = {
+        "/robots.txt": reply(body=gzip.compress(b"User-agent: *\nDisallow: /no%20way/\n"), Content_Encoding="gzip"),
+        "/a%20b/%C3%A4.jpg": reply(body=gzip.compress(picture), Content_Encoding="gzip"),
+        "/from": reply(302, Location="/a b/ä.jpg"),
+        "/br.jpg": reply(body=b"?", Content_Encoding="br"),
+    }
+    with RawServer(answers) as server:
+        rows = pl.DataFrame(
+            {
+                "sample_id": [f"{number:032x}" for number in range(5)],
+                "source_row": list(range(5)),
+                "url": [server.url(path) for path in ("/a b/ä.jpg", "/from", "/no way/1.jpg", "/br.jpg", "/a\\b")],
+                "caption": ["a caption"] * 5,
+            }
+        )
+        output = download_shard(rows, tmp_path, "pool-000000", allow_hosts=(server.host,), settings=DownloadSettings())
+    assert output["reason"].to_list() == [
+        None, None, "robots_txt", "image_content_encoding", "url_refused:malformed"
+    ]  # fmt: skip
+    assert output["original_sha256"].to_list()[:2] == [hashlib.sha256(picture).hexdigest()] * 2
 
 
 def test_one_url_that_is_always_busy_costs_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
