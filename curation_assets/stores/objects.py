@@ -20,23 +20,26 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import bucket_retry_seconds, working_copies_bytes, working_copy
 from curation_assets.stores.temporary import temporary_path
 
+T = TypeVar("T")
 LINK = ".link"  # suffix of the object of a link
 COPIES_SUFFIX = ".sqlite"  # beside a working copy: which object each of its files is a copy of
 THREADS = 16  # requests at a time
 MAX_AGE_SECONDS = 10.0  # of a listing that a process which lives long goes by
 LOG_SECONDS = 30.0  # a log that grows line by line is put this often, and when its process ends
 APPEND_ATTEMPTS = 50
+BODY_ATTEMPTS = 5  # of a request whose answer is cut
+BODY_PAUSE_SECONDS = 0.25  # before the second one, doubled; then twice as long each time
 MAX_CONDITIONAL_BYTES = 2**30  # a larger file goes up in parts; its condition is checked just before
 USED_STEP_SECONDS = 3600.0  # how exactly the time of last use is known; younger files are not evicted
 
@@ -302,11 +305,27 @@ class ObjectHome:
 
         with self._naming_refusals(key):
             try:
-                response = self.store.get(key, options={"range": (start, start + size), "if_match": e_tag})
-                data = bytes(response.bytes())
+                options = {"range": (start, start + size), "if_match": e_tag}
+                data, found = self._body(key, lambda one: (bytes(one.bytes()), str(one.meta["e_tag"])), options)
             except (FileNotFoundError, PreconditionError):
                 return None
-        return data if str(response.meta["e_tag"]) == e_tag and len(data) == size else None
+        return data if found == e_tag and len(data) == size else None
+
+    def _body(self, key: str, take: Callable[[Any], T], options: Any = None) -> T:
+        """What `take` makes of an answer. One that ends in the middle of its body is requested again from its start,
+        BODY_ATTEMPTS times in all: the client goes on with a range, which needs a server that knows both it and ETags.
+        """
+        from obstore.exceptions import BaseError
+
+        for attempt in range(1, BODY_ATTEMPTS + 1):
+            response = self.store.get(key, options=options)
+            try:
+                return take(response)
+            except BaseError:
+                if attempt == BODY_ATTEMPTS:
+                    raise
+                time.sleep(BODY_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def fetch_folder(self, folder: Path) -> None:
         """`fetch` of every file in a folder and its folders; of a link, of the version that it names."""
@@ -317,21 +336,22 @@ class ObjectHome:
 
     def _fetch(self, key: str) -> None:
         path = self.root / key
+        temporary = temporary_path(path)
+
+        def write(response: Any) -> Entry:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                for chunk in response.stream(min_chunk_size=8 * 2**20):
+                    file.write(chunk)
+            return _entry(response.meta)
+
         with self._naming_refusals(key):
             try:
-                response = self.store.get(key)
+                self._take_in(key, temporary, self._body(key, write))
             except FileNotFoundError:  # removed since the listing
                 with self._lock:
                     self._entries.pop(key, None)
                     self._remove_copy(key)
-                return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = temporary_path(path)
-            try:
-                with temporary.open("xb") as file:
-                    for chunk in response.stream(min_chunk_size=8 * 2**20):
-                        file.write(chunk)
-                self._take_in(key, temporary, _entry(response.meta))
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -468,18 +488,21 @@ class ObjectHome:
 
     def _same_content(self, key: str, draft: Path) -> str | None:
         """The e_tag of an object whose bytes are those of a file; None where they are others, or it is not there."""
+
+        def hashed(response: Any) -> tuple[str, str | None]:
+            digest = hashlib.sha256()
+            if response.meta["size"] != draft.stat().st_size:
+                return "", None
+            for chunk in response.stream(min_chunk_size=8 * 2**20):
+                digest.update(chunk)
+            return str(response.meta["e_tag"]), digest.hexdigest()
+
         try:
-            response = self.store.get(key)
+            e_tag, digest = self._body(key, hashed)
         except FileNotFoundError:
             return None
-        if response.meta["size"] != draft.stat().st_size:
-            return None
-        digest = hashlib.sha256()
-        for chunk in response.stream(min_chunk_size=8 * 2**20):
-            digest.update(chunk)
         with draft.open("rb") as file:
-            is_same = hashlib.file_digest(file, "sha256").digest() == digest.digest()
-        return str(response.meta["e_tag"]) if is_same else None
+            return e_tag if hashlib.file_digest(file, "sha256").hexdigest() == digest else None
 
     def reload(self, path: Path) -> None:
         """Look at one object again: what another process wrote is fetched. Raises ObjectStoreError."""
@@ -529,8 +552,8 @@ class ObjectHome:
         """(content of a JSON object, e_tag); None where it is not there. Raises ObjectStoreError."""
         try:
             with self._naming_refusals(key):
-                response = self.store.get(key)
-                return json.loads(bytes(response.bytes())), str(response.meta["e_tag"])
+                data, e_tag = self._body(key, lambda one: (bytes(one.bytes()), str(one.meta["e_tag"])))
+                return json.loads(data), e_tag
         except FileNotFoundError:
             return None
 

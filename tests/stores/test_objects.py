@@ -21,6 +21,7 @@ import pytest
 
 from curation_assets.core.settings import home_name, home_of, homes_root, load_settings, working_copy
 from curation_assets.stores import object_lease
+from curation_assets.stores import objects as objects_module
 from curation_assets.stores.atomic import (
     append_line,
     fetch,
@@ -32,7 +33,7 @@ from curation_assets.stores.atomic import (
 from curation_assets.stores.images import ImageStore, read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
-from curation_assets.stores.objects import ObjectChangedError, ObjectHome, ObjectStoreError, open_home
+from curation_assets.stores.objects import BODY_ATTEMPTS, ObjectChangedError, ObjectHome, ObjectStoreError, open_home
 from curation_assets.stores.pools.declaration import add_pool, load_pool
 from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
@@ -514,9 +515,15 @@ def test_a_kill_between_two_puts_leaves_a_home_that_goes_on(bucket: Bucket, tmp_
 
 
 class Fault:
-    """A server before the bucket that answers the first `times` requests of a method with an error of its own."""
+    """A server before the bucket that answers the first `times` requests of a method with an error of its own.
 
-    def __init__(self, endpoint: str, method: str, status: int, times: int, *, after: bool = False) -> None:
+    `cut`: with half of the body and a closed connection instead, for every object that is no listing; the client goes
+    on with a range, which this server does not know.
+    """
+
+    def __init__(
+        self, endpoint: str, method: str, status: int, times: int, *, after: bool = False, cut: bool = False
+    ) -> None:
         host = endpoint.removeprefix("http://")
         left, self.seen = itertools.count(), []
         seen = self.seen
@@ -526,29 +533,37 @@ class Fault:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                is_faulty = self.command == method and next(left) < times
+                is_meant = self.command == method and not (cut and "list-type" in self.path)
+                turn = next(left) if is_meant else times
+                is_faulty = turn < times
                 seen.append((self.command, is_faulty))
-                if is_faulty and not after:
+                if is_faulty and not (after or cut):
                     return self.reply(status, {}, b"<Error><Code>SlowDown</Code></Error>")
                 connection = http.client.HTTPConnection(host)
-                sent = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+                is_range_unknown = cut and is_faulty and turn % 2 == 1
+                left_out = ("host", "range") if is_range_unknown else ("host",)
+                sent = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
                 connection.request(self.command, self.path, body, sent)
                 response = connection.getresponse()
                 data = response.read()
-                if is_faulty:  # done, and the answer is lost
+                if is_faulty and cut and not is_range_unknown:
+                    self.close_connection = True
+                    headers = {name: value for name, value in response.getheaders() if name.lower() in _PASSED}
+                    return self.reply(response.status, headers, data, data[: len(data) // 2])
+                if is_faulty and not cut:  # done, and the answer is lost
                     return self.reply(status, {}, b"")
                 headers = {name: value for name, value in response.getheaders() if name.lower() in _PASSED}
                 self.reply(response.status, headers, data)
                 return None
 
-            def reply(self, code: int, headers: dict[str, str], data: bytes) -> None:
+            def reply(self, code: int, headers: dict[str, str], data: bytes, sent: bytes | None = None) -> None:
                 self.send_response(code)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 length = headers.get("Content-Length", len(data)) if self.command == "HEAD" else len(data)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
-                self.wfile.write(data)
+                self.wfile.write(data if sent is None else sent)
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815
 
@@ -577,6 +592,44 @@ def test_a_server_that_is_busy_is_asked_again(bucket: Bucket, tmp_path: Path, mo
     assert (objects.root / "pools/there.yaml").read_text() == "there"
     assert fault.seen.count((method, True)) == 2
     assert bucket.read("homes/mine/pools/toy.yaml") == b"text"
+    fault.server.shutdown()
+
+
+READS = {
+    "whole": lambda one, path, draft: (one.fetch(path), path.read_bytes())[1],
+    "range": lambda one, path, draft: b"{" + one.read_range(path, one.entry(path).e_tag, 1, path_size(one, path) - 1),
+    "compared": lambda one, path, draft: draft.read_bytes() if one._same_content(one.key_of(path), draft) else b"",
+    "json": lambda one, path, draft: json.dumps(one.raw_get(one.key_of(path))[0]).encode(),
+}
+
+
+def path_size(objects: ObjectHome, path: Path) -> int:
+    return objects.entry(path).size
+
+
+@pytest.mark.parametrize("kind", READS)
+@pytest.mark.parametrize("size", [10, 20_000_000])
+def test_an_answer_that_is_cut_is_requested_again(bucket: Bucket, tmp_path: Path, monkeypatch, kind, size) -> None:
+    monkeypatch.setattr(objects_module, "BODY_PAUSE_SECONDS", 0.01)
+    name, content = "work/toy/downloads/x.tar", json.dumps({"a": "b" * size})
+    put(machine(tmp_path, "first"), name, content)
+    (tmp_path / "draft").write_text(content)
+    fault = Fault(bucket.endpoint, "GET", 200, 2 * (BODY_ATTEMPTS - 1), cut=True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault.endpoint)
+    one = machine(tmp_path, "one")
+    assert READS[kind](one, one.root / name, tmp_path / "draft") == content.encode()
+    assert fault.seen.count(("GET", True)) == 2 * (BODY_ATTEMPTS - 1)
+    fault.server.shutdown()
+
+
+def test_an_answer_that_is_always_cut_is_a_sentence(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
+    put(machine(tmp_path, "first"), "pools/there.yaml", "there")
+    monkeypatch.setattr(objects_module, "BODY_PAUSE_SECONDS", 0.01)
+    fault = Fault(bucket.endpoint, "GET", 200, 10**6, cut=True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault.endpoint)
+    with pytest.raises(ObjectStoreError, match=r"pools/there\.yaml: .*run the same command again"):
+        machine(tmp_path, "one")
+    assert fault.seen.count(("GET", True)) == 2 * BODY_ATTEMPTS
     fault.server.shutdown()
 
 
