@@ -193,7 +193,7 @@ def test_the_real_viewer_shows_samples_to_this_machine_alone_and_ends_with_ctrl_
             assert outside.connect_ex((_own_address(), int(url.split(":")[2].strip("/")))) != 0
         for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "same-site"}):
             for path, body in (("data/dataset.parquet", None), ("data/cache/x", b"{}")):
-                with pytest.raises(urllib.error.HTTPError, match="40[03]"):
+                with pytest.raises(urllib.error.HTTPError, match=r"40[03]"):
                     urllib.request.urlopen(urllib.request.Request(f"{url}{path}", body, headers))
         with open_browser(tmp_path / "profile") as page:
             page.open(url, 1280)
