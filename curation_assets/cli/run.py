@@ -1,5 +1,6 @@
 """curate demo, run: the whole chain without the Dagster UI."""
 
+import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -42,6 +43,7 @@ from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.stages.downstream.evaluation_set import untrained_reason
 from curation_assets.stages.downstream.training_sets import keys_of_pool
 from curation_assets.stages.raw.deliveries import pool_notes
+from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
@@ -262,7 +264,8 @@ def _run_and_show(
     if report_page.exists():
         show(f"Report   {report_page}")
     show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
-    show(f"Tables   duckdb {settings.catalog}  (select * from {pool}.filtered_icc limit 5;)")
+    query = f"select * from {view_sql(pool, 'raw/samples')} limit 5"
+    show(f"Tables   duckdb {shlex.quote(str(settings.catalog))} {shlex.quote(query)}")
     show("Graph    curate ui")
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 

@@ -10,14 +10,17 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import tag_run
 from curation_assets.defs.metadata import check_result, described, run_metadata
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Grain, Table, TableReport
+from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import named
 
@@ -112,7 +115,7 @@ def _asset_of(
         description=described(table.description),
         owners=list(declared.options.owners),
         kinds=set(table.kinds),
-        metadata=_declared_metadata(table, pool_name),
+        metadata=_declared_metadata(table, declared),
         automation_condition=backfill_condition(declared.options.backfill_cron) if is_sharded else None,
         check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
@@ -197,12 +200,17 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     return "gpu" if asks_models and ctx.profile.device != "cpu" else None
 
 
-def _declared_metadata(table: Table, pool_name: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "query": dg.MetadataValue.md(f"`select * from {pool_name}.{table.name.replace('/', '_')} limit 20`"),
-    }
+def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    pool_name, policies = ctx.pool.name, policies_of(ctx)
+    view = None  # of a folder: the catalogue has views of ledgers alone
     if table.compute is not None:
+        view = view_sql(pool_name, table.name)
         metadata["dagster/table_name"] = f"{pool_name}.{table.name.replace('/', '_')}"
+    elif table.name == LEDGER and policies:
+        view = view_sql(pool_name, f"ledger_{policies[0].name}")
+    if view is not None:
+        metadata["query"] = dg.MetadataValue.md(f"`select * from {view} limit 20`")
     if table.column_lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(
             {

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from curation_assets.core.stages import STAGES
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import ESCAPED_SQL, path_sql, shards_sql, table_sql, text_sql
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
+
+logger = logging.getLogger(__name__)
 
 CATALOG_FILE = "catalog.duckdb"
 #: The catalogue's macro for the folder that it lies in, so that a home may be copied or moved. Where the file of a
@@ -50,6 +53,11 @@ def read_table_sql(
     return shards_sql(folder, paths)
 
 
+def view_sql(pool: str, asset: str) -> str:
+    """A table's view as a query names it, whatever the pool is called: `"scenes".signals_icc`."""
+    return f'"{pool}".{asset.replace("/", "_")}'
+
+
 def _ledger_sql(path: str) -> str:
     """A ledger with its ids as text, from whichever version is in force when it is queried."""
     sample_id = "printf('%016x%016x', uid_high, uid_low) as sample_id"
@@ -72,6 +80,8 @@ def rebuild_catalog(home: Path) -> Path:
 
     Each policy's ledger is the view `<pool>.ledger_<policy>`.
 
+    A view that cannot be made, such as of a damaged file, is left out with a warning; the others are made.
+
     Built aside and swapped in one step: a connection to the old file goes on reading it. Views read the Parquet
     files of the home in which the catalogue lies when they are queried: only a new table (not a new shard) needs a
     rebuild, and a copied home none. Returns the path.
@@ -89,18 +99,26 @@ def rebuild_catalog(home: Path) -> Path:
                 for pool_folder in sorted((home / "work").glob("*")):
                     if not POOL_NAME.match(pool_folder.name):
                         continue
-                    store = ShardStore(pool_folder)
-                    connection.execute(f'create schema if not exists "{pool_folder.name}"')
-                    for asset in stored_tables(store):
-                        view = asset.replace("/", "_")
-                        source = read_table_sql(store, asset, path_sql=in_home)
-                        connection.execute(f'create view "{pool_folder.name}"."{view}" as select * from {source}')
+                    pool, store = pool_folder.name, ShardStore(pool_folder)
+                    views = {
+                        view_sql(pool, asset): f"select * from {read_table_sql(store, asset, path_sql=in_home)}"
+                        for asset in stored_tables(store)
+                    }
                     for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
-                        view = f"ledger_{path.stem}"
-                        connection.execute(f'create view "{pool_folder.name}"."{view}" as {_ledger_sql(in_home(path))}')
+                        views[view_sql(pool, f"ledger_{path.stem}")] = _ledger_sql(in_home(path))
+                    made = [f"view {name} as {query}" for name, query in views.items()]
+                    for sql in (f'schema if not exists "{pool}"', *made):
+                        try:
+                            connection.execute(f"create {sql}")
+                        except duckdb.Error as error:  # a name of DuckDB's own, a damaged file: the others are made
+                            logger.warning("no %s in %s: %s", sql.partition(" as ")[0], catalog, _first_line(error))
         finally:  # on a full disk DuckDB leaves its log
             temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
     return catalog
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
 
 
 @contextmanager

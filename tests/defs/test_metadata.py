@@ -2,19 +2,23 @@
 
 import base64
 import io
+from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from PIL import Image
 
 from curation_assets.core.settings import Settings
+from curation_assets.defs.assets import pool_assets
 from curation_assets.defs.metadata import COLUMNS, PAPERS, column_schema, described
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.outputs.report.previews import INLINE_CHARACTERS, plot_of
+from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.pools.options import PoolOptions
-from tests.support.lineage_pools import webdataset_pool
+from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +121,21 @@ def test_owners_are_addresses_or_teams() -> None:
     assert PoolOptions(owners=("team:vision", "a.b@photos.example")).owners
     with pytest.raises(ValueError, match="owners must be e-mail addresses or read team:NAME, got 'vision'"):
         PoolOptions(owners=("vision",))
+
+
+def test_queries_of_the_ui_run_as_they_stand(tmp_path: Path) -> None:
+    """Of every table that has a view, under a name that SQL reads otherwise; of folders there is none."""
+    settings = webdataset_pool(tmp_path, name="order", shards=1, per_shard=6)
+    ctx = bring_up_to_date(settings, "order")
+    queries = {}
+    for asset in pool_assets(settings, "order"):
+        metadata = asset.metadata_by_key[asset.key]
+        if "query" in metadata:
+            queries["/".join(asset.key.path[1:])] = str(metadata["query"].value).strip("`")
+    with duckdb.connect(str(rebuild_catalog(tmp_path)), read_only=True) as connection:
+        stored = {name for name in queries if ctx.store.manifest(name) or ctx.store.partitions(name)}
+        assert {"raw/samples", "signals/icc", "filtered/ledger"} <= stored
+        for name in stored:
+            connection.sql(queries[name]).fetchall()
+    assert "filtered/subsets" not in queries
+    assert "downstream/report" not in queries

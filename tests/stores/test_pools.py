@@ -492,3 +492,15 @@ def test_workers_own_the_gpus_of_a_profile_that_uses_them(tmp_path: Path, monkey
     monkeypatch.setenv("CURATION_DEVICES", "0,,1")
     with pytest.raises(ValueError, match="CURATION_DEVICES must name devices"):
         load_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["temp", "system", "catalog", "information_schema", "pg_catalog", "x_follows", "x_releases"]
+)
+def test_names_that_other_things_have_are_refused(tmp_path: Path, settings: Settings, name: str) -> None:
+    source = write(tmp_path / "captions.csv", caption=["a red kite"])
+    for declare in (lambda: add_pool(settings, name, source), lambda: add_world_pool(settings, name, size=4)):
+        with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
+            declare()
+    assert list_pools(settings) == []
+    assert add_pool(settings, "select", source).name == "select"

@@ -31,7 +31,7 @@ from curation_assets.numeric.identity import (
     unpack_uids,
 )
 from curation_assets.stores.atomic import remove_stale, writing_new
-from curation_assets.stores.catalog import open_pool, rebuild_catalog
+from curation_assets.stores.catalog import open_pool, rebuild_catalog, view_sql
 from curation_assets.stores.columns import by_shard, coded_column, each_in_threads, hex_column, integer_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
@@ -570,6 +570,33 @@ def test_no_character_of_a_path_is_a_pattern_or_a_column(tmp_path: Path, folder:
         assert connection.sql("select shard, value from toy.signals_clip_score order by all").fetchall() == of_shards
         assert connection.sql("select value from toy.fused_sieve_clip").fetchall() == [(0.1,)]
         assert connection.sql("select threshold from toy.ledger_icc").fetchall() == [(0.1,)]
+
+
+@pytest.mark.parametrize("name", ["temp", "system", "catalog", "information_schema", "pg_catalog"])
+def test_one_pool_without_views_costs_no_other_its_own(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name of DuckDB's own; a table that is damaged."""
+    for pool in ("alpha", name, "zulu"):
+        ShardStore(tmp_path / "work" / pool).write("fused/sieve_clip", values(0.1), code_version="1")
+    store = ShardStore(tmp_path / "work" / "alpha")
+    store.write("signals/clip_score", values(0.1), SHARD_0, code_version="1")
+    store.table_path("signals/clip_score", SHARD_0).write_bytes(b"no parquet")
+    with duckdb.connect(str(rebuild_catalog(tmp_path)), read_only=True) as connection:
+        for pool in ("alpha", "zulu"):
+            assert connection.sql(f"select value from {view_sql(pool, 'fused/sieve_clip')}").fetchall() == [(0.1,)]
+    assert f'no view "{name}".fused_sieve_clip' in caplog.text or f'schema if not exists "{name}"' in caplog.text
+    assert 'view "alpha".signals_clip_score' in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["select", "order", "main", "memory", "123", "1a", "left", "user", "pg_temp", "default"]
+)
+def test_a_pool_may_be_called_as_any_word_of_sql(tmp_path: Path, name: str) -> None:
+    store = ShardStore(tmp_path / "work" / name)
+    store.write("fused/sieve_clip", values(0.1), code_version="1")
+    with duckdb.connect(str(rebuild_catalog(tmp_path)), read_only=True) as connection:
+        assert connection.sql(f"select value from {view_sql(name, 'fused/sieve_clip')}").fetchall() == [(0.1,)]
 
 
 def write_ledger_file(store: ShardStore, threshold: float = 0.1) -> None:

@@ -33,6 +33,9 @@ from curation_assets.stores.table_files import what_lies_in
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
 
 PoolKind = Literal["world", "webdataset", "url_table", "image_table"]
+#: Schemas and databases that a catalogue has already, its own name among them: no query could name the pool's views.
+DUCKDB_NAMES = frozenset({"temp", "system", "catalog", "information_schema", "pg_catalog"})
+_OTHER_NAMES = ("_follows", "_releases")  # Dagster's sensor `x_follows_new_shards`, its partitions `x_releases`
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
 WORLD_TRUTH = "truth/planted.parquet"
 _HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
@@ -299,7 +302,7 @@ def add_world_pool(
 ) -> Pool:
     """Declare a planted pool of `size` scenes and write its source and (out of the methods' reach) its truth.
 
-    Raises ValueError for a size below 1, or a name that stands for another pool.
+    Raises ValueError for a size below 1, a name of DuckDB's, or one that stands for another pool.
     """
     # One planted answer never comes: a short timeout keeps its price low.
     declared.setdefault("download", DownloadSettings(timeout_seconds=2.0, threads=16))
@@ -328,6 +331,9 @@ def _declare(settings: Settings, pool: Pool, *, also: Pool | None = None) -> Poo
             f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
             "choose another name, edit that file, or remove it"
         )
+    if pool.name in DUCKDB_NAMES or pool.name.endswith(_OTHER_NAMES):
+        of = "DuckDB" if pool.name in DUCKDB_NAMES else "the sensor or the releases of another pool"
+        raise ValueError(f"a pool cannot be called {pool.name!r}, which is a name of {of}; choose another name")
     save_pool(settings, pool)
     return pool
 
