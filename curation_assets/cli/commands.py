@@ -39,6 +39,12 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("ui", "ui:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
         Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
         Entry("pool list", "pool:list_all", "Show the declared pools."),
+        Entry("pool set", "pool:set_values", "Change values of a pool's declaration; comments stay."),
+        Entry(
+            "pool remove",
+            "pool:remove",
+            "Remove a pool's declaration; its tables stay where --tables is not given.",
+        ),
         Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),
         Entry("pool word-weights", "word_weights:word_weights", "Weigh the words of captions for `score relatedness`."),
     ),
@@ -138,7 +144,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
 }
 
 GROUPS: Mapping[str, str] = {
-    "pool": "Declare and list pools.",
+    "pool": "Declare, list, change and remove pools.",
     "icc": "Explain an ICC score; train what its semantic teacher needs.",
     "show": "Show what a subset was made from, and what it has cost.",
     "drift": "Canary scores of every model build, and their drift.",
@@ -193,12 +199,41 @@ class LazyCommand(TyperCommand):
         self.entry = entry
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the real command, which takes over from here."""
+        """The context of the real command, which takes over from here.
+
+        A pool is `--pool NAME` or an argument: the first of commands about a pool, the last of others.
+        """
         single = typer.Typer(add_completion=False)
         single.command(self.name)(load(self.entry))
         command = typer.main.get_command(single)
         _keep_brackets(command)
-        return command.make_context(info_name, args, parent=parent, **extra)
+        pool = next((parameter for parameter in command.params if parameter.name in ("pool", "pools")), None)
+        if pool is None:
+            return command.make_context(info_name, args, parent=parent, **extra)
+        if pool.param_type_name == "argument":
+            return command.make_context(info_name, _pools_first(args), parent=parent, **extra)
+        command.allow_extra_args = True  # one word more than the command has arguments for
+        ctx = command.make_context(info_name, args, parent=parent, **extra)
+        if ctx.args:
+            if len(ctx.args) > 1 or ctx.params["pool"]:
+                ctx.fail(f"Got unexpected extra argument ({' '.join(ctx.args)})")
+            ctx.params["pool"] = [ctx.args.pop()] if getattr(pool, "multiple", False) else ctx.args.pop()
+        return ctx
+
+
+def _pools_first(args: list[str]) -> list[str]:
+    """Words of a command whose first arguments are pools: `--pool NAME` counts as such an argument."""
+    pools, others, words = [], [], iter(args)
+    for word in words:
+        if word == "--":
+            others += [word, *words]
+        elif word == "--pool":
+            pools += [next(words, word)]
+        elif word.startswith("--pool="):
+            pools.append(word.removeprefix("--pool="))
+        else:
+            others.append(word)
+    return [*pools, *others]
 
 
 def _keep_brackets(command: Any) -> None:

@@ -21,8 +21,12 @@ from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import why_broken
 from curation_assets.methods import get_method
+from curation_assets.operations.removed_pools import check_unused
 from curation_assets.operations.removed_shards import remove_shards
+from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.lease import alone_with_tables, pool_lease
+from curation_assets.stores.pools import declaration
 from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
 from curation_assets.stores.pools.described import (
     known_scores,
@@ -189,8 +193,76 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
         raise typer.Exit(1)
 
 
+PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
+
+
+def set_values(
+    pool: PoolArgument,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="Such as fraction=0.3 or allow_hosts=127.0.0.1:8000."),
+    ],
+    home: HomeOption = None,
+) -> None:
+    """Change values of a pool's declaration; comments stay.
+
+    Keys are fields of the declaration, or options (docs/options.md), with or without `options.` before them. Values are
+    written as in YAML. Nothing is written where one does not fit.
+    """
+    settings = settings_from(home)
+    pairs = dict(value.split("=", 1) for value in values if "=" in value)
+    if len(pairs) < len(values):
+        raise ValueError(f"expected KEY=VALUE, each key once; got {values}")
+    path = settings.pools_root / f"{pool}.yaml"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    declaration.set_values(settings, pool, pairs)
+    if why := why_broken(settings, pool):
+        write_text_atomically(path, text)
+        raise ValueError(f"{why}; {path} is as it was")
+    show(f"Pool {pool}: {', '.join(values)} set in {path}")
+    notice(f"Next: curate run {pool} --dry-run shows what that makes again")
+
+
+def remove(
+    pool: PoolArgument,
+    tables: Annotated[bool, typer.Option("--tables", help="Also delete all that was computed and downloaded.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
+    wait: WaitOption = True,
+    home: HomeOption = None,
+) -> None:
+    """Remove a pool's declaration; its tables stay where --tables is not given.
+
+    Refused while a release or another pool rests on it. The source is never touched.
+    """
+    from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
+
+    settings = settings_from(home)
+    path, work = settings.pools_root / f"{pool}.yaml", settings.work(pool)
+    declared = path.is_file()
+    if not declared and not (tables and work.is_dir()):
+        load_pool(settings, pool)  # says which there are
+    check_unused(settings, pool)
+    what = " and ".join([*([str(path)] if declared else []), *([f"all of {work}"] if tables else [])])
+    if not yes:
+        typer.confirm(f"Delete {what}?", abort=True, err=True)
+    with (
+        pool_lease(work, f"curate pool remove {pool}", on_notice=notice, wait=wait),
+        alone_with_tables(work, f"curate pool remove {pool}", on_notice=notice),
+        prepare_instance(settings) as instance,
+    ):
+        for shard in instance.get_dynamic_partitions(pool):
+            instance.delete_dynamic_partition(pool, shard)
+        remove_path(path)
+    if tables:
+        remove_path(work)
+    elif not work.is_dir() or not any(work.glob("*/*/*")):
+        remove_path(work)  # locks alone
+    rebuild_catalog(settings.home)
+    show(f"Deleted: {what}")
+
+
 def remove_shard(
-    name: Annotated[str, typer.Argument(help="A declared pool.")],
+    pool: Annotated[str, typer.Argument(help="A declared pool.")],
     shards: Annotated[list[str], typer.Argument(help="Shards that the source no longer has; `curate run` names them.")],
     wait: WaitOption = True,
     home: HomeOption = None,
@@ -202,16 +274,16 @@ def remove_shard(
     from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
 
     settings = settings_from(home)
-    work, command = settings.work(name), f"curate pool remove-shard {name}"
+    work, command = settings.work(pool), f"curate pool remove-shard {pool}"
     with (
         pool_lease(work, command, on_notice=notice, wait=wait),
         alone_with_tables(work, command, on_notice=notice),
         prepare_instance(settings) as instance,
     ):
-        count = remove_shards(PoolContext.open(settings, name), shards)
+        count = remove_shards(PoolContext.open(settings, pool), shards)
         for shard in shards:
-            instance.delete_dynamic_partition(name, shard)
+            instance.delete_dynamic_partition(pool, shard)
     show(f"{count} tables of {len(shards)} shards removed.")
     notice(
-        f"Next: curate run {name} (subsets and ledgers; cuts stay as they are until `curate run {name} --refit-cuts`)"
+        f"Next: curate run {pool} (subsets and ledgers; cuts stay as they are until `curate run {pool} --refit-cuts`)"
     )

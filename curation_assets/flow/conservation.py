@@ -101,7 +101,7 @@ def pool_succeeds(ctx: PoolContext, table: Table) -> bool:
 
 #: Reasons that begin so → the setting of the pool's declaration that changes how often they come.
 _CURES = {
-    "url_refused:private": "allow_hosts: [HOST:PORT], or `curate pool add --allow-host`",
+    "url_refused:private": "`curate pool set POOL allow_hosts=HOST:PORT` (`pool add`: --allow-host)",
     "download_timeout": "download: {timeout_seconds: …, retries: …}",
     "download_dns": "is there a network? download: {retries: …}",
     "download_connection": "download: {threads: …, retries: …}",

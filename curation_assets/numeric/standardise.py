@@ -155,7 +155,8 @@ def length_warning(before: LengthDependence, grouping: Grouping, unit: LengthUni
     return (
         f"similarity follows caption length (Spearman {before.spearman:+.2f}, slope {before.slope_per_word:+.4f} per "
         f"{unit.removesuffix('s')}, n {before.n}); per-length standardisation removes all of it, real signal included. "
-        "Compare with grouping='global' on labelled captions, or balance the lengths of the distillation sample."
+        "Compare with the pool's option standardise_by=global on labelled captions, or balance the lengths of the "
+        "distillation sample."
     )
 
 

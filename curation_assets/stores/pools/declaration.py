@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 import yaml
 
@@ -18,9 +18,10 @@ from curation_assets.core.settings import (
     home_name,
     home_of,
     is_bucket_url,
+    named_profile,
     working_copy,
 )
-from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, setting
+from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.stores import image_tables, url_tables, webdataset
 from curation_assets.stores.atomic import replacing, write_text_atomically
@@ -28,6 +29,7 @@ from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
+from curation_assets.stores.pools.edits import with_value
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
 from curation_assets.stores.table_files import what_lies_in
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
@@ -193,6 +195,49 @@ def load_pool(settings: Settings, name: str) -> Pool:
     return replace(pool, source=str(settings.home / pool.source)) if pool.source else pool
 
 
+def set_values(settings: Settings, name: str, given: Mapping[str, str]) -> Pool:
+    """Change a declaration. `given`: field, such as `allow_hosts` or `options.fraction` (of an option its name does) →
+    value, as YAML writes it; one value of a list does. Comments stay.
+
+    Raises ValueError for a field that there is not or that may not change, and for a value that does not fit; then
+    nothing is written.
+    """
+    path, before = settings.pools_root / f"{name}.yaml", load_pool(settings, name)
+    text = path.read_text(encoding="utf-8")
+    for written, value in given.items():
+        keys = written.split(".")
+        if keys[0] not in fields_of(Pool):
+            keys = ["options", *keys]
+        fields = fields_of(PoolOptions if keys[0] == "options" else Pool)
+        field = keys[1] if keys[0] == "options" and len(keys) > 1 else keys[0]
+        check_known("a pool", "field or option", [field], {*fields, *fields_of(Pool)})
+        is_planted = before.kind == "world" and field in ("size", "seed", "source")
+        if field in ("name", "kind", "options") or is_planted:
+            raise ValueError(f"{written} cannot be changed: it would be another pool; declare one (`curate pool add`)")
+        text = with_value(text, keys, _as_declared(settings, keys, fields[field].annotation, value))
+    content = yaml.safe_load(text)
+    pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
+    write_text_atomically(path, text)
+    return pool
+
+
+def _as_declared(settings: Settings, keys: list[str], annotation: Any, text: str) -> Any:
+    """A value of the command line as the file has it."""
+    if keys == ["source"]:
+        source = Path(text).expanduser().absolute()
+        if not source.exists():
+            raise ValueError(f"no such file or folder: {source}")
+        return source.relative_to(settings.home).as_posix() if source.is_relative_to(settings.home) else str(source)
+    if keys == ["profile"] and text != "null":
+        return named_profile(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    is_list = get_origin(annotation) is tuple and len(keys) == 1 + (keys[0] == "options")
+    return [value] if is_list and value is not None and not isinstance(value, list) else value
+
+
 def declared_options(settings: Settings, pool: Pool) -> dict[str, Any]:
     """Options that the pool's file sets, also where that is the default; of a pool without a file, the others."""
     path = settings.pools_root / f"{pool.name}.yaml"
@@ -329,7 +374,8 @@ def _declare(settings: Settings, pool: Pool, *, also: Pool | None = None) -> Poo
             return existing
         raise ValueError(
             f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
-            "choose another name, edit that file, or remove it"
+            f"choose another name, change that one (`curate pool set {pool.name} KEY=VALUE`), or remove it "
+            f"(`curate pool remove {pool.name}`)"
         )
     if pool.name in DUCKDB_NAMES or pool.name.endswith(_OTHER_NAMES):
         of = "DuckDB" if pool.name in DUCKDB_NAMES else "the sensor or the releases of another pool"
