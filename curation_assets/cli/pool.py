@@ -35,9 +35,11 @@ from curation_assets.stores.pools.described import (
     split_notes,
     tar_notes,
     understood,
+    unused_images,
 )
 from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.url_tables import COLUMN_OPTIONS
+from curation_assets.stores.webdataset import check_images
 
 
 def add(
@@ -95,6 +97,7 @@ def add(
         profile = named_profile(profile)
     given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
+    check_images(path)
     pool = add_pool(
         settings,
         name,
@@ -113,6 +116,8 @@ def add(
     for sentence in _limited(tar_notes(Path(pool.source))) if pool.kind == "webdataset" else ():
         warn(sentence)
     for sentence in split_notes(pool, pool.source_path(settings)):
+        warn(sentence)
+    for sentence in unused_images(pool) if image_column != "none" else ():
         warn(sentence)
     if pool.kind == "image_table":
         show(understood(pool, source_split(pool, settings)))

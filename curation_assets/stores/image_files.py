@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
+from urllib.parse import unquote, urlsplit
 
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 
@@ -15,13 +16,14 @@ PATH_REFUSED = "image_path_refused"
 def locate(folder: Path, name: str | None) -> tuple[Path | None, str | None]:
     """(the file `name` of `folder`, None), or (None, why there is none).
 
-    Names that leave the folder are refused: absolute paths, '..', links that point out of it. What the name of a link
-    inside the folder points to inside it is fine.
+    Names that leave the folder are refused: absolute paths elsewhere, '..', links that point out of it. What the name
+    of a link inside the folder points to inside it is fine.
     """
     if name is None or not name.strip():
         return None, MISSING_IMAGE
+    name = relative_name(folder, name)
     parts = PureWindowsPath(name)  # knows both kinds of separators, and drives
-    if "\0" in name or parts.drive or parts.root or ".." in parts.parts:
+    if "\0" in name or name.lower().startswith("file://") or parts.drive or parts.root or ".." in parts.parts:
         return None, PATH_REFUSED
     try:
         path = folder / name
@@ -32,6 +34,23 @@ def locate(folder: Path, name: str | None) -> tuple[Path | None, str | None]:
         return (path, None) if path.is_file() else (None, NOT_FOUND)
     except OSError:  # a name that no file can have: too long, a loop of links
         return None, NOT_FOUND
+
+
+def relative_name(folder: Path, name: str) -> str:
+    """A path or file:// URL inside `folder` as its name from there; every other name as it is."""
+    path = name
+    if name.lower().startswith("file://"):
+        url = urlsplit(name)
+        if url.netloc not in ("", "localhost") or "\0" in unquote(url.path):
+            return name
+        path = unquote(url.path)
+    if not path.startswith("/") or "\0" in path:
+        return name
+    given = Path(os.path.normpath(path))
+    for inside in (folder.absolute(), folder.resolve()):
+        if given.is_relative_to(inside) and given != inside:
+            return given.relative_to(inside).as_posix()
+    return path
 
 
 def image_names(folder: Path) -> list[str]:

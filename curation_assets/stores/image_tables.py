@@ -5,10 +5,13 @@ table (csv, tsv, jsonl, parquet) with a column of file names, beside the images.
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -21,12 +24,22 @@ from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
-from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
+from curation_assets.stores.image_files import (
+    PATH_REFUSED,
+    has_image_files,
+    image_names,
+    locate,
+    names_below,
+    relative_name,
+)
+from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import mark_duplicates
 from curation_assets.stores.table_files import tables_of
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
 from curation_assets.stores.url_tables import COLUMN_NAMES, Split, Stamps, read_texts, text_column
+from curation_assets.stores.webdataset import TEXT_EXTENSIONS, keys_of
 
+_TEXT_SUFFIXES = tuple(f".{extension}" for extension in TEXT_EXTENSIONS)
 #: Columns of image bytes, in order of preference.
 BYTES_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo", "image_bytes", "bytes")
 #: Columns of file names, in order of preference; Hugging Face's folders of images have file_name.
@@ -79,7 +92,7 @@ def detect_images(
     if not tables:
         return _without_table(source, given)
     schema = schema_of(tables[0], text)
-    image = given.get("image") or _bytes_column(tables[0], schema)
+    image = given.get("image") or _bytes_column(tables[0], schema) or _only_images(source, tables[0], schema, given)
     if image is None and given.get("url") is None:
         image = _names_column(source, tables[0], schema, text)
     if image is None:
@@ -110,7 +123,7 @@ def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumn
     if given:
         raise ValueError(f"{source} holds images and no table: columns do not apply, got {dict(given)}")
     names = image_names(source)
-    if not any((source / name).with_suffix(".txt").is_file() for name in names):
+    if not any((source / text).is_file() for image, text in _pairs(source) if image):
         raise ValueError(
             f"{source} holds {len(names)} images such as {names[0]} and no captions; expected a table beside them "
             f"(metadata.csv or any csv, tsv, jsonl or parquet) with a column file_name and one of captions, or "
@@ -119,7 +132,7 @@ def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumn
     return ImageColumns(None)
 
 
-def _holds_bytes(dtype: pl.DataType) -> bool:
+def _holds_bytes(dtype: Any) -> bool:
     """Hugging Face's image type, or plain bytes."""
     if isinstance(dtype, pl.Struct):
         fields = {field.name: field.dtype for field in dtype.fields}
@@ -137,18 +150,65 @@ def _bytes_column(path: Path, schema: pl.Schema) -> str | None:
     return min(chosen, key=lambda name: _rank(name, BYTES_NAMES)) if chosen else None
 
 
+def _only_images(source: Path, table: Path, schema: pl.Schema, given: Mapping[str, str | None]) -> str | None:
+    """The one column whose bytes begin as images do; None where no column holds images, or the rows have URLs.
+
+    Raises ValueError for images of which no column can be taken: several to a row.
+    """
+    if given.get("url") or any(name.lower() in COLUMN_NAMES["url"] for name in schema):
+        return None
+    found = unused_images(table, schema, [name for name in given.values() if name])
+    if len(found) == 1 and schema[found[0]] == pl.Binary:
+        return found[0]
+    if found:
+        shown = ", ".join(f"{name} ({schema[name]})" for name in found)
+        raise ValueError(
+            f"{source} has images in {shown}; expected one image per row, as bytes or struct{{bytes, path}}: name its "
+            "column with --image-column, write a row per image, or take the captions alone with --image-column none"
+        )
+    return None
+
+
+def unused_images(path: Path, schema: pl.Schema, used: Collection[str]) -> list[str]:
+    """Columns besides the `used` ones that hold images by type, metadata, name or the first bytes of their cells."""
+    stated, lists = _stated_images(path), (pl.List, pl.Array)
+    found = []
+    for name, dtype in schema.items():
+        inner = dtype.inner if isinstance(dtype, lists) else dtype
+        is_listed = isinstance(dtype, lists) and (_holds_bytes(inner) or bool(_IMAGE_NAME.fullmatch(name.lower())))
+        is_struct = isinstance(inner, pl.Struct) and any(one.dtype == pl.Binary for one in inner.fields)
+        is_bytes = dtype == pl.Binary and (name in stated or _begins_as_image(path, name))
+        if name not in used and (name in stated or is_listed or is_struct or is_bytes):
+            found.append(name)
+    return found
+
+
+_IMAGE_NAME = re.compile(r"(image|img|jpg|jpeg|png|webp|picture|photo)(s|_?bytes|_?\d+)?")
+
+
+def _begins_as_image(path: Path, column: str) -> bool:
+    """Whether the first cells of a Parquet column are images; a caption may begin with BM, too."""
+    if table_suffix(path) != ".parquet" or column.lower() in (*CAPTION_NAMES, *COLUMN_NAMES["url"]):
+        return False
+    try:
+        cells = [cell for cell, _ in itertools.islice(image_cells(path, column), BATCH_ROWS) if cell]
+        return bool(cells) and all(map(format_of, cells))
+    except ValueError:  # a damaged file: whoever reads its rows says so
+        return False
+
+
 def _rank(name: str, names: Sequence[str]) -> int:
     return names.index(name.lower()) if name.lower() in names else len(names)
 
 
 def _stated_images(path: Path) -> list[str]:
-    """Columns that the schema's `huggingface` metadata declares as images; none where there is no such metadata."""
+    """Columns that the schema's `huggingface` metadata declares as images or lists of them, where it has such."""
     if table_suffix(path) != ".parquet":
         return []
     metadata = pq.read_schema(path).metadata or {}
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
-        return [name for name, feature in features.items() if feature.get("_type") == "Image"]
+        return [name for name, feature in features.items() if '"_type": "Image"' in json.dumps(feature)]
     except (ValueError, KeyError, TypeError, AttributeError):  # not in the form that the library writes
         return []
 
@@ -168,6 +228,19 @@ def _names_column(source: Path, table: Path, schema: pl.Schema, text: TextFormat
             return column
         if values:
             shown[column] = values[0]
+    if not any(name.lower() in COLUMN_NAMES["url"] for name in schema):
+        for column, value in shown.items():
+            if value.lower().startswith(("http://", "https://")):
+                raise ValueError(
+                    f"{table}: column {column} holds URLs such as {value[:80]!r}; download them with --url-column "
+                    f"{column}, or take the captions alone with --image-column none"
+                )
+            if locate(folder, value)[1] == PATH_REFUSED:
+                raise ValueError(
+                    f"{table}: column {column} names files outside of {folder}, such as {value[:80]!r}; expected names "
+                    "relative to that folder, or paths inside it: move the table beside the images, or take the "
+                    "captions alone with --image-column none"
+                )
     is_folder_of_images = source.is_dir() and has_image_files(source)
     if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in schema):
         return None
@@ -306,6 +379,7 @@ def _file_rows(folder: Path, names: pl.Series, named: list[str]) -> pl.DataFrame
 
 
 def _file_row(folder: Path, name: str | None, named: list[str]) -> dict[str, str | int | None]:
+    name = None if name is None else relative_name(folder, name)
     path, reason = locate(folder, name)
     if name is not None and reason != PATH_REFUSED:
         named.append(name)
@@ -373,27 +447,39 @@ def _identified(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _beside(source: Path) -> list[list[str | int]]:
     """Name and state of every image below a folder and of every text."""
-    names = sorted({*image_names(source), *_text_names(source)})
+    names = sorted({name for pair in _pairs(source) for name in pair if name})
     return [[name, *astuple(FileState.of(source / name))] for name in names if (source / name).is_file()]
 
 
-def _text_names(source: Path) -> list[str]:
-    """Texts below a folder that lie beside images: in folders of which some image has a caption of its name."""
-    texts = names_below(source, (".txt",))
-    known = set(texts)
-    paired = {Path(name).parent for name in image_names(source) if Path(name).with_suffix(".txt").as_posix() in known}
-    return [text for text in texts if Path(text).parent in paired]
+def _pairs(source: Path) -> list[tuple[str, str]]:
+    """(image, text) of every row below a folder, sorted by text; the image is empty where there is only a text.
+
+    A text has the image's name, or lies with it alone in a folder (0/image.jpg, 0/caption.txt, see `keys_of`). Texts
+    without image count in folders of which some image has a text.
+    """
+    images, texts = image_names(source), set(names_below(source, _TEXT_SUFFIXES))
+    alone = {text: key for text, key in keys_of([*images, *texts]).items() if text in texts and "/" in text}
+    by_folder = {key: text for text, key in alone.items() if key == text.rpartition("/")[0]}
+    pairs = []
+    for image in images:
+        stem, folder = Path(image).with_suffix("").as_posix(), Path(image).parent.as_posix()
+        same = (f"{stem}{suffix}" for suffix in _TEXT_SUFFIXES if f"{stem}{suffix}" in texts)
+        pairs.append((image, next(same, by_folder.get(folder, f"{stem}.txt"))))
+    paired = {Path(image).parent for image, text in pairs if text in texts}
+    stems = {Path(text).with_suffix("").as_posix() for _, text in pairs}
+    pairs += [
+        ("", text)
+        for text in texts
+        if Path(text).parent in paired and Path(text).with_suffix("").as_posix() not in stems
+    ]
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 
 def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
     """One row per image or text of one name: as in tars, an image without text is a row (missing_txt), and a text
     without image (missing_image)."""
-    images = image_names(source)
-    stems = {Path(name).with_suffix("").as_posix() for name in images}
-    entries = [(name, Path(name).with_suffix(".txt").as_posix()) for name in images]
-    entries += [("", text) for text in _text_names(source) if Path(text).with_suffix("").as_posix() not in stems]
     rows = []
-    for image, text in sorted(entries, key=lambda entry: entry[1]):
+    for image, text in _pairs(source):
         caption, text_reason = caption_in(source, text)
         row = _file_row(source, image or None, [])
         reason = row.pop("image_reason") or text_reason

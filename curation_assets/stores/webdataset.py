@@ -82,6 +82,31 @@ def _is_tar_name(name: str) -> bool:
     return name.endswith(".tar") and not name.startswith(".")
 
 
+def check_images(source: Path) -> None:
+    """Raise ValueError where there are tars and none has a file that is an image by its name; not for damaged ones."""
+    endings: Counter[str] = Counter()
+    for tar in find_tars(source):
+        if object_home(tar) is not None:
+            return  # in a bucket: it is not fetched for this
+        try:
+            index = tar_index(tar)
+        except OSError:
+            return
+        if index.damage is not None or not index.members:
+            return
+        for name in index.members:
+            if _stem_and_role(name)[1] == "image":
+                return
+            endings[name.rpartition("/")[2].partition(".")[2]] += 1
+    if not endings:
+        return
+    listed = ", ".join(f".{ending} {count}" for ending, count in endings.most_common(5))
+    raise ValueError(
+        f"{source}: no tar has a file that is an image by its name ({listed}); expected KEY.jpg or another of "
+        f"{', '.join(IMAGE_EXTENSIONS)}, with KEY.txt"
+    )
+
+
 def siblings(tar: Path) -> list[Path]:
     """img2dataset's table beside a tar, if there is one. Its `_stats.json` is a claim and is not read."""
     table = tar.with_suffix(".parquet")

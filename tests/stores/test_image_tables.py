@@ -22,7 +22,7 @@ from curation_assets.stores.image_tables import image_cells
 from curation_assets.stores.images import ImageStore
 from curation_assets.stores.local_images import extension_of
 from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, source_split
-from curation_assets.stores.pools.described import understood
+from curation_assets.stores.pools.described import understood, unused_images
 from curation_assets.stores.pools.shards import (
     build_samples,
     discover_shards,
@@ -30,6 +30,7 @@ from curation_assets.stores.pools.shards import (
     register_shard,
     source_fingerprint,
 )
+from curation_assets.stores.webdataset import check_images
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
@@ -206,7 +207,11 @@ def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings)
         ("sub", "a folder", "image_not_found"),
         ("x" * 300 + ".jpg", "a long name", "image_not_found"),
         ("../photos/a.jpg", "outside", "image_path_refused"),
-        (str(folder / "a.jpg"), "absolute", "image_path_refused"),
+        (str(folder / "a.jpg"), "absolute", None),
+        ((folder / "sub" / "b.png").as_uri(), "a URL of a file", None),
+        ("/etc/hostname", "absolute elsewhere", "image_path_refused"),
+        ("file:///etc/hostname", "a URL elsewhere", "image_path_refused"),
+        ("file://server/a.jpg", "of another machine", "image_path_refused"),
         ("way_out.jpg", "a link", "image_path_refused"),
         ("", "no name", "missing_image"),
     ]
@@ -382,3 +387,125 @@ def test_a_source_in_a_folder_whose_name_is_a_pattern(
     samples = build_samples(pool, shard, registered, download(pool, shard, registered, settings), settings)
     assert samples.select("caption", "status", "reason").rows() == [("a red square", "kept", None)]
     assert source_fingerprint(pool, shard, settings)
+
+
+# -- what is brought is used, refused or named ------------------------------------------------------------------------
+
+
+def image_type(listed: bool = False) -> pa.DataType:
+    inner = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    return pa.list_(inner) if listed else inner
+
+
+def brought(path: Path, columns: dict[str, Any], features: dict[str, Any] | None = None) -> Path:
+    """A Parquet file of two rows with captions and some more columns."""
+    table = pa.table({"caption": ["a cat", "a dog"], **columns})
+    if features:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+CELLS = [encoded((1, 2, 3)), encoded((9, 2, 3))]
+STRUCTS = [{"bytes": cell, "path": None} for cell in CELLS]
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "named"),
+    [
+        ({"images": pa.array([[one] for one in STRUCTS], image_type(listed=True))}, None, "images"),
+        ({"pages": pa.array([[one] for one in STRUCTS], image_type(listed=True))}, None, "pages"),
+        ({"views": pa.array([[cell] for cell in CELLS], pa.list_(pa.binary()))}, None, "views"),
+        ({"jpg_0": CELLS, "jpg_1": CELLS}, None, "jpg_0 .*jpg_1"),
+        ({"front": CELLS, "back": CELLS}, None, "front .*back"),
+        ({"scan": pa.array([{"bytes": cell} for cell in CELLS])}, None, "scan"),
+        ({"images": [["a.jpg"], ["b.jpg"]]}, None, "images"),
+        ({"shots": [["a.jpg"], ["b.jpg"]]}, {"shots": [{"_type": "Image"}]}, "shots"),
+        ({"shots": [["a.jpg"], ["b.jpg"]]}, {"shots": {"_type": "List", "feature": {"_type": "Image"}}}, "shots"),
+    ],
+)
+def test_images_that_are_no_column_of_one_image_a_row_are_refused(
+    tmp_path: Path, settings: Settings, columns: dict[str, Any], features: dict[str, Any] | None, named: str
+) -> None:
+    path = brought(tmp_path / "set" / "0.parquet", columns, features)
+    with pytest.raises(ValueError, match=rf"{named}.*--image-column"):
+        add_pool(settings, "brought", path)
+    assert add_pool(settings, "captions", path, columns={"image": None}).kind == "url_table"
+    one = next((name for name in columns if pa.types.is_binary(pq.read_schema(path).field(name).type)), None)
+    if one is not None:
+        assert samples_of(add_pool(settings, "named", path, columns={"image": one}), settings)["has_image"].all()
+
+
+@pytest.mark.parametrize("name", ["jpg_0", "scan", "content", "thumbnail"])
+def test_the_one_column_of_bytes_that_are_images_is_taken(tmp_path: Path, settings: Settings, name: str) -> None:
+    other = {"embedding": [b"\1\2\3\4", b"\5\6\7\0"]}
+    pool = add_pool(settings, "bytes", brought(tmp_path / "0.parquet", {name: CELLS, **other}))
+    assert pool.columns["image"] == name
+    assert samples_of(pool, settings)["has_image"].all()
+
+
+def test_bytes_that_are_no_images_leave_a_pool_of_captions(tmp_path: Path, settings: Settings) -> None:
+    columns = {"embedding": [b"\1\2", b"\3\4"], "note": [b"BMW", b"a car"]}
+    pool = add_pool(settings, "captions", brought(tmp_path / "0.parquet", columns))
+    assert not pool.has_images
+    assert unused_images(pool) == []
+
+
+def test_images_beside_urls_or_beside_others_are_named(tmp_path: Path, settings: Settings) -> None:
+    urls = ["http://a.example/0", "http://a.example/1"]
+    beside_urls = add_pool(settings, "urls", brought(tmp_path / "0.parquet", {"url": urls, "thumbnail": CELLS}))
+    assert beside_urls.kind == "url_table"
+    assert ["thumbnail" in note and "--image-column" in note for note in unused_images(beside_urls)] == [True]
+    two = {"image": pa.array(STRUCTS, image_type()), "mask": pa.array(STRUCTS, image_type())}
+    several = add_pool(settings, "several", brought(tmp_path / "several" / "0.parquet", two))
+    assert several.columns["image"] == "image"
+    assert ["mask" in note for note in unused_images(several)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["http://a.example/0.jpg", "http://a.example/1.jpg"], "holds URLs .*--url-column image"),
+        (["/somewhere/0.jpg", "/somewhere/1.jpg"], "names files outside of"),
+        (["file:///somewhere/0.jpg", "file:///somewhere/1.jpg"], "names files outside of"),
+        (["../0.jpg", "../1.jpg"], "names files outside of"),
+    ],
+)
+def test_a_column_of_images_elsewhere_is_refused(
+    tmp_path: Path, settings: Settings, values: list[str], message: str
+) -> None:
+    path = write_csv(tmp_path / "t.csv", ["image", "caption"], [(value, "a cat") for value in values])
+    with pytest.raises(ValueError, match=message):
+        add_pool(settings, "elsewhere", path)
+
+
+def test_names_of_files_that_are_not_there_are_told(tmp_path: Path, settings: Settings) -> None:
+    path = write_csv(tmp_path / "t.csv", ["file_name", "caption"], [("0.jpg", "a cat"), ("1.jpg", "a dog")])
+    pool = add_pool(settings, "absent", path)
+    assert ["file_name" in note for note in unused_images(pool)] == [True]
+
+
+def test_a_source_without_one_image_is_refused_with_its_reasons(tmp_path: Path, settings: Settings) -> None:
+    cells = [{"bytes": None, "path": "gone.png"}, {"bytes": None, "path": None}]
+    path = brought(tmp_path / "0.parquet", {"image": pa.array(cells, image_type())})
+    with pytest.raises(ValueError, match=r"none of its 2 rows has an image .*image_not_found 1, missing_image 1"):
+        add_pool(settings, "none", path)
+    tars = tmp_path / "tars"
+    tars.mkdir()
+    with tarfile.open(tars / "0.tar", "w") as tar:
+        tar.add(path, "0.npy")
+        tar.add(path, "0.txt")
+    with pytest.raises(ValueError, match=r"no tar has a file that is an image .*\.npy 1"):
+        check_images(tars)
+
+
+@pytest.mark.parametrize("text", ["{key}.caption", "{key}.text", "{key}/caption.txt", "{key}/prompt.text"])
+def test_captions_beside_images_by_other_names(tmp_path: Path, settings: Settings, text: str) -> None:
+    for key in ("one", "two"):
+        image = tmp_path / "set" / (f"{key}/image.png" if "/" in text else f"{key}.png")
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.write_bytes(encoded((len(key), key == "one", 7)))
+        (tmp_path / "set" / text.format(key=key)).write_text(f"the {key}")
+    samples = samples_of(add_pool(settings, "beside", tmp_path / "set"), settings)
+    assert samples.select("caption", "status").rows() == [("the one", "kept"), ("the two", "kept")]

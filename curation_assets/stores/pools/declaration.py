@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -288,8 +289,10 @@ def add_pool(
         named = {ours: theirs for ours, theirs in asdict(with_images).items() if theirs is not None}
         pool = Pool(name, "image_table", str(source), columns=named, **declared)
         _check_numbers(pool, text)
-        if not source_split(pool, settings).rows:
+        split = source_split(pool, settings)
+        if not split.rows:
             raise ValueError(f"{source} holds no rows; expected images with captions")
+        _check_images(pool, split)
         return _declare_source(settings, pool)
     others = {ours: theirs for ours, theirs in (columns or {}).items() if ours != "image"}
     detected = url_tables.detect_columns(source, others, text)
@@ -314,6 +317,22 @@ def _in_home(settings: Settings, source: Path | str) -> Path | None:
             f"got {url}; put the tars there, or give a folder of this machine"
         )
     return settings.home / url.removeprefix(f"{home}/")
+
+
+def _check_images(pool: Pool, split: url_tables.Split) -> None:
+    """Raise ValueError where not one row of a source has an image."""
+    reasons: Counter[str] = Counter()
+    for shard in sorted(split.rows):
+        part = split.part(shard)
+        if part["image_file"].null_count() < part.height:
+            return
+        reasons.update(part["source_reason"].fill_null("missing_image").to_list())
+    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    raise ValueError(
+        f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({listed}); expected bytes or file "
+        f"names from {image_tables.folder_of(Path(pool.source))} on, in column {pool.columns.get('image')}; name "
+        "another with --image-column NAME ('none': captions only)"
+    )
 
 
 def _check_numbers(pool: Pool, text: TextFormat) -> None:

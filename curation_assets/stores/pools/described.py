@@ -44,6 +44,24 @@ def understood(pool: Pool, split: Split) -> str:
     return "; ".join([sentence, *notes]) + "."
 
 
+def unused_images(pool: Pool) -> list[str]:
+    """Sentences on columns of images, or of their names, that a pool does not use."""
+    if pool.kind not in ("url_table", "image_table") or not pool.columns:
+        return []
+    table = image_tables.tables_in(Path(pool.source))[0]
+    schema, used = schema_of(table, pool.text_format), set(pool.columns.values())
+    found = image_tables.unused_images(table, schema, [name for name in used if name])
+    notes = [f"Column {name} ({schema[name]}) holds images and is not used: --image-column names one" for name in found]
+    if not pool.has_images:
+        names = [name for name in schema if name.lower() in image_tables.FILE_NAMES and name not in {*used, *found}]
+        notes += [
+            f"Column {name} is not used, and the pool has captions only: it names no file of "
+            f"{image_tables.folder_of(Path(pool.source))} (--image-column {name}, with the images beside the table)"
+            for name in names
+        ]
+    return notes
+
+
 def rows_that_fail(split: Split) -> str:
     """'csv_malformed 2, …' of a pool of kind url_table: its rows that cannot be read; empty where all can."""
     parts = (split.folder / f"{shard}.parquet" for shard in sorted(split.rows))
