@@ -41,7 +41,8 @@ def build_definitions(settings: Settings) -> dg.Definitions:
             *filter(None, [failure_sensor(settings)]),
         ],
         resources=observer_resource(),
-        executor=dg.in_process_executor,  # a process per step costs 2–4 s, and models would load once per step
+        # A process per step costs 2–4 s, and would load models and decode images once per step.
+        executor=dg.in_process_executor,
     )
 
 

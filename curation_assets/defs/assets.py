@@ -35,7 +35,6 @@ class Observer:
     table_done: Callable[[TableReport], None] = lambda report: None
     problem: Callable[[str, Exception | None], None] = lambda sentence, error: None  # what makes the run fail
     notice: Callable[[str], None] = lambda sentence: None  # what a person should read, and the run goes on
-    planned: frozenset[str] = frozenset()  # tables of a run whose steps follow each other in one process
 
 
 def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
@@ -124,7 +123,8 @@ def _asset_of(
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         observer: Observer = context.resources.observer
         progress = observer.progress or LogLines(context.log.info)
-        ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=observer.planned)
+        planned = _tables_of_run(context, pool_name)
+        ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=planned)
         keys = None if partitions is None else sorted(context.partition_keys)
 
         def report(result: ShardResult, frame: pl.DataFrame | None) -> None:
@@ -151,6 +151,12 @@ def _asset_of(
         )
 
     return table_asset
+
+
+def _tables_of_run(context: dg.AssetExecutionContext, pool_name: str) -> list[str]:
+    """Tables of the pool that this run makes. Its steps follow one another in one process, whoever launched it."""
+    selected = context.job_def.asset_layer.selected_asset_keys
+    return ["/".join(key.path[1:]) for key in selected if key.path[0] == pool_name]
 
 
 def _add_metadata(context: dg.AssetExecutionContext, metadata: dict[str, Any], partition_key: str | None) -> None:

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -296,7 +295,7 @@ def _run_phase(
     job = dg.Definitions(
         assets=definitions,
         jobs=[dg.define_asset_job(name, dg.AssetSelection.assets(*selection))],
-        resources=assets.observer_resource(replace(observer, planned=frozenset(table.name for table in phase))),
+        resources=assets.observer_resource(observer),
     ).resolve_job_def(name)
     named = {
         POOL: pool_name,

@@ -2,11 +2,14 @@
 
 import datetime
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
@@ -14,8 +17,8 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
-from curation_assets.defs.launch import RunFailedError, command_line, run_pool
-from curation_assets.flow import image_tables
+from curation_assets.defs.launch import RunFailedError, command_line, prepare_instance, run_pool
+from curation_assets.flow import context, image_tables
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.table import Table
@@ -263,3 +266,49 @@ def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
     with pytest.raises(RunFailedError, match=r"^raw/downloads of shard photos-000000: disk on fire"):
         run_pool(settings, "photos", tables=["raw/downloads"], shards=["photos-000000", "photos-000002"])
     assert PoolContext.open(settings, "photos").store.partitions("raw/downloads") == ["photos-000002"]
+
+
+IMAGE_TABLES = ("signals/clip_score", "signals/image_blur", "signals/perceptual_hash")
+
+
+@pytest.mark.parametrize("job", ["photos_shards", "__ASSET_JOB"])
+@pytest.mark.parametrize("chosen", [IMAGE_TABLES, IMAGE_TABLES[1:]], ids=["three tables", "two tables"])
+def test_a_run_of_the_ui_decodes_each_image_once_for_all_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, chosen: tuple[str, ...]
+) -> None:
+    """`planned` is the run's own selection: no table of another run is made, and none decodes for itself."""
+    monkeypatch.setenv("CURATION_WORKERS", "1")  # so that images are decoded in this process
+    settings = load_settings(tmp_path, "embedded")
+    rows = [(f"{n:06d}", f"https://example.org/{n}.jpg", f"a boat {n}", jpeg(n)) for n in range(5)]
+    write_tar(tmp_path / "tars" / "000000.tar", rows)
+    add_pool(
+        settings,
+        "photos",
+        tmp_path / "tars",
+        options={"methods": ["clip_score", "image_blur"], "duplicates": {"perceptual_bits": 4}},
+    )
+    decoded: Counter[bytes] = Counter()
+    decode = context.decode_image
+
+    def counted(data: bytes, limits: Any) -> Image.Image:
+        decoded[data] += 1
+        return decode(data, limits)
+
+    monkeypatch.setattr(context, "decode_image", counted)
+    raw = ("raw/registered_shards", "raw/downloads", "raw/samples")
+    with prepare_instance(settings) as instance:
+        instance.add_dynamic_partitions("photos", ["photos-000000"])
+        result = (
+            build_definitions(settings)
+            .resolve_job_def(job)
+            .execute_in_process(
+                instance=instance,
+                partition_key="photos-000000",
+                asset_selection=[assets.asset_key("photos", name) for name in (*raw, *chosen)],
+            )
+        )
+    assert result.success
+    store = PoolContext.open(settings, "photos").store
+    assert {name for name in IMAGE_TABLES if store.partitions(name)} == set(chosen)
+    assert set(decoded.values()) == {1}
+    assert len(decoded) == 5
