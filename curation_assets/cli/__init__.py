@@ -4,13 +4,14 @@ import atexit
 import contextlib
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from curation_assets.cli.commands import check_not_removed, command_tree
 from curation_assets.cli.common import errors_as_sentences, json_alone
+from curation_assets.core.version import __version__
 
 
 class Curate(TyperGroup):
@@ -36,8 +37,18 @@ app = typer.Typer(
 )
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"curation_assets {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def curate() -> None:
+def curate(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """From a noisy image–text pool to an audited, high-quality subset."""
 
 

@@ -32,12 +32,13 @@ from curation_assets.core.plain_json import plain
 if TYPE_CHECKING:
     from curation_assets.core.settings import Settings
 
-#: Columns of what goes to a file or a pipe. Only a terminal's tables are fitted to its width.
+#: Columns of what goes to a file or a pipe, unless COLUMNS says how many. A terminal's tables are fitted to its width.
 PIPED_WIDTH = 250
 FEW = 30  # values; a statistic of fewer is never shown without their number and an interval
 UNEXPECTED = 70  # exit status of a bug: EX_SOFTWARE of sysexits.h
 
-console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+_is_told = os.environ.get("COLUMNS", "").isdigit() and int(os.environ["COLUMNS"]) > 0
+console = Console(width=None if sys.stdout.isatty() or _is_told else PIPED_WIDTH)  # Rich reads COLUMNS itself
 notices = Console(stderr=True)
 
 HomeOption = Annotated[

@@ -4,6 +4,7 @@ docs/decisions/0039.
 """
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import Steps
 from curation_assets.scoring.decoded_images import DecodedImages
-from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
+from curation_assets.stores.costs import cpu_seconds, note_lent_cpu, note_lent_wall
 from curation_assets.stores.shard_store import Materialised
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def materialise_with_images(
     """As `materialise_table`. A table that reads images takes along those of `ctx.planned` that read the same rows.
 
     They are written as their own turn would write them, which then finds them up to date; one that fails is left to
-    its turn, where its error counts. CPU time is each table's own; the wall time of all is in the first one's manifest.
+    its turn, where its error counts. CPU and wall time are each table's own.
     """
     if table.compute_images is None or shard is None:
         return materialise_table(ctx, table, shard, tables=tables)
@@ -41,6 +42,7 @@ def materialise_with_images(
 def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> Materialised:
     frames: dict[str, pl.DataFrame | Exception] = {}
     cpu: defaultdict[str, float] = defaultdict(float)
+    wall: defaultdict[str, float] = defaultdict(float)
 
     def compute_all(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         assert shard is not None, table.name
@@ -53,8 +55,9 @@ def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str
             and other.inputs == table.inputs  # so that they are there, and checked
             and _is_stale(ctx, other, shard, tables)
         ]
-        frames.update(compute_together(ctx, [table, *others], shard, cpu))
+        frames.update(compute_together(ctx, [table, *others], shard, cpu, wall))
         note_lent_cpu(-sum(cpu[other.name] for other in others))
+        note_lent_wall(-sum(wall[other.name] for other in others))
         own = frames.pop(table.name)
         if isinstance(own, Exception):
             raise own
@@ -64,7 +67,7 @@ def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str
         return materialise_table(ctx, replace(table, compute=compute_all), shard, tables=tables)
     finally:
         for name, frame in frames.items():
-            _write_other(ctx, tables[name], shard, frame, cpu[name], tables)
+            _write_other(ctx, tables[name], shard, frame, (cpu[name], wall[name]), tables)
 
 
 def _is_stale(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> bool:
@@ -79,13 +82,14 @@ def _write_other(
     table: Table,
     shard: str,
     frame: pl.DataFrame | Exception,
-    cpu: float,
+    spent: tuple[float, float],
     tables: Mapping[str, Table],
 ) -> None:
     def computed(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        note_lent_cpu(spent[0])
+        note_lent_wall(spent[1])
         if isinstance(frame, Exception):
             raise frame
-        note_lent_cpu(cpu)
         return frame
 
     try:
@@ -95,9 +99,13 @@ def _write_other(
 
 
 def compute_together(
-    ctx: PoolContext, together: Sequence[Table], shard: str, cpu: defaultdict[str, float]
+    ctx: PoolContext,
+    together: Sequence[Table],
+    shard: str,
+    cpu: defaultdict[str, float],
+    wall: defaultdict[str, float],
 ) -> dict[str, pl.DataFrame | Exception]:
-    """The rows of each table, or why there are none. `cpu`: gets the CPU seconds of each.
+    """The rows of each table, or why there are none. `cpu`, `wall`: get the seconds of each.
 
     The table that has passed the fewest rows computes its next batch, so no more images are held than the largest
     batch has. Batches are those of a table that is computed alone.
@@ -112,7 +120,7 @@ def compute_together(
             computing[table.name], passed[table.name] = table.compute_images(ctx, shard, images.load), 0
         while computing:
             name = min(computing, key=passed.__getitem__)
-            before = cpu_seconds()
+            before, began = cpu_seconds(), time.perf_counter()
             try:
                 passed[name] = next(computing[name])
             except StopIteration as end:
@@ -120,6 +128,7 @@ def compute_together(
             except Exception as error:  # of one table: the others go on
                 frames[name] = error
             cpu[name] += cpu_seconds() - before
+            wall[name] += time.perf_counter() - began
             if name in frames:
                 del computing[name]
             images.forget(min((passed[left] for left in computing), default=0))

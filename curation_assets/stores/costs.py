@@ -36,12 +36,24 @@ ATTEMPTS_SCHEMA = pl.Schema(
 )
 
 _lent_cpu_seconds = 0.0
+_lent_wall_seconds = 0.0
 
 
 def note_lent_cpu(seconds: float) -> None:
     """Count CPU time that a worker process spent for the computation that is running here."""
     global _lent_cpu_seconds
     _lent_cpu_seconds += seconds
+
+
+def note_lent_wall(seconds: float) -> None:
+    """Count wall time that was spent before for the computation that is running here; less than 0: for another."""
+    global _lent_wall_seconds
+    _lent_wall_seconds += seconds
+
+
+def wall_seconds() -> float:
+    """A clock of what this process spends on the computation that is running here."""
+    return time.perf_counter() + _lent_wall_seconds
 
 
 def cpu_seconds() -> float:
@@ -67,7 +79,7 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
         path,
         {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": _now()},
     )
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    wall, cpu = wall_seconds(), cpu_seconds()
     record: dict[str, Any] = {}
     outcome = "written"
     try:
@@ -76,7 +88,7 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
         outcome = f"failed:{type(error).__name__}"
         raise
     finally:
-        seconds = time.perf_counter() - wall
+        seconds = wall_seconds() - wall
         ended = {"id": identity, "outcome": outcome, "seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
         ended |= {"gpu_seconds": seconds if holds_gpu() else 0.0, "content_sha256": record.get("content_sha256")}
         _append(path, ended)

@@ -44,7 +44,7 @@ from curation_assets.stores.atomic import (
     write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
-from curation_assets.stores.costs import attempt
+from curation_assets.stores.costs import attempt, wall_seconds
 from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
@@ -569,9 +569,9 @@ class ShardStore:
                 write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
-            start = time.perf_counter()
+            start = wall_seconds()
             frame = compute()
-            seconds = time.perf_counter() - start
+            seconds = wall_seconds() - start
             manifest = self.write(
                 asset,
                 frame,

@@ -1,6 +1,7 @@
 """Names, streams and errors of the command: what is printed where, and what a person reads when something is wrong."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.cli import app, commands, common
 from curation_assets.core import progress
 from curation_assets.core.settings import load_settings
+from curation_assets.core.version import __version__
 from curation_assets.stores.pools.declaration import load_pool, source_split
 from curation_assets.stores.shard_store import ShardStore
 from tests.conftest import FinishedPool
@@ -236,6 +238,20 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         check=True,
     )
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("columns", ["60", "300", "0", "many", None])
+def test_piped_output_obeys_columns(columns: str | None) -> None:
+    code = "from curation_assets.cli import common; print(common.console.width)"
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment |= {} if columns is None else {"COLUMNS": columns}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.strip() == (columns if columns in ("60", "300") else str(common.PIPED_WIDTH))
+
+
+def test_the_version_is_shown() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"curation_assets {__version__}\n")
 
 
 def test_tables_fold_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

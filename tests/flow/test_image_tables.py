@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -111,6 +112,38 @@ def test_only_planned_tables_are_made(tmp_path: Path, source: Path) -> None:
     run(ctx, ("signals/clip_score",))
     assert ctx.store.manifest("signals/image_blur", SHARD) is not None
     assert ctx.store.manifest("signals/perceptual_hash", SHARD) is None
+
+
+def test_seconds_are_booked_on_the_table_that_spent_them(tmp_path: Path, source: Path) -> None:
+    """Whichever table takes the others along: wall time, CPU time and the manifest's seconds are its own."""
+
+    def slow(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
+        time.sleep(1)
+        yield 300
+        return pl.DataFrame({"value": [1.0], "reason": [None]}, schema={"value": pl.Float64, "reason": pl.String})
+
+    def broken(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
+        time.sleep(1)
+        yield 256
+        raise BrokenEngineError("as it were")
+
+    ctx = open_pool(tmp_path, source, TOGETHER)
+    tables = tables_of(ctx)
+    tables["signals/perceptual_hash"] = replace(tables["signals/perceptual_hash"], compute_images=slow)
+    tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], compute_images=broken)
+    for name in with_upstream(tables, ["signals/clip_score"]):
+        began = time.perf_counter()
+        assert isinstance(dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD], Materialised)
+        took = time.perf_counter() - began
+    attempts = read_attempts(ctx.store.root).filter(pl.col("asset").is_in(TOGETHER))
+    seconds = dict(zip(attempts["asset"], attempts["seconds"], strict=True))
+    assert seconds.keys() == set(TOGETHER)
+    assert min(seconds["signals/perceptual_hash"], seconds["signals/detected_objects"]) >= 1
+    assert seconds["signals/clip_score"] <= took - 2
+    assert sum(seconds.values()) <= took
+    manifest = ctx.store.manifest("signals/perceptual_hash", SHARD)
+    assert manifest is not None
+    assert manifest.seconds >= 1
 
 
 def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path: Path, source: Path) -> None:
