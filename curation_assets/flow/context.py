@@ -1,6 +1,7 @@
 """What a table's computation may use: the pool, its store, the models of the profile, progress."""
 
 import functools
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +10,12 @@ from typing import Any
 
 from PIL import Image
 
+from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
 from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method
 from curation_assets.scoring.parameters import described_settings, with_parameters
-from curation_assets.stores.images import ImageRejected, decode_image, read_member, tar_index
+from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
 from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
 from curation_assets.stores.pools.options import PoolOptions, with_profile_options
@@ -152,7 +154,8 @@ class PoolContext:
         return min((self.profile.batch_size.get(role, default) for role in roles), default=default)
 
     def image_loader(self, *, few: bool = False) -> Callable[[Mapping[str, Any]], Image.Image]:
-        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason).
+        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason); and StoreError where
+        the tar no longer holds the image that was registered, so that no value of another image gets into a table.
 
         `few`: of a tar in a bucket a small part is wanted; it is not fetched whole where it has an index.
         """
@@ -162,10 +165,22 @@ class PoolContext:
                 raise ImageRejected("no_image", f"sample {row['sample_id']} came without an image")
             # Tars of a webdataset pool lie where its owner put them (absolute path), ours under the work folder.
             tar, member = self.store.root / row["tar"], row["member"]
-            data = read_member(tar, member) if few else tar_index(tar).read(member)
+            try:
+                data = read_member(tar, member) if few else tar_index(tar).read(member)
+            except KeyError as error:
+                raise self._changed(tar, member) from error
+            registered = row.get("image_sha256")
+            if registered is not None and hashlib.sha256(data).hexdigest() != registered:
+                raise self._changed(tar, member)
             return decode_image(data, self.pool.download.limits)
 
         return load
+
+    def _changed(self, tar: Path, member: str) -> StoreError:
+        return StoreError(
+            f"{tar} changed since it was registered: {printable(member)} is another image now, or gone. "
+            f"`curate run {self.pool.name}` registers it anew; or bring back the file as it was"
+        )
 
     def shards(self) -> list[str]:
         """Keys of the shards that the pool's source holds, sorted."""

@@ -25,6 +25,7 @@ from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.shard_store import ShardStore
 
 DOWNLOADS = "raw/downloads"
+REGISTERED = "raw/registered_shards"
 PENDING = "retry.json"  # in the pool's folder, from before the first change until the last: what a killed retry was at
 #: Reasons that may pass. Not among them: what a server or an owner refuses, and what the bytes of an image are.
 MAY_PASS = (
@@ -171,7 +172,8 @@ def recompute_rows(
             continue
         table, shard = tables[part.table], part.shard
         assert table.compute is not None, table.name
-        if not is_up_to_date(ctx, table, shard, tables=tables):
+        # rows of a source that changed are other rows: the run registers it anew
+        if not all(is_up_to_date(ctx, one, shard, tables=tables) for one in (tables[REGISTERED], table)):
             continue
         before = ctx.store.read(table.name, shard)
         chosen = pl.Series([False] * before.height, dtype=pl.Boolean).scatter(list(part.positions), True)

@@ -13,15 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.nightly import nightly
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.pools.shards import source_fingerprint
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.torture.faults.bit_flips import flip_bit
 
 
@@ -153,3 +155,18 @@ def verify_none() -> object:
     from curation_assets.operations.verify import Verified
 
     return Verified(0, [])
+
+
+@pytest.mark.parametrize("change", ["another image", "a member that is gone"])
+def test_no_value_of_another_image_gets_into_a_table(ctx: PoolContext, change: str) -> None:
+    """A table that a repair or a single command makes again reads the images that were registered, or ends."""
+    tables = tables_of(ctx)
+    name = "signals/clip_score"
+    tar = ctx.settings.home / "tars" / "000001.tar"
+    numbers = [6, 7, 8, 9, 10] if change == "a member that is gone" else [16, 17, 18, 19, 20, 21]
+    write_tar(tar, [(f"{place + 6:06d}", f"http://h.example/{n}.jpg", "x", jpeg(n)) for place, n in enumerate(numbers)])
+    ctx.store.remove(name, "photos-000001")
+    before = ctx.store.partitions(name)
+    with pytest.raises(StoreError, match=r"000001\.tar changed since it was registered: .*`curate run photos`"):
+        materialise_table(ctx, tables[name], "photos-000001", tables=tables)
+    assert ctx.store.partitions(name) == before
