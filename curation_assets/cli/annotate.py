@@ -86,7 +86,7 @@ def sample(
     drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]
     _write(drawn, out)
     show(f"{drawn.height} captions written to {out}")
-    notice(f"Next: curate annotate rate {out} --rater NAME")
+    notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
 
 def benchmark(
@@ -122,7 +122,7 @@ def benchmark(
     drawn = pl.DataFrame({"caption": [usable[row] for row in (*ruled, *random)], "drawn_by": drawn_by})
     _write(drawn[rng.permutation(drawn.height).tolist()], out)
     show(f"{drawn.height} captions written to {out}")
-    notice(f"Next: curate annotate rate {out} --rater NAME")
+    notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
 
 def merge(
@@ -173,7 +173,7 @@ def candidates(
         write_text_table(table, temporary, suffix=".tsv")
     per_image = table.height / max(1, table["image"].n_unique())
     show(f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}")
-    notice(f"Next: curate annotate rank {out} --rater NAME")
+    notice(f"Next: `curate annotate rank {out} --rater NAME`")
 
 
 def rank(

@@ -38,7 +38,7 @@ def train_clip_of_export(
     chosen = get_scale(scale)
     tars = sorted(folder.glob("*.tar"))
     if not tars:
-        raise ValueError(f"{folder} holds no .tar; write them with: curate export webdataset SUBSET --out {folder}")
+        raise ValueError(f"{folder} holds no .tar; write them with `curate export webdataset SUBSET --out {folder}`")
     out = out or folder.absolute().with_name(f"{folder.absolute().name}-clip-{chosen.name}")
     seen = chosen.samples_seen if samples_seen is None else samples_seen
     if dry_run:

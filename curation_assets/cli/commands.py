@@ -4,8 +4,9 @@
 docstring.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any, NamedTuple
 
 import typer
@@ -158,8 +159,8 @@ GROUPS: Mapping[str, str] = {
 
 #: Commands of versions before 0.3 → what to run instead. The longest that fits is taken.
 REMOVED: Mapping[str, str] = {
-    "plan": "curate run --dry-run",
-    "recut": "curate run --refit-cuts",
+    "plan": "curate run POOL --dry-run",
+    "recut": "curate run POOL --refit-cuts",
     "explain-icc": "curate icc explain",
     "train-sba": "curate icc train-bridge",
     "agree": "curate agreement scores",
@@ -189,6 +190,13 @@ def load(entry: Entry) -> Any:
     """The function of a command; imports its module."""
     module, function = entry.target.split(":")
     return getattr(import_module(f"curation_assets.cli.{module}"), function)
+
+
+def takes_home(words: Sequence[str]) -> bool:
+    """Whether the command that the words begin with has the option --home; imports its module."""
+    names = {entry.name: entry for entry in entries()}
+    entry = names.get(" ".join(words[:2])) or names.get(" ".join(words[:1]))
+    return entry is not None and "home" in signature(load(entry)).parameters
 
 
 class LazyCommand(TyperCommand):

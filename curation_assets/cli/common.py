@@ -9,6 +9,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+import shlex
 import signal
 import socket
 import sys
@@ -25,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from curation_assets.cli.commands import takes_home
 from curation_assets.core.disk import refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.plain_json import plain
@@ -62,16 +65,18 @@ RoleOption = Annotated[
 ]
 
 _home: Path | None = None  # of this call: where a traceback is written
+_given_home: str | None = None  # what --home named: a command that a message advises needs it, too
 
 
 def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
     """Settings of this call, with torch bound to the number of threads that they name."""
-    from curation_assets.core.settings import load_settings  # numpy, of which `curate --help` needs nothing
+    from curation_assets.core.settings import home_name, load_settings  # numpy, of which `curate --help` needs nothing
     from curation_assets.stores.objects import open_home
 
-    global _home
+    global _home, _given_home
     settings = load_settings(home, profile)
     _home = settings.home
+    _given_home = None if home is None else home_name(settings.home)
     open_home(settings.home)
     return settings
 
@@ -84,14 +89,26 @@ def show(text: str | Text | Table = "") -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=not isinstance(text, Table))
 
 
+def with_home(text: str) -> str:
+    """A message whose `curate …` in backquotes get the --home of this call: typed as they stand, they work."""
+
+    def completed(found: re.Match[str]) -> str:
+        line = found[1]
+        if _given_home is None or "--home" in line or not takes_home(line.split()):
+            return found[0]
+        return f"`curate {line} --home {shlex.quote(_given_home)}`"
+
+    return re.sub(r"`curate ([^`]+)`", completed, text)
+
+
 def notice(text: str | Text) -> None:
     """Print a line on standard error: what is going on, where something was written, what to do next."""
-    notices.print(text, markup=False, highlight=False, soft_wrap=True)
+    notices.print(with_home(text) if isinstance(text, str) else text, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    notice(Text.assemble(("warning", "yellow"), f" {text}"))
+    notice(Text.assemble(("warning", "yellow"), f" {with_home(text)}"))
 
 
 def show_table(
@@ -144,7 +161,7 @@ def json_alone() -> Iterator[None]:
 
 def fail(sentence: str) -> None:
     """Print an error on standard error."""
-    notice(Text.assemble(("error", "bold red"), f" {sentence}"))
+    notice(Text.assemble(("error", "bold red"), f" {with_home(sentence)}"))
 
 
 def each_pool(names: Iterable[str], act: Callable[[str], None]) -> dict[str, str]:

@@ -79,7 +79,7 @@ def retrieval(
         described: dict[str, Any] = {"set": None, "model": _file_identities(given)}
     else:
         if evaluation_set is None:
-            raise ValueError("expected a SET, the folder of an evaluation set: curate evaluate retrieval /data/coco")
+            raise ValueError("expected a SET, the folder of an evaluation set: `curate evaluate retrieval /data/coco`")
         measured_set = read_evaluation_set(
             evaluation_set, split=split, limit=limit, captions_per_image=captions_per_image
         )

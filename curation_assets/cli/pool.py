@@ -134,7 +134,7 @@ def add(
     for column in known_scores(pool):
         notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
     _show_profile(pool)
-    notice(f"Next: curate run {pool.name} (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
+    notice(f"Next: `curate run {pool.name}` (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
 
 
 def _limited(sentences: list[str], count: int = 10) -> list[str]:
@@ -225,7 +225,7 @@ def set_values(
         write_text_atomically(path, text)
         raise ValueError(f"{why}; {path} is as it was")
     show(f"Pool {pool}: {', '.join(values)} set in {path}")
-    notice(f"Next: curate run {pool} --dry-run shows what that makes again")
+    notice(f"Next: `curate run {pool} --dry-run` shows what that makes again")
 
 
 def remove(
@@ -290,5 +290,5 @@ def remove_shard(
             instance.delete_dynamic_partition(pool, shard)
     show(f"{count} tables of {len(shards)} shards removed.")
     notice(
-        f"Next: curate run {pool} (subsets and ledgers; cuts stay as they are until `curate run {pool} --refit-cuts`)"
+        f"Next: `curate run {pool}` (subsets and ledgers; cuts stay as they are until `curate run {pool} --refit-cuts`)"
     )

@@ -58,7 +58,7 @@ def train(
     model: Any = load_engine("reward_model", chosen.with_roles(reward_model=f"path:{out}"))
     show(f"{card['images']} images, {card['pairs']:,} pairs, loss {card['training_loss']:.3f} (chance .693)")
     _show({"reward model": asdict(preference_of(rankings, unseen, model))})
-    notice(f"Use it: curate score reward FILE --role reward_model=path:{out}")
+    notice(f"Use it: `curate score reward FILE --role reward_model=path:{out}`")
 
 
 def evaluate(

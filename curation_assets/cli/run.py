@@ -23,6 +23,7 @@ from curation_assets.cli.common import (
     show_json,
     show_table,
     warn,
+    with_home,
 )
 from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
@@ -266,7 +267,7 @@ def _run_and_show(
     show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
     query = f"select * from {view_sql(pool, 'raw/samples')} limit 5"
     show(f"Tables   duckdb {shlex.quote(str(settings.catalog))} {shlex.quote(query)}")
-    show("Graph    curate ui")
+    show(with_home("Graph    `curate ui`"))
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 
 
@@ -289,7 +290,9 @@ def _show_left(pool: str, left: Sequence[Table]) -> None:
     if left:
         names = ", ".join(table.name for table in left[:5]) + (" …" if len(left) > 5 else "")
         notice(f"Left: {len(left)} tables that rest on the other phase: {names}")
-        notice(f"Next, once all shards are there: curate run {pool} --phase {_next_phase(left)}, or curate run {pool}")
+        notice(
+            f"Next, once all shards are there: `curate run {pool} --phase {_next_phase(left)}`, or `curate run {pool}`"
+        )
 
 
 def _sample_counts(ctx: PoolContext) -> dict[str, int]:
@@ -380,7 +383,7 @@ def _show_trained(ctx: PoolContext) -> None:
     """How many models were trained, or why none was although the declaration wants it."""
     reason = untrained_reason(ctx)
     if reason is None:
-        show(f"Models   {len(keys_of_pool(ctx))} per trainer; curate evaluate compare {ctx.pool.name}")
+        show(with_home(f"Models   {len(keys_of_pool(ctx))} per trainer; `curate evaluate compare {ctx.pool.name}`"))
     elif ctx.trains_downstream:
         warn(reason)
 

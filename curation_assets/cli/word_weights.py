@@ -1,4 +1,4 @@
-"""curate pool word-weights: what `curate score relatedness` must know of a pool and of the downstream captions."""
+"""curate pool word-weights: what `curate score relatedness FILE` must know of a pool and of the downstream captions."""
 
 from pathlib import Path
 from typing import Annotated

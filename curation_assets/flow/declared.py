@@ -220,5 +220,5 @@ def _with_fraction(policy: Policy, fraction: float) -> Policy:
 
 
 def policies_folder(ctx: PoolContext) -> Path:
-    """Where `curate diff --save` puts policies of this pool alone: pools/<pool>/, beside the pool's declaration."""
+    """Where `curate diff A --save NAME` puts policies of this pool alone: pools/<pool>/, beside its declaration."""
     return ctx.settings.pools_root / ctx.pool.name

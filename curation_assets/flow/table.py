@@ -63,9 +63,8 @@ class Table:
     shards_at_once: int = 1  # computed in threads of one process, where computing is for the most part waiting
     roles: tuple[str, ...] = ()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
-    is_frozen: bool = (
-        False  # a fit: made once, and again only when code, settings or models change, or by `curate run --refit-cuts`
-    )
+    # A fit: made once, and again only when code, settings or models change, or by `curate run POOL --refit-cuts`.
+    is_frozen: bool = False
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]

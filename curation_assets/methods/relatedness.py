@@ -15,7 +15,7 @@ def relatedness(caption: Sequence[str], word_weights: WordWeights | None = None)
 
     A caption without a weighted word is related to nothing: 0. In a pool the weights are its own table, fitted on its
     captions and the file of its option `related_to`; elsewhere the setting `word_weights_file` names a file that
-    `curate word-weights` wrote. Reason `no_word_weights` where neither is given.
+    `curate pool word-weights POOL` wrote. Reason `no_word_weights` where neither is given.
     """
     if word_weights is None:
         return Values(np.full(len(caption), np.nan), ["no_word_weights"] * len(caption))

@@ -90,7 +90,7 @@ def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
 
 
 def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
-    """What `curate run --dry-run` calls stale, and frozen fits whose inputs changed. No problem by itself."""
+    """What `curate run POOL --dry-run` calls stale, and frozen fits whose inputs changed. No problem by itself."""
     tables = tables_of(ctx)
     refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables)

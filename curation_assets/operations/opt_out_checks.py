@@ -2,7 +2,7 @@
 
 Each night takes what was found before and the next kept samples in the order of their ids, `opt_out_checks` in all.
 What may not be used now is proposed (`opt_outs.jsonl` of the pool's work folder); a person puts it on the denylist with
-`curate takedown add --proposed`.
+`curate takedown add --proposed POOL`.
 """
 
 import json

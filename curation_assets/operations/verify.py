@@ -44,7 +44,9 @@ from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, s
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
 from curation_assets.stores.url_tables import SPLIT_FILE
 
-SOURCE_ADVICE = "bring back the file as it was; nothing here can repair it. If you changed it: curate run registers it"
+SOURCE_ADVICE = (
+    "bring back the file as it was; nothing here can repair it. If you changed it: `curate run` registers it"
+)
 _VERSION_LINK = re.compile(r"^\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files$")
 NO_FILE = "no file"
 
@@ -220,7 +222,7 @@ def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Pat
     if link.is_symlink() and link.resolve().parent == version.resolve():
         advice, remade, repair = _remake_advice(asset, tables), [asset], partial(ctx.store.remove, asset)
     else:
-        advice, remade = "an earlier version, kept for who reads it: curate verify --repair removes it", []
+        advice, remade = "an earlier version, kept for who reads it: `curate verify --repair` removes it", []
         repair = partial(remove_path, version)
     path = version / MANIFEST_FILE
     damage = Damage(path, "manifest", "a manifest that holds its own sha256", "", advice, tuple(remade), repair)

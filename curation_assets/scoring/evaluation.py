@@ -60,7 +60,7 @@ def measure_retrieval(
     """
     with_captions = [image for image in evaluation.images if image.captions]
     if not with_captions:
-        raise ValueError(f"{evaluation.name} has labels and no captions; measure it by: curate evaluate zero-shot")
+        raise ValueError(f"{evaluation.name} has labels and no captions; measure it by `curate evaluate zero-shot`")
     left_out = Counter(evaluation.left_out)
     left_out["no_caption"] += len(evaluation.images) - len(with_captions)
     work = EmbeddingWork(encoder, progress, unfinished)
@@ -98,7 +98,7 @@ def measure_zero_shot(
     """
     labelled = [image for image in evaluation.images if image.label is not None]
     if not labelled or not evaluation.class_names:
-        raise ValueError(f"{evaluation.name} has captions and no labels; measure it by: curate evaluate retrieval")
+        raise ValueError(f"{evaluation.name} has captions and no labels; measure it by `curate evaluate retrieval`")
     templates = evaluation.templates or (SIMPLE_TEMPLATE,)
     texts = [template.replace("{}", name) for name in evaluation.class_names for template in templates]
     work = EmbeddingWork(encoder, progress, unfinished)

@@ -293,7 +293,8 @@ class ShardStore:
             manifest = self.check(asset, partition)
             if manifest is None or not path.is_file():
                 raise MissingTableError(
-                    f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first"
+                    f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first "
+                    f"(`curate run {self.root.name}`)"
                 )
             try:
                 frame = read_parquet(path, columns=list(columns) if columns else None)
@@ -347,7 +348,9 @@ class ShardStore:
         missing = [key for key, path in zip(partitions, paths, strict=True) if not path.is_file()]
         if missing or not paths:
             shown = f" for shards {missing[:5]}" if missing else ""
-            raise MissingTableError(f"{asset} is not materialised{shown}; materialise {asset} first")
+            raise MissingTableError(
+                f"{asset} is not materialised{shown}; materialise {asset} first (`curate run {self.root.name}`)"
+            )
         self._check_all(asset, partitions)
         return paths
 
@@ -492,7 +495,8 @@ class ShardStore:
             manifests = [(key, self.manifest(asset, key)) for key in keys]
             if not manifests or any(manifest is None for _, manifest in manifests):
                 raise MissingInputError(
-                    f"{reader} reads {named(asset, partition)}, which is not materialised; materialise {asset} first"
+                    f"{reader} reads {named(asset, partition)}, which is not materialised; materialise {asset} first "
+                    f"(`curate run {self.root.name}`)"
                 )
             versions += [InputVersion(asset, key, m.content_sha256) for key, m in manifests if m is not None]
         return tuple(versions)

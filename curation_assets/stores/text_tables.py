@@ -129,7 +129,7 @@ def read_table(path: Path) -> pl.DataFrame:
     if is_text and path.is_file() and "\t" not in (next(lines_of(path), None) or ""):
         raise ValueError(
             f"{path} is a list of captions without numbers; expected a tab-separated table with a header, or score it "
-            "first: curate score icc FILE --out SCORES.tsv"
+            "first: `curate score icc FILE --out SCORES.tsv`"
         )
     table = read_rows(path, suffix=".tsv" if is_text else None)
     table = unescaped(table) if is_text or table_suffix(path) in TEXT_SUFFIXES else table

@@ -35,7 +35,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_duplicates,
         description=(
             "One row per row that brings a sample which another shard brings already. A late shard gives way to those "
-            "that were there before; `curate run --refit-cuts` lets the first shard count again."
+            "that were there before; `curate run POOL --refit-cuts` lets the first shard count again."
         ),
     )
     for policy in policies:
@@ -111,7 +111,7 @@ def _cut_table(policy: Policy) -> Table:
         is_frozen=True,
         description=(
             f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
-            "shard that is added or removed later changes no other verdict until `curate run --refit-cuts`."
+            "shard that is added or removed later changes no other verdict until `curate run POOL --refit-cuts`."
         ),
     )
 

@@ -56,7 +56,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         is_frozen=True,
         description=(
             f"What recipe {recipe.name} (kind {recipe.kind}) fits on the pool. Frozen: rows that come later change "
-            f"nothing until `curate run --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```"
+            f"nothing until `curate run POOL --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```"
         ),
     )
 

@@ -68,7 +68,8 @@ def _range_table(signal: str) -> Table:
         compute=compute,
         is_frozen=True,
         description=(
-            f"One row: smallest and largest value of {signal} in the pool, as of the last `curate run --refit-cuts`."
+            f"One row: smallest and largest value of {signal} in the pool, as of the last "
+            "`curate run POOL --refit-cuts`."
         ),
     )
 

@@ -73,7 +73,7 @@ def drifted(ctx: PoolContext, drift: pl.DataFrame) -> list[str]:
     return [
         f"{row['method']}: {row['statistic']} is {row['value']:.4g}, outside [{row['low']:.4g}, {row['high']:.4g}] "
         f"(build {row['build']} against {row['reference_build']}); if that is intended: "
-        f"curate drift accept {ctx.pool.name} {row['method']}"
+        f"`curate drift accept {ctx.pool.name} {row['method']}`"
         for row in drift.filter(~pl.col("is_within")).iter_rows(named=True)
     ]
 

@@ -43,7 +43,7 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
             description=(
                 "One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the sample_id: its "
                 "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
-                "change nothing until `curate run --refit-cuts --fits`."
+                "change nothing until `curate run POOL --refit-cuts --fits`."
             ),
         )
     if TARGETS in needed:

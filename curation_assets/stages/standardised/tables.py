@@ -45,7 +45,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         is_frozen=True,
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
-            "Frozen: rows that come later change nothing until `curate run --refit-cuts --fits`."
+            "Frozen: rows that come later change nothing until `curate run POOL --refit-cuts --fits`."
         ),
     )
     yield Table(
