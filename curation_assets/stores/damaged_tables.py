@@ -30,7 +30,7 @@ from curation_assets.stores.text_format import (
 ROW_REASON = "row_reason"  # column of `read_sound_rows`: why a row, or a cell of it, cannot be read
 WRONG_ENCODING = 0.5  # of the rows: where so many cannot be decoded, the file has another encoding
 MAX_KEYS = 10_000  # of the objects of a .jsonl file: more are values that stand where keys should
-CHUNK = 1 << 15  # rows that are packed at once
+CHUNK = 1 << 12  # rows that are packed at once: more are what the garbage collector goes through again and again
 
 _HINT = "it was read as {}; name another with --encoding (latin-1, cp1252, utf-16 …)"
 
@@ -182,13 +182,11 @@ def _read_damaged(
     reasons: list[str | None] = []
     parts: dict[str, list[pl.Series]] = {name: [] for name in chosen}
     while chunk := list(islice(found, CHUNK)):
-        cells_of: list[list[str]] = [[] for _ in chosen]
-        start = len(reasons)
-        for record in chunk:
-            reason, cells = _checked(record, len(names), positions)
-            reasons.append(reason)
-            for column, position in zip(cells_of, positions, strict=True):
-                column.append(cells[position] if position < len(cells) else "")
+        start, checked = len(reasons), [_checked(record, len(names), positions) for record in chunk]
+        reasons += [reason for reason, _ in checked]
+        cells_of = [
+            [cells[position] if position < len(cells) else "" for _, cells in checked] for position in positions
+        ]
         for name, column in zip(chosen, cells_of, strict=True):
             parts[name].append(_decoded_texts(name, column, reasons, start, name in optional))
     frame = pl.DataFrame([_joined(name, parts[name]) for name in chosen])
@@ -202,12 +200,14 @@ def _joined(name: str, parts: Sequence[pl.Series]) -> pl.Series:
 
 def _checked(record: Record, width: int, positions: Sequence[int]) -> tuple[str | None, Sequence[str]]:
     """(reason, cells) of a record; no cells where it is no row."""
-    line, cells, _ = record
+    line, cells = record[:2]
     if cells is None:
         return f"csv_malformed:line_{line}", []
+    if len(cells) == width:
+        return None, cells
     if len(cells) > width:
         return f"csv_too_many_cells:line_{line}", []
-    if len(cells) < width and (len(cells) > 1 or (cells[0] and max(positions, default=0) == 0)):
+    if len(cells) > 1 or (cells[0] and max(positions, default=0) == 0):
         return f"csv_too_few_cells:line_{line}", []
     return None, cells
 

@@ -12,7 +12,7 @@ import io
 import re
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -202,19 +202,39 @@ class Record(NamedTuple):
 
     line: int  # its first, from 1
     cells: list[str] | None
-    is_quoted: bool = False  # it needs its quotes: they hold a separator, a line break or quotation marks
+    lines: Sequence[str | None] = ()  # that it was read from, where quotes mean something
+
+    def needs_quotes(self, separator: str) -> bool:
+        """Whether its quotes hold a separator, a line break or quotation marks."""
+        raw = "".join(filter(None, self.lines))
+        has_mark = len(self.lines) > 1 or '""' in raw or _QUOTE in raw
+        return '"' in raw and (has_mark or any(separator in cell for cell in self.cells or ()))
 
 
 class _Lines:
-    """Lines for `csv`, which may be put back."""
+    """Lines for `csv`, which may be put back; a record takes at most MAX_LINE characters."""
 
     def __init__(self, lines: Iterator[str | None]) -> None:
         self._lines, self._back = lines, deque[str | None]()
         self.taken: list[str | None] = []
-        self.number, self._size = 0, 0
+        self._size = 0
 
-    def begin(self) -> None:
+    def take(self, count: int) -> list[str | None]:
+        """So many lines, fewer where they are long or at the end."""
         self.taken, self._size = [], 0
+        while len(self.taken) < count and self._size < _BATCH_SIZE:
+            try:
+                line = self._back.popleft() if self._back else next(self._lines)
+            except StopIteration:
+                break
+            self.taken.append(line)
+            self._size += len(line or "")
+        return self.taken
+
+    def put_back(self, kept: int) -> None:
+        """All lines that were taken but the first `kept`."""
+        self._back.extendleft(reversed(self.taken[kept:]))
+        del self.taken[kept:]
 
     def __iter__(self) -> "_Lines":
         return self
@@ -222,57 +242,76 @@ class _Lines:
     def __next__(self) -> str:
         line = self._back.popleft() if self._back else next(self._lines)
         self.taken.append(line)
-        self.number += 1
         self._size += len(line or "")
         if line is None or self._size > MAX_LINE:
             raise csv.Error("too long")
         return line
 
-    def put_back(self, kept: int) -> None:
-        """All lines of this record but the first `kept`."""
-        rest = self.taken[kept:]
-        self._back.extendleft(reversed(rest))
-        self.number -= len(rest)
-        self._size -= sum(len(line or "") for line in rest)
-        del self.taken[kept:]
+
+_BATCH, _BATCH_SIZE = 1024, 1 << 22  # lines, and characters, that `csv` gets at once
 
 
-def records(path: Path, dialect: Dialect, width: int | None = None) -> Iterator[Record]:
+def records(path: Path, dialect: Dialect, width: int | None = None, *, with_lines: bool = False) -> Iterator[Record]:
     """Records of a csv or tsv file. After one that is none, or has more than `width` cells, the line after its first
-    begins anew: a quotation mark that nobody closes costs its own line.
+    begins anew: a quotation mark that nobody closes costs its own line. `with_lines`: each with the lines it was.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE + 1))
     lines = lines_of(path, dialect.encoding)
+    if dialect.quoting == "none":
+        for number, line in enumerate(lines, start=1):
+            yield Record(number, None if line is None else _split(line, dialect.separator))
+        return
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE + 1))
     source = _Lines(map(_escapes_marked, lines) if dialect.quoting == "backslash" else lines)
-    reader = csv.reader(source, delimiter=dialect.separator, strict=True)
-    while True:
-        source.begin()
+    number, count = 1, 1  # after a record that is none, few lines are taken that may have to be put back
+    while batch := source.take(count):
+        count = min(2 * count, _BATCH)
+        reader = csv.reader(batch, delimiter=dialect.separator, strict=True)  # type: ignore[arg-type]
+        done = 0
         try:
-            line = next(source)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield Record(source.number, None)
-            continue
-        start = source.number
-        if dialect.quoting == "none" or '"' not in line:
-            cells: list[str] | None = line[:-1].removesuffix("\r").split(dialect.separator)
-            is_quoted = False
-        else:
-            source.put_back(0)
-            try:
-                cells = next(reader)
-            except csv.Error:
-                cells = None
-            is_quoted = cells is not None and (
-                len(source.taken) > 1 or '""' in line or any(dialect.separator in cell for cell in cells)
-            )
-            if cells is None or (width is not None and len(cells) > width):
-                source.put_back(1)
-        if dialect.quoting == "backslash" and cells is not None:
-            is_quoted = is_quoted or _QUOTE in line
-            cells = [cell.replace(_QUOTE, '"').replace(_BACKSLASH, "\\") for cell in cells]
-        yield Record(start, cells, is_quoted)
+            for cells in reader:
+                if reader.line_num > done + 1 and width is not None and len(cells) > width:
+                    break
+                yield _record(
+                    number + done, cells or [""], batch[done : reader.line_num] if with_lines else (), dialect
+                )
+                done = reader.line_num
+        except csv.Error:  # no record, a line that is too long, or one whose quotes end after these lines
+            pass
+        if done < len(batch):
+            count = 1
+            source.put_back(done)
+            yield _next_record(source, number + done, dialect, width)
+            done += len(source.taken)
+        number += done
+
+
+def _next_record(source: _Lines, number: int, dialect: Dialect, width: int | None) -> Record:
+    """The record that begins with the next line."""
+    line = source.take(1)[0]
+    if line is None:
+        return Record(number, None)
+    if '"' not in line:  # a carriage return in the middle of a line, which is a cell's like any character
+        return _record(number, _split(line, dialect.separator), [line], dialect)
+    source.put_back(0)
+    source.take(0)
+    try:
+        cells = next(csv.reader(source, delimiter=dialect.separator, strict=True))
+    except csv.Error:
+        source.put_back(1)
+        return Record(number, None)
+    if width is not None and len(cells) > width:
+        source.put_back(1)
+    return _record(number, cells, source.taken, dialect)
+
+
+def _split(line: str, separator: str) -> list[str]:
+    return line[:-1].removesuffix("\r").split(separator)
+
+
+def _record(number: int, cells: list[str], lines: Sequence[str | None], dialect: Dialect) -> Record:
+    if dialect.quoting == "doubled":
+        return Record(number, cells, lines)
+    return Record(number, [cell.replace(_QUOTE, '"').replace(_BACKSLASH, "\\") for cell in cells], lines)
 
 
 def _escapes_marked(line: str | None) -> str | None:
@@ -301,6 +340,8 @@ def _dialect(path: Path, text: TextFormat, suffix: str) -> Dialect:
     opens, has_backslash = _marks_of(lines_of(path, encoding), separator)
     if not opens:  # no cell begins with a quotation mark
         return Dialect(encoding, line_end, separator, unproved)
+    if separator != "\t" and not has_backslash:
+        return Dialect(encoding, line_end, separator, "doubled")
     tried: dict[Quoting, tuple[int, int]] = {}
     for quoting in QUOTINGS[: 1 + has_backslash]:
         tried[quoting] = _tried(path, Dialect(encoding, line_end, separator, quoting), text.has_header)
@@ -339,10 +380,10 @@ def _tried(path: Path, dialect: Dialect, has_header: bool) -> tuple[int, int]:
     """(records that need their quotes, records that are none or have too many cells)."""
     width = width_of(path, dialect, has_header)
     needed = refused = 0
-    for record in records(path, dialect, width):
+    for record in records(path, dialect, width, with_lines=True):
         is_refused = record.cells is None or len(record.cells) > width
         refused += is_refused
-        needed += record.is_quoted and not is_refused
+        needed += not is_refused and record.needs_quotes(dialect.separator)
     return needed, refused
 
 
