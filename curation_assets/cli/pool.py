@@ -38,6 +38,7 @@ from curation_assets.stores.pools.described import (
     unused_images,
 )
 from curation_assets.stores.pools.shards import discover_shards
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.url_tables import COLUMN_OPTIONS
 from curation_assets.stores.webdataset import check_images
 
@@ -123,7 +124,9 @@ def add(
         show(understood(pool, source_split(pool, settings)))
     if pool.kind == "url_table" and (failing := rows_that_fail(source_split(pool, settings))):
         warn(f"Rows that fail: {failing}. Cells in another encoding: --encoding names it")
-    if pool.kind == "url_table" or pool.columns:
+    if OWN_ID in pool.columns:
+        show(f"Own ids of {pool.columns[OWN_ID]} are no sample_ids (32 hex digits): kept as {OWN_ID}, also in exports")
+    if pool.kind == "url_table" or (pool.columns and pool.kind != "webdataset"):
         named = [ours for ours in ("image", "caption", "url", "uid") if pool.kind == "image_table" or ours != "image"]
         columns_shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in named)
         show("Columns: " + ", ".join(columns_shown))

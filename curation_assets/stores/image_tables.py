@@ -33,7 +33,7 @@ from curation_assets.stores.image_files import (
     relative_name,
 )
 from curation_assets.stores.image_formats import format_of
-from curation_assets.stores.samples import mark_duplicates
+from curation_assets.stores.samples import OWN_ID, mark_duplicates
 from curation_assets.stores.table_files import tables_of
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
 from curation_assets.stores.url_tables import COLUMN_NAMES, Split, Stamps, read_texts, text_column
@@ -60,6 +60,7 @@ class ImageColumns:
     caption: str | None = None
     url: str | None = None
     uid: str | None = None
+    own_id: str | None = None  # ids that are no sample_ids, carried along
 
 
 # -- what lies there --------------------------------------------------------------------------------------------------
@@ -289,7 +290,7 @@ def split_images(
         {
             "files": [[path.relative_to(folder_of(source)).as_posix(), hashes[str(path)]] for path in tables],
             "names": _beside(source) if columns.image is None else [],
-            "columns": asdict(columns),
+            "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
             "shard_size": shard_size,
             "pool": pool,
             **({"numbers": dict(numbers)} if numbers else {}),
@@ -335,6 +336,7 @@ def _rows_of_tables(
     parts = []
     holds_bytes = has_lists = False
     theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+    theirs |= {OWN_ID: columns.own_id} if columns.own_id else {}
     for path in tables:
         schema = schema_of(path, text)
         dtype = schema.get(columns.image)
@@ -350,7 +352,8 @@ def _rows_of_tables(
         first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
         parts.append(texts.hstack(images).with_columns(first).drop("image_reason"))
         has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
-    rows = _identified(pl.concat(parts).select(*_SCHEMA, *numbers) if parts else pl.DataFrame(schema=_SCHEMA))
+    more = [OWN_ID] if columns.own_id else []
+    rows = _identified(pl.concat(parts).select(*_SCHEMA, *numbers, *more) if parts else pl.DataFrame(schema=_SCHEMA))
     facts = {"captions_in_lists": int(has_lists)}
     if is_folder and not holds_bytes:
         facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})

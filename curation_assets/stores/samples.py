@@ -53,6 +53,10 @@ SAMPLES_SCHEMA = pl.Schema(
 )
 
 
+#: Column of registered rows and samples, in pools that have such: their owner's id, where it is no sample_id.
+OWN_ID = "own_id"
+
+
 def mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `is_duplicate`: an earlier row has the same sample_id. Rows without a caption or with a `source_reason`
     neither are nor make duplicates: a broken first copy must not cost us the sound second one.
@@ -83,7 +87,8 @@ def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
     is_denied = denylist.denied(rows)
     if not is_denied.any():
         return rows
-    emptied = [name for name in ("url", "caption", "member", "image_file", "image_sha256") if name in rows.columns]
+    telling = ("url", "caption", "member", "image_file", "image_sha256", OWN_ID)
+    emptied = [name for name in telling if name in rows.columns]
     if "source_reason" not in rows.columns:
         rows = rows.with_columns(source_reason=pl.lit(None, pl.String))
     return rows.with_columns(
@@ -112,6 +117,7 @@ def build_sample_rows(
     Raises ValueError when `downloads` is not, row by row, about the same samples.
     """
     keys = ["sample_id", "source_row"]
+    schema = pl.Schema({**SAMPLES_SCHEMA, **({OWN_ID: pl.String()} if OWN_ID in registered.columns else {})})
     if not registered.select(keys).equals(downloads.select(keys)):
         raise ValueError(
             f"raw/downloads ({downloads.height} rows) does not carry on raw/registered_shards "
@@ -119,8 +125,9 @@ def build_sample_rows(
         )
     rows = []
     for source_row, fetched in zip(registered.iter_rows(named=True), downloads.iter_rows(named=True), strict=True):
-        row: dict[str, Any] = dict.fromkeys(SAMPLES_SCHEMA)
-        row |= {name: source_row[name] for name in ("sample_id", "shard", "source_row", "url", "caption")}
+        row: dict[str, Any] = dict.fromkeys(schema)
+        carried = ("sample_id", "shard", "source_row", "url", "caption", OWN_ID)
+        row |= {name: source_row[name] for name in carried if name in schema}
         row |= {"has_image": False, "status": "kept"}
         reason = drop_reason(source_row)
         if reason is None and source_row["source_reason"] is None and source_row["caption"] is None:
@@ -137,15 +144,19 @@ def build_sample_rows(
             tar = source_row["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
             member = source_row["member"] if is_delivered else fetched["member"]
             if hash_list and _is_listed(work, tar, member, hash_list, fetched["original_sha256"]):
-                row |= {**dict.fromkeys(_SHOWING), "status": "dropped", "reason": QUARANTINED}
+                row |= {
+                    **{name: None for name in _SHOWING if name in schema},
+                    "status": "dropped",
+                    "reason": QUARANTINED,
+                }
             else:
                 row |= _image_columns(work, tar, member, limits)
         rows.append(row)
-    return pl.DataFrame(rows, schema=SAMPLES_SCHEMA, orient="row")
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 #: Columns of raw/samples that could lead to a quarantined image or name it.
-_SHOWING = ("url", "caption", "original_width", "original_height", "original_sha256")
+_SHOWING = (OWN_ID, "url", "caption", "original_width", "original_height", "original_sha256")
 
 
 def _is_listed(work: Path, tar: str, member: str, hash_list: HashList, original_sha256: str | None) -> bool:

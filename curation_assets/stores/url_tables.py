@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.settings import shard_key
-from curation_assets.numeric.identity import sample_id_of
+from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -17,7 +17,7 @@ from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, s
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.samples import mark_duplicates, without_denied
+from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.table_files import no_tables, tables_of
 from curation_assets.stores.temporary import temporary_path
@@ -31,6 +31,7 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "alt_text", "alt", "txt"),
     "uid": ("uid", "sample_id"),
 }
+LOOKED_AT_IDS = 1000  # rows that are looked at to see whether ids are sample_ids
 
 #: Numbers of a table that a pool without images takes over: sizes as DataComp's metadata has them.
 SIZES = ("original_width", "original_height")
@@ -51,6 +52,7 @@ class ColumnMapping:
     caption: str
     url: str | None = None
     uid: str | None = None
+    own_id: str | None = None  # ids that are no sample_ids, carried along
 
 
 def table_files(source: Path) -> list[Path]:
@@ -190,7 +192,7 @@ def split_source(
     version = config_sha256(
         {
             "files": [hashes[str(path)] for path in files],
-            "columns": [columns.caption, columns.url, columns.uid],
+            "columns": [columns.caption, columns.url, columns.uid, *([columns.own_id] if columns.own_id else [])],
             "shard_size": shard_size,
             "pool": pool,
             **({"denylist": denylist.version} if denylist else {}),
@@ -293,13 +295,15 @@ def _identified(
 ) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+    names |= {OWN_ID: columns.own_id} if columns.own_id else {}
     rows = pl.concat([read_texts(path, names, numbers, text) for path in files])
     more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
     ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
     identified = rows.with_row_index("source_row").with_columns(
         pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
     )
-    kept = ("sample_id", "source_row", "url", "caption", "is_duplicate", *more, *numbers)
+    more += [*numbers, *([OWN_ID] if columns.own_id else [])]
+    kept = ("sample_id", "source_row", "url", "caption", "is_duplicate", *more)
     return mark_duplicates(identified).select(kept)
 
 
@@ -314,15 +318,19 @@ def read_texts(
     """
     schema = schema_of(path, text)
     wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
-    optional = {columns.get("uid"), *numbers.values()} - {columns.get("caption"), columns.get("url"), None}
+    needed = {columns.get("caption"), columns.get("url"), None}
+    optional = {columns.get("uid"), columns.get(OWN_ID), *numbers.values()} - needed
     there = sorted(wanted & set(schema))
     if not there:
         raise ValueError(f"{path} has no column {sorted(wanted)}, as the files before it have; it has {list(schema)}")
     part = read_sound_rows(path, there, text=text, optional=[str(name) for name in optional])
     texts, reasons = [], [part[ROW_REASON]] if ROW_REASON in part.columns else []
     for ours, theirs in columns.items():
-        if theirs is None or (theirs not in schema and ours == "uid"):
+        if theirs is None or (theirs not in schema and ours in ("uid", OWN_ID)):
             texts.append(pl.Series(ours, [None] * part.height, dtype=pl.String))
+            continue
+        if ours == OWN_ID:
+            texts.append(own_ids(part[theirs]).alias(ours))
             continue
         found, reason = texts_of(part, theirs)
         texts.append(found.alias(ours))
@@ -337,6 +345,28 @@ def read_texts(
     frame = pl.DataFrame([*texts, *values])
     cleaned = caption_texts(pl.col("caption")).alias("caption")
     return frame.with_columns(cleaned, source_reason=pl.coalesce(*reasons, pl.lit(None, pl.String)))
+
+
+def own_ids(cells: pl.Series) -> pl.Series:
+    """Ids that are no sample_ids, as texts; null where a cell has none, or a sample_id."""
+    if cells.dtype == pl.Binary:
+        cells = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
+    if not (cells.dtype.is_integer() or holds_text(cells.dtype)):
+        return pl.Series([None] * len(cells), dtype=pl.String)
+    texts = cells.cast(pl.String)
+    return texts.set(texts.str.contains(rf"^({SAMPLE_ID.pattern})?$"), None)
+
+
+def own_id_column(source: Path, uid: str | None, text: TextFormat) -> str | None:
+    """The column of ids, or one named so, that holds ids other than sample_ids; None where it does not."""
+    table = table_files(source)[0]
+    schema = schema_of(table, text)
+    named = [name for name in schema if name.lower() in COLUMN_NAMES["uid"] and schema[name].is_integer()]
+    column = uid or next(iter(named), None)
+    if column is None:
+        return None
+    ids = own_ids(read_sound_rows(table, [column], rows=LOOKED_AT_IDS, text=text)[column])
+    return column if ids.null_count() < len(ids) else None
 
 
 def texts_of(part: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.numeric.identity import sample_id_of
+from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import read_parquet, scan_parquet
-from curation_assets.stores.samples import mark_duplicates
+from curation_assets.stores.samples import OWN_ID, mark_duplicates
 
 #: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
 SIDECAR_SCHEMA = {
@@ -53,6 +53,7 @@ _NAMES_OF_ROLES = {
     "image": {"image", "img", "photo", "picture"},
     "text": {"caption", "captions", "text", "txt", "prompt", "description", "alt"},
 }
+LOOKED_AT_JSONS = 20  # to see whether a tar brings ids of its own
 #: Keys of a tar's json that hold the caption, where no file does.
 _CAPTION_KEYS = ("caption", "text")
 
@@ -253,6 +254,32 @@ def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _own_id(facts: Mapping[str, Any]) -> str | None:
+    """Its owner's id of a sample, where it is no sample_id; an export of ours has it as own_id."""
+    for name in (OWN_ID, "uid"):
+        value = facts.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            text = str(value)
+            if text and is_encodable(text) and not is_sample_id(text):
+                return text
+    return None
+
+
+def has_own_ids(source: Path) -> bool:
+    """Whether the first samples of the first tar that has some bring ids that are no sample_ids."""
+    for tar in find_tars(source):
+        if object_home(tar) is not None:
+            return False
+        try:
+            index = tar_index(tar)
+        except OSError:
+            continue
+        metas = [sample.meta for sample in members_by_key(index).values() if sample.meta is not None]
+        if metas:
+            return any(_own_id(json_of(index, meta)[0]) for meta in metas[:LOOKED_AT_JSONS])
+    return False
+
+
 def _caption_of(meta: Mapping[str, Any]) -> str | None:
     """The caption of a json: a text, or the first of a list."""
     for name in _CAPTION_KEYS:
@@ -297,6 +324,7 @@ _ROW_SCHEMA = {
     "caption": pl.String,
     "member": pl.String,
     "source_reason": pl.String,
+    OWN_ID: pl.String,
 }
 
 
@@ -305,8 +333,8 @@ def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
     then one row per sample whose key was there already, and one where the tar is damaged and no table lists its rows.
 
     Columns: sample_id, source_row (index in that order), url, caption, is_duplicate (within this tar), member,
-    source_reason (null where image and caption are present). A sample with neither url nor uid is identified by its
-    image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
+    source_reason (null where image and caption are present), own_id. A sample with neither url nor uid is identified by
+    its image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
     what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
     index = None
@@ -401,6 +429,7 @@ def _row(index: TarIndex, key: str, sample: TarSample, results: "_DownloadResult
         "url": url,
         "caption": caption,
         "member": sample.image if name_reason is None else None,
+        OWN_ID: _own_id(meta) or _own_id(result),
         "source_reason": name_reason or image_reason or text_reason or url_reason,
     }
 
@@ -416,6 +445,7 @@ def _untarred_row(key: str, result: Mapping[str, Any]) -> dict[str, Any]:
         "url": url,
         "caption": caption,
         "member": None,
+        OWN_ID: _own_id(result),
         "source_reason": reason,
     }
 

@@ -39,7 +39,8 @@ from curation_assets.outputs.registry import recorded_exports
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.stores.pools.declaration import add_pool, save_pool
+from curation_assets.stores.pools.shards import register_shard
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 
@@ -263,6 +264,73 @@ def test_every_format_that_is_read_comes_back_and_is_trained_on(tmp_path: Path, 
     back = raw_pool(settings, "back", out).store.scan("raw/samples").collect()
     assert back["reason"].to_list() == [None] * len(images)
     assert sorted(back["sample_id"]) == sorted(subset.rows["sample_id"])
+
+
+OWN_IDS = ["img-1", "7", "0" * 31]
+
+
+@pytest.mark.parametrize("source", ["image parquet", "captions csv", "integers", "json lines", "tar"])
+def test_ids_of_the_owner_come_along_into_every_export(tmp_path: Path, source: str) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    own = ["101", "102", "103"] if source == "integers" else OWN_IDS
+    images = [jpeg(number) for number in range(3)]
+    table = pl.DataFrame({"caption": [caption_of(number) for number in range(3)], "uid": own})
+    match source:
+        case "captions csv":
+            table.write_csv(folder / "0.csv")
+        case "json lines":
+            table.write_ndjson(folder / "0.jsonl")
+        case "integers":
+            table.select("caption", pl.col("uid").cast(pl.Int64).alias("SAMPLE_ID")).write_parquet(folder / "0.parquet")
+        case "image parquet":
+            table.with_columns(pl.Series("image", images)).write_parquet(folder / "0.parquet")
+        case "tar":
+            with tarfile.open(folder / "0.tar", "w") as tar:
+                for number, (caption, uid) in enumerate(table.iter_rows()):
+                    facts = json.dumps({"uid": uid}).encode()
+                    for name, data in (("jpg", images[number]), ("txt", caption.encode()), ("json", facts)):
+                        info = tarfile.TarInfo(f"{number}.{name}")
+                        info.size = len(data)
+                        tar.addfile(info, io.BytesIO(data))
+    ctx = raw_pool(load_settings(tmp_path / "home", "embedded"), "owned", folder)
+    samples = ctx.store.scan("raw/samples").collect()
+    assert samples["own_id"].to_list() == own
+    expected = dict(zip(samples["sample_id"], own, strict=True))
+    subset = all_of(ctx, tmp_path / "all.npy")
+    assert "own_id" not in subset.signals
+    formats = {"npy": export_npy, "hf": export_huggingface}
+    if ctx.pool.has_images:
+        formats |= {"keys": export_keys, "webdataset": export_webdataset}
+    for name, export in formats.items():
+        export(subset, tmp_path / name)  # type: ignore[operator]
+        manifest_of(tmp_path / name)
+        assert dict(pl.read_parquet(tmp_path / name / "own_ids.parquet").iter_rows()) == expected
+    shown = pl.read_parquet(tmp_path / "hf" / "data").select("sample_id", "own_id")
+    assert dict(shown.iter_rows()) == expected
+    if "webdataset" in formats:
+        tars = [str(tar) for tar in (tmp_path / "webdataset").glob("*.tar")]
+        facts = [json.loads(one["json"]) for one in wds.WebDataset(tars, shardshuffle=False)]
+        assert {one["uid"]: one["own_id"] for one in facts} == expected
+        back = raw_pool(ctx.settings, "back", tmp_path / "webdataset").store.scan("raw/samples").collect()
+        assert dict(back.select("sample_id", "own_id").iter_rows()) == expected
+    first = samples["sample_id"][0]
+    add_to_denylist(ctx.settings.home, [("uid", first)])
+    left = register_shard(ctx.pool, ctx.shards()[0], ctx.settings).filter(sample_id=first)
+    assert left.select("own_id", "caption").rows() == [(None, None)]
+
+
+def test_a_pool_without_ids_of_its_own_stays_as_it_was_declared(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    path = tmp_path / "0.csv"
+    pl.DataFrame({"caption": ["one", "two"], "uid": ["img-1", "img-2"]}).write_csv(path)
+    added = add_pool(settings, "owned", path)
+    assert added.columns["own_id"] == "uid"
+    earlier = replace(added, columns={name: column for name, column in added.columns.items() if name != "own_id"})
+    save_pool(settings, earlier)  # as before own ids were kept
+    assert add_pool(settings, "owned", path) == earlier
+    pl.DataFrame({"caption": ["one", "two"], "uid": ["a" * 32, "b" * 32]}).write_csv(tmp_path / "1.csv")
+    assert "own_id" not in add_pool(settings, "usual", tmp_path / "1.csv").columns
 
 
 def test_a_key_with_a_dot_is_not_listed_under_a_key_of_several_samples(tmp_path: Path) -> None:

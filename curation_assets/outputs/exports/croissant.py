@@ -11,6 +11,7 @@ from typing import Any
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.manifest import Export
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.samples import OWN_ID
 
 CROISSANT = "croissant.json"
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
@@ -75,7 +76,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
     """Of the Parquet folder: one record per sample, with the image as an image."""
     columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
-    columns |= {"multiplicity": "sc:Integer"}
+    columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.rows.columns else {})}
     columns |= {name: "sc:Integer" if name == "rank" else "sc:Float" for name in export.subset.signals}
     fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]
     if has_images:

@@ -15,6 +15,7 @@ from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_cro
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
 from curation_assets.stores.image_formats import format_of
+from curation_assets.stores.samples import OWN_ID
 
 MAX_SHARD_BYTES = 450_000_000  # of images: with the other columns below the 500 MB that the hub's viewer likes
 ROW_GROUP_ROWS = 100  # a page of the viewer reads one group
@@ -74,7 +75,7 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
         "source_row": pa.int64(),
         "multiplicity": pa.int64(),
     }
-    types |= {name: pa.string() for name in CHOICE_COLUMNS if name in subset.rows.columns}
+    types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.rows.columns}
     types |= {name: subset.rows[name].to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}
     for name, kind in types.items():

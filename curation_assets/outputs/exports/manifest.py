@@ -19,11 +19,13 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.stores.text_tables import write_text_table
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
+OWN_IDS = "own_ids.parquet"  # sample_id → own_id, of pools that have such
 
 
 @dataclass
@@ -111,6 +113,8 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             )
         ids = written.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].to_list()
         write_subset_npy(folder / SAMPLE_IDS, ids)
+        if OWN_ID in written.columns:  # lists of ids and keys have no column for it
+            written.select("sample_id", OWN_ID).sort("sample_id").write_parquet(folder / OWN_IDS)
         if missing.height:
             write_text_table(missing, folder / MISSING)
         manifest = _manifest(export, written, missing, len(ids))

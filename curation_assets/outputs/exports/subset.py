@@ -23,6 +23,7 @@ from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.releases import Release
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import ID_SUFFIXES, read_subset
 
 #: Columns of raw/samples that exports carry along.
@@ -32,6 +33,7 @@ SAMPLE_COLUMNS = (
 )  # fmt: skip
 #: Columns of `rows` where captions were chosen; `caption` is the chosen one then.
 CHOICE_COLUMNS = ("caption_source", "caption_original")
+_NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, "multiplicity", *CHOICE_COLUMNS)
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
@@ -43,7 +45,8 @@ class Subset:
 
     ctx: PoolContext
     name: str
-    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, multiplicity (≥ 1), then signals
+    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such,
+    # multiplicity (≥ 1), then signals
     missing: pl.DataFrame  # MISSING_SCHEMA, sorted
     source: Path  # the ledger or the file that lists the samples
     source_sha256: str
@@ -55,7 +58,7 @@ class Subset:
     @property
     def signals(self) -> list[str]:
         """Columns of `rows` that hold values of signals."""
-        return [name for name in self.rows.columns if name not in (*SAMPLE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)]
+        return [name for name in self.rows.columns if name not in _NO_SIGNALS]
 
     @property
     def entries(self) -> int:
@@ -162,7 +165,8 @@ def _located(
     is_denied = pl.col("sample_id").is_in(denied.implode())
     kept = samples.filter(pl.col("status") == "kept", ~is_denied)
     kept = kept.unique("sample_id", keep="first", maintain_order=True)
-    rows = kept.select(SAMPLE_COLUMNS).join(requested, on="sample_id", how="inner", maintain_order="left")
+    carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
+    rows = kept.select(carried).join(requested, on="sample_id", how="inner", maintain_order="left")
     lost = requested.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
     state = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
     why = samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))

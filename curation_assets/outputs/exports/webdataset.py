@@ -18,6 +18,7 @@ from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subse
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS, format_of
 from curation_assets.stores.images import decode_image, is_deep_grey
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
 MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
@@ -112,7 +113,7 @@ def _entries(
         "uid": row["sample_id"],
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
-        **{name: row[name] for name in CHOICE_COLUMNS if name in row},
+        **{name: row[name] for name in (OWN_ID, *CHOICE_COLUMNS) if name in row},
         "sha256": sha256,
         "original_sha256": row["original_sha256"] or (row["image_sha256"] if sha256 != row["image_sha256"] else None),
         "pool": export.subset.ctx.pool.name,

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_origin
@@ -32,6 +32,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.download import MAX_ROWS, DownloadSettings
 from curation_assets.stores.pools.edits import with_value
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.table_files import what_lies_in
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
 
@@ -56,7 +57,7 @@ class Pool:
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
     columns: Mapping[str, str | None] = setting(
         default_factory=dict,
-        description="What the source calls caption, url (null: captions only), uid and image.",
+        description="What the source calls caption, url (null: captions only), uid, image, own_id.",
     )
     header: Switch = setting(default=True, description="csv and tsv: the first line names the columns.")
     encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
@@ -270,7 +271,8 @@ def add_pool(
     if webdataset.find_tars(source):
         if columns:
             raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
-        return _declare_source(settings, Pool(name, "webdataset", str(source), **declared))
+        own = {OWN_ID: "uid"} if webdataset.has_own_ids(source) else {}
+        return _declare_source(settings, Pool(name, "webdataset", str(source), columns=own, **declared))
     source = _where_tables_lie(source)
     if source.is_file() and not table_suffix(source):
         raise ValueError(
@@ -287,6 +289,8 @@ def add_pool(
     with_images = image_tables.detect_images(source, columns, text)
     if with_images is not None:
         named = {ours: theirs for ours, theirs in asdict(with_images).items() if theirs is not None}
+        if with_images.image is not None and (own_id := url_tables.own_id_column(source, with_images.uid, text)):
+            named[OWN_ID] = own_id
         pool = Pool(name, "image_table", str(source), columns=named, **declared)
         _check_numbers(pool, text)
         split = source_split(pool, settings)
@@ -297,7 +301,10 @@ def add_pool(
     others = {ours: theirs for ours, theirs in (columns or {}).items() if ours != "image"}
     detected = url_tables.detect_columns(source, others, text)
     sizes = {} if detected.url is not None else url_tables.size_columns(source, text)
-    pool = Pool(name, "url_table", str(source), columns={**asdict(detected), **sizes}, **declared)
+    named = {ours: theirs for ours, theirs in asdict(detected).items() if ours != OWN_ID}
+    own_id = url_tables.own_id_column(source, detected.uid, text)
+    named |= {OWN_ID: own_id} if own_id else {}
+    pool = Pool(name, "url_table", str(source), columns={**named, **sizes}, **declared)
     _check_numbers(pool, text)
     return _declare_source(settings, pool)
 
@@ -379,17 +386,19 @@ def add_world_pool(
 
 def _declare_source(settings: Settings, pool: Pool) -> Pool:
     """Save the declaration of a source of one's own; images get the profile of photographs where none is named."""
+    # a pool that an earlier version declared keeps the embedded profile, has no own ids, and keeps its tables
+    earlier = [pool, replace(pool, columns={ours: theirs for ours, theirs in pool.columns.items() if ours != OWN_ID})]
     if pool.has_images and pool.profile is None:
-        # a pool that an earlier version declared keeps the embedded profile, and its tables
-        return _declare(settings, replace(pool, profile=PHOTO_PROFILE), also=pool)
-    return _declare(settings, pool)
+        earlier += [replace(one, profile=PHOTO_PROFILE) for one in earlier]
+        pool = replace(pool, profile=PHOTO_PROFILE)
+    return _declare(settings, pool, also=earlier)
 
 
-def _declare(settings: Settings, pool: Pool, *, also: Pool | None = None) -> Pool:
-    """Save the declaration; where the name stands for the same pool, or for `also`, return that one."""
+def _declare(settings: Settings, pool: Pool, *, also: Sequence[Pool] = ()) -> Pool:
+    """Save the declaration; where the name stands for the same pool, or for one of `also`, return that one."""
     if pool.name in list_pools(settings):
         existing = load_pool(settings, pool.name)
-        if existing in (pool, also):
+        if existing in (pool, *also):
             return existing
         raise ValueError(
             f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "
@@ -428,6 +437,7 @@ def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
     source, work = pool.source_path(settings), settings.work(pool.name)
     others = (pool.shard_size, Denylist.load(settings.home), pool.text_format, pool.numbers)
     if pool.kind == "image_table":
-        columns = image_tables.ImageColumns(named.get("image"), caption, url, uid)
+        columns = image_tables.ImageColumns(named.get("image"), caption, url, uid, named.get(OWN_ID))
         return image_tables.split_images(pool.name, source, work, columns, *others)
-    return url_tables.split_source(pool.name, source, work, url_tables.ColumnMapping(str(caption), url, uid), *others)
+    mapping = url_tables.ColumnMapping(str(caption), url, uid, named.get(OWN_ID))
+    return url_tables.split_source(pool.name, source, work, mapping, *others)

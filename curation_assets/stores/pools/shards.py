@@ -22,7 +22,7 @@ from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
 from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.pools.declaration import Pool, source_split
 from curation_assets.stores.pools.shard_keys import tar_of_shard, tars_by_shard
-from curation_assets.stores.samples import REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
+from curation_assets.stores.samples import OWN_ID, REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
 from curation_assets.stores.tar_members import indexed_sha256
 from curation_assets.stores.url_tables import SIZES
 
@@ -104,6 +104,7 @@ def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
             **REGISTERED_SCHEMA,
             **(IMAGE_SCHEMA if pool.kind == "image_table" else {}),
             **dict.fromkeys(pool.numbers, pl.Float64()),
+            **({OWN_ID: pl.String()} if OWN_ID in pool.columns else {}),
         }
     )
     if pool.kind == "webdataset":
