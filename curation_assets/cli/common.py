@@ -98,7 +98,7 @@ def with_home(text: str) -> str:
             return found[0]
         return f"`curate {line} --home {shlex.quote(_given_home)}`"
 
-    return re.sub(r"`curate ([^`]+)`", completed, text)
+    return re.sub(r"`curate ([^`]+)`(?! \(pid)", completed, text)  # not of the command that holds a pool
 
 
 def notice(text: str | Text) -> None:

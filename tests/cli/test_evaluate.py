@@ -171,7 +171,7 @@ def test_compare_over_pools(home: Path, tmp_path: Path) -> None:
     assert "captioning, subsets of their own size: 3 pools, 1 seed" in shown
     assert "not compared: no random training set of this size" in shown
     assert "1 of 1 comparisons with random are clear" in shown
-    assert "pool third, retrieval: it has no downstream/retrieval yet; `curate run third` makes it" in one_line(result)
+    assert "pool third, retrieval: it has no downstream/retrieval yet; `curate run third --home" in one_line(result)
     written = pl.read_csv(tmp_path / "comparison.csv")
     assert set(written["metric"]) == {"cider", "meteor", "text_to_image_recall@1", "mean_recall@1"}
     assert set(written.filter(pl.col("metric") == "meteor")["reading"]) == {"no value: METEOR needs Java"}
@@ -220,6 +220,6 @@ def test_compare_names_tables_of_an_older_version(home: Path, tmp_path: Path) ->
     result = curate("evaluate", "compare", "first", "second", "--home", tmp_path / "home")
     assert result.exit_code == 0
     assert (
-        "downstream/captioning is of an older version, without kind, size, n, reason; `curate run first`"
+        "downstream/captioning is of an older version, without kind, size, n, reason; `curate run first --home"
         in one_line(result)
     )
