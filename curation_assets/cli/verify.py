@@ -27,7 +27,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.nightly import LOOKS, PARTS, Findings, look_at_weights
 from curation_assets.operations.retention import Removed
-from curation_assets.operations.verify import Damage, Verified, verify_pool, verify_weights
+from curation_assets.operations.verify import Damage, Verified, unfinished_repair, verify_pool, verify_weights
 from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.releases import RELEASE_FILE
 
@@ -80,7 +80,10 @@ def verify(
         verified = _verified(settings, name)
         _show(f"Pool {name}", verified, as_json)
         checks[name], remaining[name] = verified.checks, verified.damages
-        if is_repaired and verified.damages:
+        unfinished = unfinished_repair(settings.work(name))
+        if unfinished and not is_repaired:
+            warn(f"a repair of pool {name} was stopped before it made {', '.join(unfinished)} again; --repair goes on")
+        if is_repaired and (verified.damages or unfinished):
             remaining[name] = _repaired(settings, name, verified.damages, as_json)
 
     failed = each_pool([pool] if pool is not None else list_pools(settings), look)

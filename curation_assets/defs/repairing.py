@@ -1,5 +1,6 @@
 """Repair of what `curate verify` found: damaged files are removed, and made again by a run of the pool."""
 
+import json
 from collections.abc import Callable, Sequence
 
 from curation_assets.core.progress import ProgressReporter
@@ -7,7 +8,8 @@ from curation_assets.core.settings import Settings
 from curation_assets.defs.publishing import run_and_publish
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.verify import Damage, verify_pool
+from curation_assets.operations.verify import PENDING, Damage, unfinished_repair, verify_pool
+from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
@@ -19,17 +21,23 @@ def repair_pool(
     progress: ProgressReporter,
     on_notice: Callable[[str], None] = lambda sentence: None,
 ) -> list[Damage]:
-    """Repair what can be repaired. Returns what is damaged after it. Raises what a run of the pool raises."""
+    """Repair what can be repaired, and what a repair that was killed had begun. Returns what is damaged after it.
+
+    Raises what a run of the pool raises.
+    """
     work, command = settings.work(pool), f"curate verify {pool} --repair"
     with pool_lease(work, command, on_notice=on_notice):
+        damaged = {table for damage in damages for table in damage.tables} | set(unfinished_repair(work))
+        write_text_atomically(work / PENDING, json.dumps(sorted(damaged)))
         with alone_with_tables(work, command, on_notice=on_notice):
             for damage in damages:
                 if damage.repair is not None:
                     damage.repair()
         ctx = PoolContext.open(settings, pool)
         declared = tables_of(ctx)
-        damaged = {table for damage in damages for table in damage.tables}
         if remade := [name for name in declared if name in damaged]:
             on_notice(f"Pool {pool}: making {', '.join(remade)} again")
             run_and_publish(settings, pool, progress=progress, tables=remade, on_notice=on_notice)
-        return verify_pool(ctx, declared, progress).damages
+        left = verify_pool(ctx, declared, progress).damages
+        remove_path(work / PENDING)
+        return left

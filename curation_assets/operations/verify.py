@@ -29,7 +29,7 @@ from curation_assets.flow.table import Table
 from curation_assets.operations.releases import verify_release
 from curation_assets.operations.takedown_sources import registered_config_hash
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import folder_sha256, frame_sha256
 from curation_assets.stores.download import RECEIPT_FILE
@@ -49,6 +49,7 @@ SOURCE_ADVICE = (
 )
 _VERSION_LINK = re.compile(r"^\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files$")
 NO_FILE = "no file"
+PENDING = "repair.json"  # in a pool's folder while it is repaired: the tables to be made again
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,13 @@ def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: Progres
     checks = [*_sources(ctx, tables), *_downloads(ctx), *_tables(ctx, tables), *_folders(ctx, tables), *_exports(ctx)]
     checks += [partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name)]
     return _run(f"verify {ctx.pool.name}", [*checks, *_weights_of_profile(ctx.profile)], progress or ctx.progress)
+
+
+def unfinished_repair(work: Path) -> list[str]:
+    """Tables that a repair which was killed had still to make again: a file that it removed shows no damage."""
+    path = work / PENDING
+    fetch(path)
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
 
 
 def verify_weights(progress: ProgressReporter) -> Verified:

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Silent
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.defs import repairing
 from curation_assets.defs.nightly import nightly
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
 from curation_assets.stores.pools.declaration import load_pool, save_pool
@@ -102,6 +103,44 @@ def test_files_of_earlier_versions_that_hold_no_hash_are_no_damage(ctx: PoolCont
     assert damages_of(ctx) == []
     cache.write_text(sealed.replace('"seal"', '"sdal"'))
     assert [damage.path for damage in damages_of(ctx)] == [cache]
+
+
+@pytest.mark.parametrize("killed_at", ["removing", "making"])
+@pytest.mark.parametrize("asset", ["raw/samples", "fused/sieve_clip", "filtered/icc"])
+def test_a_repair_that_was_killed_is_finished_by_the_next(
+    ctx: PoolContext, monkeypatch: pytest.MonkeyPatch, asset: str, killed_at: str
+) -> None:
+    """What it removed is no damage any more: the next one makes it again all the same."""
+    shard, tables, home = "photos-000001", tables_of(ctx), ["--home", str(ctx.settings.home)]
+    before = ctx.store.manifest(asset, shard)
+    assert before is not None
+    flip_bit(ctx.store.table_path(asset, shard), random.Random(1))
+
+    def killed(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    def make(settings: Settings, pool: str, *, tables: list[str], **named: object) -> None:
+        declared = tables_of(ctx)
+        for name in tables:
+            materialise_table(ctx, declared[name], shard, tables=declared)
+
+    monkeypatch.setattr(repairing, "run_and_publish", killed if killed_at == "making" else make)
+    with monkeypatch.context() as patched:
+        if killed_at == "removing":
+            patched.setattr(repairing, "tables_of", killed)
+        stopped = CliRunner().invoke(app, ["verify", "photos", "--repair", *home])
+    assert stopped.exit_code == 130
+    assert not ctx.store.table_path(asset, shard).is_file()
+    looked = CliRunner().invoke(app, ["verify", "photos", *home], env={"COLUMNS": "300"})
+    assert f"was stopped before it made {asset} again; --repair goes on" in looked.stderr
+    monkeypatch.setattr(repairing, "run_and_publish", make)
+    done = CliRunner().invoke(app, ["verify", "photos", "--repair", *home])
+    assert done.exit_code == 0, done.output
+    after = ctx.store.manifest(asset, shard)
+    assert after is not None
+    assert after.content_sha256 == before.content_sha256
+    assert not (ctx.store.root / "repair.json").exists()
+    assert is_up_to_date(ctx, tables[asset], shard, tables=tables)
 
 
 def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) -> None:
