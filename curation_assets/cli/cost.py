@@ -31,14 +31,16 @@ def cost(
     """
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
-    costs = table_costs(ctx.store, tables_of(ctx))
+    declared = tables_of(ctx)
+    costs = table_costs(ctx.store, declared)
     applied = [policy.name for policy in policies_of(ctx) if ctx.store.partitions(f"filtered/{policy.name}")]
     kept = {name: per_kept_sample(ctx.store, name) for name in applied if _keeps(ctx, name)}
     if as_json:
         content = {"tables": costs.to_dicts(), "stages": stage_costs(costs).to_dicts(), "per_kept_sample": kept}
         show_json(content)
         return
-    _show(costs if tables else stage_costs(costs), "table" if tables else "stage")
+    titled = costs.with_columns(pl.col("table").replace({name: table.title for name, table in declared.items()}))
+    _show(titled if tables else stage_costs(costs), "table" if tables else "stage")
     rows = []
     for name, record in kept.items():
         times = (_number(record[key], 1000) for key in ("seconds", "cpu_seconds", "gpu_seconds"))

@@ -84,7 +84,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
     content: dict[str, Any] = {
         "pool": pool,
         "shards": len(shards),
-        "tables": plan.costs.to_dicts(),
+        "tables": [{**row, "title": tables[row["table"]].title} for row in plan.costs.to_dicts()],
         "cpu_seconds": plan.costs["cpu_seconds"].sum() if has_timings else None,
         "gpu_seconds": plan.costs["gpu_seconds"].sum() if has_timings else None,
         "without_timing": untimed,
@@ -165,7 +165,7 @@ def _show(plan: dict[str, Any]) -> None:
             rows_of = "?" if row["rows"] is None else f"{row['rows']:,}"
             why = ", ".join(f"{reason} {row[reason]:,}" for reason in REASONS if row[reason])
             parts = f"{row['stale']:,} of {row['partitions']:,}"
-            rows.append((row["table"], parts, rows_of, *seconds, why))
+            rows.append((row["title"], parts, rows_of, *seconds, why))
         headings = ("table", "partitions", "rows", "CPU s", "GPU s", "why")
         title = f"Stale in pool {plan['pool']}, {plan['shards']} shards"
         show_table(headings, rows, left=("table", "why"), title=title)

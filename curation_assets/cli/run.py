@@ -219,10 +219,12 @@ def _run_and_show(
         warm_up(settings, roles_of(declared.values()))  # beside the import of Dagster, which takes seconds
     from curation_assets.defs.publishing import run_and_publish
 
+    width = max(len(table.title) for table in declared.values())
+
     def show_report(report: TableReport) -> None:
         time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
         unit = "rows" if declared[report.table].compute is not None else "files"
-        show(f"  {report.table:<32} {report.row_count:>8,} {unit:<5} {time_of:>10}")
+        show(f"  {declared[report.table].title:<{width}} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
     left: list[Table] = []
     with PeakMemory() as peak:

@@ -11,7 +11,7 @@ from curation_assets.stores.pools.declaration import list_pools
 
 
 def tables_of(ctx: PoolContext) -> dict[str, Table]:
-    """Every table of the pool by name, in an order in which each comes after its inputs.
+    """Every table of the pool by name, stage after stage, in an order in which each comes after its inputs.
 
     Raises ValueError for an input that no table provides, or a circle.
     """
@@ -57,12 +57,12 @@ def _sorted_by_inputs(declared: Mapping[str, Table]) -> dict[str, Table]:
         missing = [name for name in table.inputs if name not in declared]
         if missing:
             raise ValueError(f"table {table.name!r} reads {missing}, which no stage of this pool provides")
-    by_stage = sorted(declared, key=lambda name: stage_position(declared[name].stage))
     try:
-        order = inputs_first({name: declared[name].inputs for name in by_stage})
+        order = inputs_first({name: table.inputs for name, table in declared.items()})
     except CycleError as error:
         raise ValueError(f"tables read each other in a circle: {' → '.join(error.args[1])}") from error
-    return {name: declared[name] for name in order}
+    # a table reads none of a later stage, so each stage is finished before the next begins
+    return {name: declared[name] for name in sorted(order, key=lambda name: stage_position(declared[name].stage))}
 
 
 def inputs_first(reads: Mapping[str, Iterable[str]]) -> list[str]:

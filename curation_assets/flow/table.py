@@ -71,6 +71,7 @@ class Table:
     warning_column: str | None = None  # sentences that a person should read, null where all is well
     keys: tuple[str, ...] = ()  # partitions of grain 'training', such as icc_at0250-000000
     partition_inputs: PartitionInputs | None = None  # where a partition of grain 'training' reads less than all inputs
+    label: str = ""  # in two or three words what its rows are, where another stage has a table of the same name
     checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
 
     def __post_init__(self) -> None:
@@ -88,6 +89,11 @@ class Table:
     def partitions(self, shards: Sequence[str]) -> Sequence[str | None]:
         """Keys of this table's partitions, of a pool with these shards; None alone for a whole-pool table."""
         return {"shard": shards, "pool": (None,), "training": self.keys}[self.grain]
+
+    @property
+    def title(self) -> str:
+        """Its name as people read it: 'fused/duplicates (near-duplicates)'."""
+        return f"{self.name} ({self.label})" if self.label else self.name
 
     @property
     def stage(self) -> str:

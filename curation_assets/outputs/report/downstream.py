@@ -12,7 +12,7 @@ from PIL import Image
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import pictures
-from curation_assets.outputs.report.image_texts import caption_text, metric_text
+from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stores.images import ImageRejected, decode_image
@@ -252,9 +252,9 @@ def _caption_samples(ctx: PoolContext, results: Mapping[str, pl.DataFrame]) -> l
                 "picture": picture,
                 "note": note,
                 "text": caption_text(next(iter(references), None)),
-                "references": references,
+                "references": [clamped(one) for one in references],
                 "written": [
-                    (trainer, policy, size, captions.get(row["image_id"]))
+                    (trainer, policy, size, None if (one := captions.get(row["image_id"])) is None else clamped(one))
                     for trainer, of_set in written.items()
                     for policy, (size, captions) in of_set.items()
                 ],

@@ -6,15 +6,19 @@ import numpy as np
 import polars as pl
 
 MAX_LETTERS = 120  # of a caption that stands for its image
+SHOWN_LETTERS = 200  # of a caption that is shown
 SHOWN_GROUPS = 6  # a plot with more has the largest of them in its sentence
 
 
 def caption_text(caption: str | None) -> str:
     """A caption as the text of its image, cut at MAX_LETTERS."""
-    text = " ".join((caption or "").split())
-    if not text:
-        return "image without caption"
-    return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1].rstrip() + "…"
+    return clamped(caption, MAX_LETTERS) or "image without caption"
+
+
+def clamped(text: str | None, letters: int = SHOWN_LETTERS) -> str:
+    """A text on one line, cut at so many letters: a page holds hundreds, and one of them may be a whole book."""
+    text = " ".join((text or "").split())
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
 def states_text(samples: pl.DataFrame) -> str:

@@ -178,13 +178,17 @@ class Point(NamedTuple):
 
 
 def metric_bars(table: pl.DataFrame, metric: str, label: str) -> Figure:
-    """Mean of a downstream metric by policy, a dot per seed. Columns: policy, seed, metric, value."""
+    """Mean of a downstream metric by policy, with a dot per run where a policy has several.
+
+    Columns: policy, seed, metric, value.
+    """
     rows = table.filter(pl.col("metric") == metric)
     means = rows.group_by("policy").agg(pl.col("value").mean()).sort("value", "policy")
     figure, axes = plt.subplots(figsize=(4.0, 0.6 + 0.3 * means.height))
     axes.barh(means["policy"], means["value"], color=BLUE, alpha=0.75)
     index_of = {policy: index for index, policy in enumerate(means["policy"])}
-    axes.scatter(rows["value"], [index_of[policy] for policy in rows["policy"]], color=INK, s=10, zorder=3)
+    several = rows.filter(pl.len().over("policy") > 1)  # a single dot lies on the end of its bar and says nothing
+    axes.scatter(several["value"], [index_of[policy] for policy in several["policy"]], color=INK, s=10, zorder=3)
     axes.set_xlabel(label)
     axes.grid(axis="y", visible=False)
     return figure

@@ -1,6 +1,7 @@
 """The HTML report of a pool: one self-contained page."""
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ def write_report(
         lstrip_blocks=True,
     )
     samples = ctx.store.scan("raw/samples").collect()
+    methods, (sections, without_values) = _method_sections(ctx), _policy_sections(ctx, samples)
     page = environment.get_template("report.html.jinja").render(
         pool=ctx.pool,
         version=__version__,
@@ -82,16 +84,18 @@ def write_report(
         counts=_counts(samples),
         states_picture=pictures.states_bar(samples) if samples.height else None,
         states_text=image_texts.states_text(samples),
-        methods=_method_sections(ctx),
+        methods=methods,
         teachers=_teacher_section(ctx) if ctx.distils else None,
         quality=_quality_section(ctx),
         separation=_separation_section(ctx),
         text_in_images=_text_section(ctx),
         duplicates=_duplicates_section(ctx),
-        policies=_policy_sections(ctx, samples),
+        policies=sections,
+        without_values=without_values,
+        words=_words(methods, sections),
         left_out=left_out(ctx),
         frozen_notes=frozen_notes(ctx),
-        overlaps=_overlap_picture(ctx),
+        overlaps=_overlap_picture(ctx, [section["policy"].name for section in sections]),
         untrained_reason=untrained_reason,
         downstream=None
         if untrained_reason is not None
@@ -176,7 +180,8 @@ def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
             pl.col("value").alias(f"{teacher}_value"),
         )
         chosen = chosen.join(made.collect(), on="sample_id", how="left", maintain_order="left")
-    return chosen.to_dicts()
+    texts = ["caption", *teacher_names(ctx)]
+    return [{**row, **{name: image_texts.clamped(row[name]) for name in texts}} for row in chosen.to_dicts()]
 
 
 def _quality_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
@@ -232,16 +237,22 @@ def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     }
 
 
-def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, Any]]:
+def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """A section per policy; and of those that had no value to judge by, which have none, the commonest reason."""
     located = samples.select("shard", "source_row", "caption", "tar", "member")
-    sections = []
+    sections, without_values = [], {}
     for policy in policies_of(ctx):
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
+        if not verdicts["value"].drop_nulls().len():
+            reasons = verdicts["reason"].cast(pl.String).drop_nulls().value_counts()
+            reasons = reasons.sort("count", "reason", descending=[True, False])
+            without_values[policy.name] = next(iter(reasons["reason"]), "no rows")
+            continue
         joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
         kept = _best_first(joined.filter(pl.col("verdict") == "kept"), policy)
         dropped = joined.filter(pl.col("verdict") == "dropped")
         ranked_out = _best_first(dropped.filter(pl.col("value").is_not_null()), policy)
-        kinds = dropped.select(reason_kind(pl.col("reason")).alias("reason"))["reason"]
+        kinds = joined.select(reason_kind(pl.col("reason")).alias("reason"))["reason"].drop_nulls()
         reasons = kinds.value_counts().sort("count", descending=True)
         sections.append(
             {
@@ -262,7 +273,28 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> list[dict[str, 
                 ],
             }
         )
-    return sections
+    return sections, without_values
+
+
+#: Reasons of verdicts as they begin → what they say, for the page's reader.
+REASON_WORDS = {
+    "below_cut:": "below_cut:SIGNAL – the value of the signal is worse than the policy's last cut, its threshold",
+    "prefilter:": "prefilter:SIGNAL – an earlier cut of the policy, by this signal, dropped the row",
+    "no_value:": "no_value:REASON – the signal has no value of the row, for this reason",
+}
+AUC_WORDS = (
+    "AUC KIND .90 [.85, .95], n 500 – the chance that a clean sample has the better value than one with this kind of "
+    "noise, its 95 % interval, and how many such samples it was measured on; 1 separates perfectly, .5 is chance"
+)
+
+
+def _words(methods: Sequence[Mapping[str, Any]], sections: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines that explain the terms of the sections on policies and signals, for those that occur there."""
+    reasons = {reason for section in sections for reason, _ in section["reasons"]}
+    lines = [words for start, words in REASON_WORDS.items() if any(one.startswith(start) for one in reasons)]
+    measured = [item["worth"] for item in methods if "AUC " in (item["worth"] or "")]
+    kinds = [kind for kind in KINDS if any(re.search(rf"\b{kind} [.\d]", worth) for worth in measured)]
+    return [*lines, *([AUC_WORDS] if measured else []), *(f"{kind} – {KINDS[kind]}" for kind in kinds)]
 
 
 def _best_first(rows: pl.DataFrame, policy: Policy) -> pl.DataFrame:
@@ -285,14 +317,14 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
             picture = jpeg_uri(load_image(row), THUMBNAIL_PX) if row.get("member") else None
         except FileNotFoundError:  # the owner's tar; `curate run` names shards that the source no longer has
             picture, note = None, f"{note} (its tar is missing)".strip()
-        cards.append(Card(picture, row["caption"] or "", note, image_texts.caption_text(row["caption"])))
+        shown = image_texts.clamped(row["caption"])
+        cards.append(Card(picture, shown, note, image_texts.caption_text(row["caption"])))
     return cards
 
 
-def _overlap_picture(ctx: PoolContext) -> tuple[str, str] | None:
-    """The picture and its text; None where the pool has no policy."""
+def _overlap_picture(ctx: PoolContext, names: Sequence[str]) -> tuple[str, str] | None:
+    """The picture of these policies and its text; None where there is none."""
     overlaps = ctx.store.read("filtered/overlaps")
-    names = [policy.name for policy in policies_of(ctx)]
     values = {(row["policy"], row["other"]): row["iou"] or 0.0 for row in overlaps.to_dicts()}
     matrix = np.array([[values[left, right] for right in names] for left in names])
     if not names:
@@ -313,12 +345,15 @@ def _lineages(ctx: PoolContext) -> list[tuple[str, Markup]]:
 def _costs(ctx: PoolContext) -> list[dict[str, Any]]:
     """Cost and rows per table (a reused table keeps the cost of when it was made)."""
     rows = []
-    for cost in table_costs(ctx.store, tables_of(ctx)).to_dicts():
+    declared = tables_of(ctx)
+    for cost in table_costs(ctx.store, declared).to_dicts():
         keys: Sequence[str | None] = [*ctx.store.partitions(cost["table"])] or [None]
         manifests = [manifest for key in keys if (manifest := ctx.store.manifest(cost["table"], key)) is not None]
         models = {_model_name(model) for manifest in manifests for model in manifest.models}
         counted = sum(manifest.row_count for manifest in manifests)
-        rows.append({**cost, "rows": counted, "models": ", ".join(sorted(models))})
+        rows.append(
+            {**cost, "table": declared[cost["table"]].title, "rows": counted, "models": ", ".join(sorted(models))}
+        )
     return rows
 
 

@@ -32,6 +32,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=("raw/samples",),
         version="1",
+        label="same sample again",
         compute=_duplicates,
         description=(
             "One row per row that brings a sample which another shard brings already. A late shard gives way to those "

@@ -46,6 +46,7 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
         compute=lambda ctx, shard: _duplicates(ctx, settings),
         config=lambda ctx, shard: _config(settings),
         continues="raw/samples",
+        label="near-duplicates",
         description=(
             "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
             "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic (embedding). "

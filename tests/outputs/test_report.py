@@ -1,0 +1,125 @@
+"""What the report says of policies without values, long captions, its own words, and of one run."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.methods import get_method
+from curation_assets.numeric.metrics.separation import KINDS
+from curation_assets.outputs.report import image_texts, pictures
+from curation_assets.outputs.report.report import REASON_WORDS, _words
+from curation_assets.stores.pools.declaration import add_pool
+
+LONG = "nothing in particular " * 3000
+
+
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    """Twelve captions whose values are given: of icc all, of sieve half, of clip_score none."""
+    home = tmp_path_factory.mktemp("home")
+    table = {
+        "caption": [LONG, *(f"a red dog {number}" for number in range(11))],
+        "icc": [number / 12 for number in range(12)],
+        "sieve": [number / 12 if number % 2 else None for number in range(12)],
+        "cosine": [None] * 12,
+    }
+    pl.DataFrame(table, schema_overrides={"cosine": pl.Float64}).write_parquet(home / "captions.parquet")
+    settings = load_settings(home, "embedded")
+    options = {
+        "given_signals": {"icc": "icc", "sieve": "sieve", "clip_score": "cosine"},
+        "policies": ["icc", "sieve", "clip", "icc_after_clip"],
+        "distil": False,
+        "min_success_rate": 0.0,
+    }
+    add_pool(settings, "texts", home / "captions.parquet", options=options)
+    ctx = PoolContext.open(settings, "texts")
+    run_with_upstream(ctx, "downstream/report")
+    return ctx
+
+
+@pytest.fixture(scope="module")
+def page(ctx: PoolContext) -> str:
+    return (ctx.settings.work("texts") / "downstream" / "report" / "report.html").read_text()
+
+
+def test_policies_without_a_value_are_named_with_the_reason_and_not_shown(page: str) -> None:
+    for policy in ("clip", "icc_after_clip"):
+        assert f'id="policy-{policy}"' not in page
+        assert f"Policy {policy} has no value of any sample (no_value:not_given) and is not shown." in page
+    for policy in ("icc", "sieve"):
+        assert f'id="policy-{policy}"' in page
+        assert f"Policy {policy} has no value" not in page
+    overlap = re.search(r'alt="(Overlap[^"]+)"', page) or re.search(r'alt="([^"]*sieve[^"]*icc[^"]*)"', page)
+    assert overlap is not None
+    assert "clip" not in overlap[1]
+
+
+def test_a_long_caption_is_cut_wherever_it_is_shown(page: str) -> None:
+    assert "nothing in particular" in page
+    assert LONG[: image_texts.SHOWN_LETTERS + 1] not in page
+    shown = image_texts.clamped(LONG)
+    assert len(shown) == image_texts.SHOWN_LETTERS
+    assert shown.endswith("…")
+    assert image_texts.clamped(" a  short\none ") == "a short one"
+    assert image_texts.clamped(None) == ""
+
+
+def test_reasons_are_explained_where_they_occur(page: str) -> None:
+    listed = page[page.index("Words of this page") :]
+    for start in ("below_cut:", "no_value:"):
+        assert REASON_WORDS[start] in listed.replace("&#39;", "'")
+    assert REASON_WORDS["prefilter:"] not in listed, "no shown policy has a prefilter"
+
+
+def test_kinds_of_noise_are_explained_where_figures_name_them() -> None:
+    method = get_method("clip_score")
+    lines = _words([{"method": method, "worth": "AUC mismatched .97 [.96, .98], n 500"}], [])
+    assert lines[0].startswith("AUC KIND ")
+    assert lines[1:] == [f"mismatched – {KINDS['mismatched']}"]
+    assert (
+        _words([{"method": method, "worth": "not measured on photographs"}, {"method": method, "worth": None}], [])
+        == []
+    )
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_bars_have_a_dot_per_run_where_there_are_several(seeds: int) -> None:
+    table = pl.DataFrame(
+        [
+            {"policy": policy, "seed": seed, "metric": "cider", "value": 0.1 * seed + 0.01}
+            for policy in ("icc", "random")
+            for seed in range(seeds)
+        ]
+    )
+    (axes,) = pictures.metric_bars(table, "cider", "CIDEr").axes
+    dots = sum(len(collection.get_offsets()) for collection in axes.collections)
+    assert dots == (0 if seeds == 1 else 2 * seeds)
+    assert len(axes.patches) == 2
+
+
+def test_of_policies_with_one_signal_the_page_says_so_instead_of_an_empty_table(
+    ctx: PoolContext, tmp_path: Path
+) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    path = ctx.settings.work("texts") / "downstream" / "report" / "compare.html"
+    for pair, is_table in (("a=icc&b=sieve", False), ("a=icc&b=icc_after_clip", True)):
+        drawn = subprocess.run(
+            [
+                browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+                f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
+                f"{path.as_uri()}#{pair}",
+            ],
+            capture_output=True, text=True, timeout=240, check=True,
+        ).stdout  # fmt: skip
+        without = drawn[drawn.index('id="without"') : drawn.index("Nearest dropped</h2>")]
+        assert ("<table" in without) == is_table
+        assert ("Neither policy has a second signal" in without) != is_table
