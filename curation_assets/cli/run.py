@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated
@@ -31,6 +31,7 @@ from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
+from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -219,20 +220,14 @@ def _run_and_show(
         warm_up(settings, roles_of(declared.values()))  # beside the import of Dagster, which takes seconds
     from curation_assets.defs.publishing import run_and_publish
 
-    width = max(len(table.title) for table in declared.values())
-
-    def show_report(report: TableReport) -> None:
-        time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
-        unit = "rows" if declared[report.table].compute is not None else "files"
-        show(f"  {declared[report.table].title:<{width}} {report.row_count:>8,} {unit:<5} {time_of:>10}")
-
+    lines = TableLines(declared, () if shards or phase else tables or declared)
     left: list[Table] = []
-    with PeakMemory() as peak:
+    with PeakMemory() as peak, lines:
         reports = run_and_publish(
             settings,
             pool,
             progress=reporter_for(),
-            on_table=show_report,
+            on_table=lines.add,
             on_notice=notice,
             shards=shards,
             tables=tables,
@@ -242,6 +237,7 @@ def _run_and_show(
             command=" ".join(["curate run", pool, *(f"--shards {chosen}" for chosen in shards or ())]),
         )
     seconds = time.perf_counter() - start
+    reports = sorted(reports, key=lambda report: stage_position(declared[report.table].stage))
     if as_json:
         made = [asdict(report) for report in reports]
         waiting = {"next": _next_phase(left), "left": [table.name for table in left]}
@@ -271,6 +267,42 @@ def _run_and_show(
     show(f"Tables   duckdb {shlex.quote(str(settings.catalog))} {shlex.quote(query)}")
     show(with_home("Graph    `curate ui`"))
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
+
+
+class TableLines:
+    """A line per finished table, stage after stage: a run makes tables of one grain together, so that some of a later
+    stage are finished first. Their lines wait for the `expected` tables of earlier stages; what still waits at the end,
+    as where a run fails, is shown then."""
+
+    def __init__(self, declared: Mapping[str, Table], expected: Iterable[str]) -> None:
+        self._declared = declared
+        self._missing = set(expected)
+        self._held: list[TableReport] = []
+        self._width = max(len(table.title) for table in declared.values())
+
+    def __enter__(self) -> "TableLines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._missing.clear()
+        self._show()
+
+    def add(self, report: TableReport) -> None:
+        """Show it, or hold it back."""
+        self._missing.discard(report.table)
+        self._held.append(report)
+        self._show()
+
+    def _show(self) -> None:
+        stage = {report.table: stage_position(self._declared[report.table].stage) for report in self._held}
+        first_missing = min((stage_position(self._declared[name].stage) for name in self._missing), default=len(STAGES))
+        self._held.sort(key=lambda report: stage[report.table])
+        while self._held and stage[self._held[0].table] <= first_missing:
+            report = self._held.pop(0)
+            table = self._declared[report.table]
+            time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
+            unit = "rows" if table.compute is not None else "files"
+            show(f"  {table.title:<{self._width}} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
 
 def _computes_models(

@@ -14,7 +14,7 @@ from curation_assets.audit.index import refresh_index
 from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, resource_path
-from curation_assets.core.stages import STAGES, stage_position
+from curation_assets.core.stages import STAGES
 from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
@@ -259,27 +259,16 @@ def _report_of_up_to_date(ctx: PoolContext, table: Table, parts: Sequence[str | 
 
 
 def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list[list[Table]]:
-    """Group tables into few runs, those of one grain at a time, inputs first.
-
-    A table waits for those of earlier stages that another reads, so that runs follow the stages.
-    """
+    """Group tables into as few runs as possible: those of one grain at a time, inputs first."""
     requested = [table for table in declared if only is None or table.name in only]
     done: set[str] = {table.name for table in declared} - {table.name for table in requested}
-    read = {name for table in declared for name in table.inputs}
-    before = {
-        table.name: {
-            one.name for one in declared if one.name in read and stage_position(one.stage) < stage_position(table.stage)
-        }
-        for table in requested
-    }
     result: list[list[Table]] = []
     for grain in itertools.cycle(("shard", "pool", "training")):
         if len(done) >= len({table.name for table in declared}):
             return result
         phase: list[Table] = []
         for table in requested:  # already sorted, inputs first
-            needed = before[table.name].union(table.inputs)
-            if table.grain == grain and table.name not in done and done.issuperset(needed):
+            if table.grain == grain and table.name not in done and done.issuperset(table.inputs):
                 phase.append(table)
                 done.add(table.name)
         if phase:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.cli.run import TableLines
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.stages import BackwardsReadError, check_reads_forward, stage_position
 from curation_assets.defs.launch import phases, run_pool
@@ -16,7 +17,7 @@ from curation_assets.flow.conservation import success_rate, success_violations, 
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
@@ -82,25 +83,31 @@ def test_phases_take_turns_and_respect_inputs() -> None:
 
 
 @pytest.mark.parametrize("kind", ["urls", "captions", "world"])
-def test_runs_and_their_tables_follow_the_stages(tmp_path: Path, kind: str) -> None:
-    """No table is made, or printed, before one of an earlier stage; what nothing reads may come later."""
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["finished", "stopped half way"])
+def test_lines_of_tables_follow_the_stages(
+    tmp_path: Path, kind: str, is_stopped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whatever order a run finishes tables: each has its line, and none comes before one of an earlier stage."""
     settings = load_settings(tmp_path, "embedded")
     if kind == "world":
         add_world_pool(settings, "pool", size=10, seed=0)
     else:
         urls = {"url": [f"http://host.example/{number}.jpg" for number in range(2)]} if kind == "urls" else {}
         pl.DataFrame({"caption": ["a", "b"], **urls}).write_csv(tmp_path / "table.csv")
-        options = {"duplicates": {"cosine": 0.9}} if urls else {}
-        add_pool(settings, "pool", tmp_path / "table.csv", options=options)
+        add_pool(settings, "pool", tmp_path / "table.csv", options={"duplicates": {"cosine": 0.9}} if urls else {})
     tables = tables_of(PoolContext.open(settings, "pool"))
-    made = [table for phase in phases(list(tables.values())) for table in phase]
-    assert {table.name for table in made} == set(tables)
-    read = {name for table in tables.values() for name in table.inputs}
-    for order in (list(tables.values()), [table for table in made if table.name in read]):
-        positions = [stage_position(table.stage) for table in order]
-        assert positions == sorted(positions)
-        names = [table.name for table in order]
-        assert all(names.index(name) < names.index(table.name) for table in order for name in table.inputs)
+    assert [table.stage for table in tables.values()] == sorted(
+        (table.stage for table in tables.values()), key=stage_position
+    )
+    finished = [table.name for phase in phases(list(tables.values())) for table in phase]
+    finished = finished[: len(finished) // 2] if is_stopped else finished
+    with TableLines(tables, tables) as lines:
+        for name in finished:
+            lines.add(TableReport(name, 1.0, 2, 0, 1))
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(shown) == sorted(finished)
+    stages = [stage_position(name.partition("/")[0]) for name in shown]
+    assert stages == sorted(stages)
 
 
 def test_tables_named_alike_are_told_apart_where_people_read_them(tmp_path: Path) -> None:
