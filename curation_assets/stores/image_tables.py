@@ -47,7 +47,7 @@ FILE_NAMES = (
     "file_name", "filename", "file", "image_file", "image_path", "img_path", "file_path", "filepath", "path",
     "image_name", "img_name", "image", "img", "photo", "picture",
 )  # fmt: skip
-CAPTION_NAMES = (*COLUMN_NAMES["caption"], "captions", "sentences", "sentence", "description", "prompt")
+CAPTION_NAMES = (*COLUMN_NAMES["caption"], "captions", "sentences", "sentence", "description", "prompt", "title")
 LOOKED_AT = 1000  # file names that are looked up to see whether a column holds some
 BATCH_ROWS = 16  # decoded from a Parquet file at a time: 16 images of at most some megabytes
 

@@ -434,6 +434,16 @@ def test_ids_of_another_kind_are_left_aside(tmp_path: Path, settings: Settings) 
     assert source_split(pool, settings).part("captions-000000")["caption"].to_list() == ["a", "a"]
 
 
+def test_the_training_table_of_open_clip_is_a_pool(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "0.png").write_bytes(PIXELS)
+    (tmp_path / "train.csv").write_bytes(
+        as_csv({"filepath": ["0.png"], "title": ['a "red", small kite']}, delimiter="\t")
+    )
+    pool = add_pool(settings, "open_clip", tmp_path / "train.csv")
+    assert (pool.columns["image"], pool.columns["caption"]) == ("filepath", "title")
+    assert samples_of(pool, settings).select("caption", "status").row(0) == ('a "red", small kite', "kept")
+
+
 def test_a_column_that_a_later_file_lacks_fails_its_rows(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     for number, columns in enumerate(({"url": ["u"], "caption": ["a"], "uid": ["0" * 32]}, {"caption": ["b"]})):
