@@ -49,7 +49,8 @@ def add(
         Path,
         typer.Argument(
             help="Folder of img2dataset/webdataset tars; parquet/csv/tsv/jsonl of url + caption (text also .gz); "
-            "Hugging Face Parquet with images; folder of images with metadata.csv (file_name, caption), or with KEY.txt beside KEY.jpg."
+            "Hugging Face Parquet with images; folder of images with metadata.csv (file_name, caption), or with "
+            "KEY.txt beside KEY.jpg."
         ),
     ],
     caption_column: Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")] = None,
