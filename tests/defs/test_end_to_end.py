@@ -146,7 +146,7 @@ def test_a_whole_pool_in_a_home_whose_name_is_a_pattern(tmp_path: Path) -> None:
     assert "everything is up to date" in curate("run", "kites", "--dry-run")
     curate("verify", "kites")
     curate("export", "npy", "random", "--out", str(tmp_path / "out [1]"))
-    assert "schema current" in curate("doctor")
+    curate("doctor")
     with duckdb.connect(str(home / "catalog.duckdb"), read_only=True) as connection:
         assert connection.sql("select count(*) from kites.signals_icc").fetchall() == [(12,)]
         assert connection.sql("select count(*) from kites.ledger_random").fetchall() == [(12,)]
