@@ -19,7 +19,10 @@ from curation_assets.stores.processes import ProcessName
 
 logger = logging.getLogger(__name__)
 
-HOST, PID, PROCESS_START = "curation/host", "curation/pid", "curation/process_start"
+#: Dagster's UI shows no chips of tags that begin so.
+HIDDEN = ".dagster/curation_"
+HOST, PID, PROCESS_START = f"{HIDDEN}host", f"{HIDDEN}pid", f"{HIDDEN}process_start"
+_FORMER = {"curation/host": HOST, "curation/pid": PID, "curation/process_start": PROCESS_START}  # up to version 0.3.0
 KILLED = "curation/killed"  # tag of a run whose process ended before it did
 UNFINISHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 WATCH_SECONDS = 5.0
@@ -40,13 +43,19 @@ def tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 def has_ended(tags: Mapping[str, str]) -> bool | None:
     """Whether the process that tags name has ended; None where that cannot be seen from here (no tags, other host)."""
+    tags = _as_now(tags)
     if HOST not in tags or not tags.get(PID, "").isdigit():
         return None
     return ProcessName(tags[HOST], int(tags[PID]), tags.get(PROCESS_START, "")).has_ended()
 
 
+def _as_now(tags: Mapping[str, str]) -> dict[str, str]:
+    return {_FORMER.get(name, name): value for name, value in tags.items()}
+
+
 def named_process(tags: Mapping[str, str]) -> str:
     """'pid 12 on host', as far as tags name it."""
+    tags = _as_now(tags)
     return f"pid {tags[PID]} on {tags[HOST]}" if PID in tags and HOST in tags else "an unknown process"
 
 

@@ -3,10 +3,10 @@
 import dagster as dg
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.dead_runs import KILLED
+from curation_assets.defs.dead_runs import HIDDEN, KILLED
 from curation_assets.operations.failure_hook import FailureHook
 
-POOL, COMMAND = "curation/pool", "curation/command"  # tags of a run
+POOL, COMMAND = "curation/pool", f"{HIDDEN}command"  # tags of a run
 
 
 def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:

@@ -99,7 +99,7 @@ def _made_for(reference: str) -> tuple[str, ...]:
 def _measured() -> Mapping[tuple[str, str], Mapping[str, Measurement]]:
     """(reference, engines) → kind → measurement."""
     rows: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for row in pl.read_csv(MEASURED, schema_overrides={"engines": pl.String}).iter_rows(named=True):
+    for row in pl.read_csv(MEASURED, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
         measured = Measurement(row["kind"], row["auc"], row["low"], row["high"], row["n"])
         rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"]] = measured
     return rows

@@ -209,7 +209,7 @@ assert "kite" in scenes[0][0], scenes
 
 PARQUET = PACKAGE / "stores" / "parquet.py"
 GLOBBING = {
-    "pl": {"read_parquet", "scan_parquet", "read_parquet_schema", "scan_csv", "scan_ndjson", "scan_ipc"},
+    "pl": {"read_parquet", "scan_parquet", "read_parquet_schema", "scan_ndjson", "scan_ipc"},
     "duckdb": {"read_parquet", "from_parquet", "read_csv", "read_json"},
     "glob": {"glob", "iglob"},
 }
@@ -218,9 +218,13 @@ GLOBBING = {
 def reads_by_pattern(tree: ast.AST) -> list[str]:
     """Calls and SQL that take a path for a pattern."""
     found = []
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    literal = [call.func for call in calls if any(keyword.arg == "glob" for keyword in call.keywords)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr in GLOBBING.get(node.value.id, ()):
+                found.append(f"{node.value.id}.{node.attr}")
+            if node.attr in ("read_csv", "scan_csv") and node not in literal:
                 found.append(f"{node.value.id}.{node.attr}")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "read_parquet(" in node.value:
             found.append(node.value)
@@ -232,3 +236,4 @@ def test_parquet_is_read_in_one_place() -> None:
     found = {path: reads_by_pattern(ast.parse(path.read_text())) for path in MODULES.values() if path != PARQUET}
     assert {path: reads for path, reads in found.items() if reads} == {}
     assert len(reads_by_pattern(ast.parse("pl.scan_parquet(p); f\"select * from read_parquet('{p}')\""))) == 2
+    assert reads_by_pattern(ast.parse("pl.scan_csv(p, glob=False); pl.read_csv(p)")) == ["pl.read_csv"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.tags import TagType, get_tag_type
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -17,6 +18,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.failures import COMMAND
 from curation_assets.defs.launch import RunFailedError, command_line, prepare_instance, run_pool
 from curation_assets.flow import context, image_tables
 from curation_assets.flow.context import PoolContext
@@ -165,9 +167,9 @@ def test_what_the_ui_shows_of_a_shard_and_of_a_run(tmp_path: Path, monkeypatch: 
     assert columns["source_row"].type == "Int64"
     assert columns["reason"].description
     assert run.job_name == "photos_shards"
-    named = {name: value for name, value in run.tags.items() if name in ("curation/pool", "curation/phase")}
-    assert named == {"curation/pool": "photos", "curation/phase": "raw"}
-    assert run.tags["curation/command"] == "curate run photos --table raw/samples"
+    shown = {name: value for name, value in run.tags.items() if get_tag_type(name) == TagType.USER_PROVIDED}
+    assert shown == {"curation/pool": "photos", "curation/phase": "raw"}
+    assert run.tags[COMMAND] == "curate run photos --table raw/samples"
     assert record.event is not None
     assert record.event.dagster_event is not None
     outcome = record.event.dagster_event.asset_check_evaluation_data
