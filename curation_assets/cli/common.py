@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curation_assets.cli.commands import takes_home
-from curation_assets.core.disk import refused_write
+from curation_assets.core.disk import damaged_database, refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.plain_json import plain
 
@@ -196,7 +196,7 @@ def errors_as_sentences() -> Iterator[None]:
         notice("stopped; finished tables and shards are kept, the same command goes on from here")
         raise typer.Exit(128 + came()) from None
     except Exception as error:  # nobody above would do better: this is the last place before Python's own traceback
-        sentence = refused_write(error, _home or Path.cwd())
+        sentence = refused_write(error, _home or Path.cwd()) or _damage(error)
         if sentence is not None or isinstance(error, EXPECTED_ERRORS):
             fail(sentence or str(error))
             raise typer.Exit(1) from error
@@ -205,6 +205,11 @@ def errors_as_sentences() -> Iterator[None]:
         raise typer.Exit(UNEXPECTED) from error
     finally:
         stack.close()
+
+
+def _damage(error: Exception) -> str | None:
+    folder = os.environ.get("DAGSTER_HOME") or (_home and _home / "dagster")
+    return damaged_database(error, Path(folder)) if folder else None
 
 
 def _first_line(error: Exception) -> str:

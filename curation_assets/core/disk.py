@@ -14,6 +14,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
 #: SQLite's codes (the last byte of its extended ones) for a full and a read-only disk, and for what either may cause.
 _SQLITE_FULL, _SQLITE_READONLY, _SQLITE_UNCLEAR = 13, 8, (10, 14)
+_SQLITE_DAMAGED = (11, 26)  # malformed; no database
 NO_ROOM = 1_000_000  # bytes: less is a full disk where the error is unclear
 #: What libraries put the system's words for an error into; numpy says how much it wrote.
 _FULL_WORDS = re.compile(
@@ -46,6 +47,37 @@ def refused_write(error: BaseException, place: Path) -> str | None:
                 "command again: what is finished is kept"
             )
     return None
+
+
+def damaged_database(error: BaseException, dagster_home: Path) -> str | None:
+    """A sentence where SQLite could not read a file of Dagster's behind `error`; None for every other error.
+
+    The error does not name the file: they are looked at.
+    """
+    if not any(isinstance(one, sqlite3.Error) and is_damage(one) for one in _behind(error)):
+        return None
+    found = sorted(path for path in dagster_home.rglob("*.db") if not is_database(path))
+    named = ", ".join(map(str, found)) or f"a database below {dagster_home}"
+    return (
+        f"{named} is damaged: restore it from a backup, or move it away, and Dagster begins a new one. The tables of "
+        "the pools are no part of it; what Dagster shows of earlier runs is lost"
+    )
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file is malformed, or no database."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_DAMAGED
+
+
+def is_database(path: Path) -> bool:
+    """Whether SQLite can read all of a file; one that somebody writes to counts."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
+    try:
+        return connection.execute("pragma quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.DatabaseError as error:
+        return "locked" in str(error)
+    finally:
+        connection.close()
 
 
 def _full_sentence(path: Path) -> str:

@@ -2,11 +2,11 @@
 
 import glob
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.disk import is_database
 from curation_assets.operations.doctor import Finding
 
 
@@ -47,7 +47,7 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
             "dagster", "broken", f"not writable: {locked[0]}", "give yourself write access, or use another --home"
         )
         return
-    broken = [path for path in dagster_home.rglob("*.db") if not _is_database(path)]
+    broken = [path for path in dagster_home.rglob("*.db") if not is_database(path)]
     if broken:
         advice = "move it away: the next run makes a new one; tables stay, only the UI's history is lost"
         yield Finding("dagster", "broken", f"{broken[0]} is damaged", advice)
@@ -79,15 +79,3 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
             )
         if not dead:
             yield Finding("runs", "ok", "none is dead")
-
-
-def _is_database(path: Path) -> bool:
-    """Whether SQLite can read its list of tables."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
-    try:
-        connection.execute("select count(*) from sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
-        return "locked" in str(error)  # somebody writes
-    finally:
-        connection.close()
-    return True

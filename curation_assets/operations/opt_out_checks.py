@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
+from curation_assets.core.json_files import read_json_lines
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import remove_path, write_text_atomically
@@ -87,9 +88,8 @@ def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -
 
 def proposed_opt_outs(ctx: PoolContext) -> list[OptOut]:
     """What earlier nights found and no person has put on the denylist, oldest first."""
-    path = ctx.store.root / PROPOSED
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [OptOut(**json.loads(line)) for line in lines if line]
+    advice = "remove the file: what it proposed is found again (`curate verify --nightly`)"
+    return read_json_lines(ctx.store.root / PROPOSED, lambda line: OptOut(**line), advice=advice)
 
 
 def forget_proposed(ctx: PoolContext) -> None:

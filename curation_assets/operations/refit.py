@@ -5,6 +5,7 @@ are kept under `recuts/` of the pool's work folder until the report of the flips
 whole, with what will be removed, before anything is: a refit that was killed goes on from there.
 """
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.json_files import read_json
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -28,6 +30,7 @@ from curation_assets.stores.shard_store import MissingTableError
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
 _PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
+_ADVICE = "remove the folder of that refit, and run `curate refit` again"
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 
 
@@ -99,7 +102,7 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
         after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
         part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
         parts.append(part)
-        old = json.loads((refit.before / f"{name}.json").read_text(encoding="utf-8"))
+        old = read_json(refit.before / f"{name}.json", dict, advice=_ADVICE)
         records.append(
             {
                 "policy": name,
@@ -136,12 +139,16 @@ def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     return compared.filter(pl.col("before") != pl.col("after")).sort(*ROW_KEY)
 
 
+def _of_plan(folder: Path, plan: dict[str, list[str]]) -> Refit:
+    return Refit(folder, tuple(plan["policies"]), tuple(plan["tables"]))
+
+
 def unfinished(ctx: PoolContext) -> Refit | None:
     """The refit whose run did not end, if there is one; `unfreeze` goes on with it."""
     for folder in _reports(ctx):
         if (folder / BEFORE / _PLAN).is_file() and not (folder / REPORT).is_file():
-            plan = json.loads((folder / BEFORE / _PLAN).read_text(encoding="utf-8"))
-            return Refit(folder, tuple(plan["policies"]), tuple(plan["tables"]))
+            of_plan = functools.partial(_of_plan, folder)
+            return read_json(folder / BEFORE / _PLAN, of_plan, advice=_ADVICE)
     return None
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from curation_assets.core.json_files import read_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
 from curation_assets.flow.table import Table
@@ -106,11 +108,11 @@ def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedR
     """
     path = ctx.store.root / PENDING
     fetch(path)
-    pending = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    advice = "remove the file, and run `curate retry` again"
+    pending = read_json(path, _pending, advice=advice) if path.is_file() else []
     merged: dict[tuple[str, str], dict[int, str]] = {}
-    for part in pending:
-        if part.pop("registered") == _registered(ctx, part["shard"]):
-            found = FailedRows(**part)
+    for registered, found in pending:
+        if registered == _registered(ctx, found.shard):
             merged[found.table, found.shard] = dict(zip(found.positions, found.reasons, strict=True))
     for part in failed:
         known = merged.setdefault((part.table, part.shard), {})
@@ -119,6 +121,11 @@ def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedR
         FailedRows(table, shard, tuple(sorted(rows)), tuple(rows[position] for position in sorted(rows)))
         for (table, shard), rows in merged.items()
     ]
+
+
+def _pending(parts: list[dict[str, Any]]) -> list[tuple[Any, FailedRows]]:
+    """What `begin_retry` wrote: what was registered of a shard then, and its rows."""
+    return [(part.pop("registered"), FailedRows(**part)) for part in parts]
 
 
 def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:

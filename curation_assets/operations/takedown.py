@@ -23,6 +23,7 @@ import polars as pl
 
 from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.errors import EXPECTED_ERRORS, StoreError
+from curation_assets.core.json_files import read_json
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -152,9 +153,13 @@ def pending_takedown(home: Path, pool: str) -> Takedown | None:
     path = pending_path(home, pool)
     if not path.is_file():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    samples = pl.DataFrame(content.pop("samples"), schema=SAMPLE_SCHEMA, orient="row")
-    return Takedown(pool, samples, **content)
+
+    def build(content: dict[str, Any]) -> Takedown:
+        samples = pl.DataFrame(content.pop("samples"), schema=SAMPLE_SCHEMA, orient="row")
+        return Takedown(pool, samples, **content)
+
+    advice = "restore it from a backup; without it what the takedown left cannot be looked for (docs/takedown.md)"
+    return read_json(path, build, advice=advice)
 
 
 def _write_pending(home: Path, takedown: Takedown) -> None:

@@ -1,13 +1,16 @@
 """Which exports were made where: one line each, for people and so that a takedown can flag them."""
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.json_files import read_json, read_json_lines
 from curation_assets.stores.atomic import append_line
 
+_ADVICE = "correct it, or remove it and flag that export by hand: a takedown finds exports by what is written here"
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
 SAMPLE_IDS = "sample_ids.npy"  # in every export: its ids, each as often as its multiplicity
 #: Releases before 0.2 wrote a second note of every export into its pool; its format and counts stood there alone.
@@ -45,8 +48,7 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     """Every recorded export (of one pool), oldest first. Of a folder that was removed and filled again, the last one;
     of a command that was killed, the folder may be missing."""
     path = home / EXPORTS_FILE
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    records = [ExportRecord(**json.loads(line)) for line in lines]
+    records = read_json_lines(path, lambda line: ExportRecord(**line), advice=_ADVICE)
     records = [
         replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
     ]
@@ -65,14 +67,17 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
 def _notes(home: Path) -> Iterator[ExportRecord]:
     """What releases before 0.2 noted in the pools."""
     for path in sorted(home.glob(_NOTES)):
-        note = json.loads(path.read_text(encoding="utf-8"))
-        yield ExportRecord(
-            pool=path.parent.parent.name,
-            folder=note["path"],
-            subset=str(Path(note["path"]) / SAMPLE_IDS),
-            written_at=note["created_at"],
-            format=note["format"],
-            name=note["subset"],
-            samples=note["samples"],
-            manifest_sha256=note["manifest_sha256"],
-        )
+        yield read_json(path, functools.partial(_of_note, path.parent.parent.name), advice=_ADVICE)
+
+
+def _of_note(pool: str, note: dict[str, Any]) -> ExportRecord:
+    return ExportRecord(
+        pool=pool,
+        folder=note["path"],
+        subset=str(Path(note["path"]) / SAMPLE_IDS),
+        written_at=note["created_at"],
+        format=note["format"],
+        name=note["subset"],
+        samples=note["samples"],
+        manifest_sha256=note["manifest_sha256"],
+    )

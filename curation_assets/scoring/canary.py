@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from curation_assets.core.json_files import read_json
 from curation_assets.methods import Method
 from curation_assets.numeric.drift import drift_statistics
 from curation_assets.numeric.identity import seed_of, unit_interval_of
@@ -232,8 +233,8 @@ def drift_table(scores: pl.DataFrame, accepted: Mapping[str, str], *, fraction: 
 def read_accepted(store: ShardStore) -> dict[str, str]:
     """Reference builds that were accepted by hand: method → build."""
     path = store.root / ACCEPTED
-    content: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return content
+    advice = "remove the file, and accept the builds again (`curate drift --accept`)"
+    return read_json(path, dict, advice=advice) if path.is_file() else {}
 
 
 def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:

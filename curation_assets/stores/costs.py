@@ -140,9 +140,9 @@ def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int
 
 
 def _record(line: str) -> dict[str, Any] | None:
-    """A line of a log; None for one that a kill cut short."""
+    """A line of a log; None for one that a kill cut short, or that is damaged."""
     try:
-        record: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
+        record = json.loads(line)
+    except ValueError:
         return None
-    return record
+    return record if isinstance(record, dict) and "id" in record else None

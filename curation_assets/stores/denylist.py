@@ -12,11 +12,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import polars as pl
 
+from curation_assets.core.json_files import read_json
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.url_safety import ascii_host, ascii_url
 
+_ADVICE = "nothing is let in or taken out by half a list: restore the file from a backup"
 FOLDER = "takedown"  # under home; certificates lie there too
 TAKEDOWN = "takedown"  # the reason of a dropped row
 Kind = Literal["url", "uid", "sha256", "domain"]
@@ -77,11 +79,14 @@ class Denylist:
         path = home / FOLDER / "denylist.json"
         if not path.is_file():
             return cls("", {})
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, cls._of, advice=_ADVICE)
+
+    @classmethod
+    def _of(cls, content: dict[str, Any]) -> "Denylist":
         hashes: dict[str, set[str]] = {}
         for entry in content["entries"]:
             hashes.setdefault(entry["kind"], set()).add(entry["hash"])
-        return cls(content["salt"], {kind: frozenset(values) for kind, values in hashes.items()})
+        return cls(str(content["salt"]), {kind: frozenset(values) for kind, values in hashes.items()})
 
     def __bool__(self) -> bool:
         return any(self.hashes.values())
@@ -141,7 +146,8 @@ def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
     pairs: Sequence[tuple[Kind, str]] = [(kind, normalised(kind, value)) for kind, value in values]
     content: dict[str, Any] = {"salt": secrets.token_hex(16), "entries": []}
     if path.is_file():
-        content = json.loads(path.read_text(encoding="utf-8"))
+        Denylist.load(home)  # a damaged one is refused, and stays as it is
+        content = read_json(path, dict, advice=_ADVICE)
     listed = Denylist(str(content["salt"]), {})
     known = {(entry["kind"], entry["hash"]) for entry in content["entries"]}
     new = {(kind, listed._hash(kind, value)) for kind, value in pairs} - known

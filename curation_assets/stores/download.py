@@ -20,6 +20,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
@@ -49,6 +50,7 @@ from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
+REPAIR = "`curate verify --repair` fetches the shard again"
 RECEIPT_FILE = "receipt.json"
 PURGE_FILE = "purging.txt"  # hash of the request that a purge under way leaves
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
@@ -248,14 +250,19 @@ def write_receipt(folder: Path, request_hash: str) -> None:
     write_text_atomically(folder / RECEIPT_FILE, sealed_json(receipt))
 
 
+def read_refused(folder: Path) -> dict[str, str]:
+    """sample_id → message of the rows of a downloaded shard that were not requested."""
+    return read_json(folder / "refused.json", dict, advice=REPAIR)
+
+
 def _is_complete(folder: Path, name: str, request_hash: str) -> bool:
     """The receipt is written last; its hashes show whether every file is still what was downloaded."""
     path = folder / RECEIPT_FILE
     if not path.is_file():
         return False
     try:
-        receipt = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
+        receipt = read_json(path, dict, advice=REPAIR)
+    except DamagedFileError:  # it is downloaded again
         return False
     return receipt.get("request_sha256") == request_hash and receipt.get("files") == _file_hashes(folder)
 
@@ -341,7 +348,7 @@ def take_down_downloads(
     purge_samples(folder, name, sample_ids)
     refused_path = folder / "refused.json"
     if refused_path.is_file():
-        refused = json.loads(refused_path.read_text(encoding="utf-8"))
+        refused = read_refused(folder)
         kept = {key: message for key, message in refused.items() if key not in sample_ids}
         write_text_atomically(refused_path, json.dumps(kept, indent=1))
     if was_complete:
@@ -629,7 +636,7 @@ def _images_of(tar: Path) -> list[str]:
 
 def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
-    refused: dict[str, str] = json.loads((folder / "refused.json").read_text(encoding="utf-8"))
+    refused = read_refused(folder)
     results: dict[str, dict[str, Any]] = {}
     members: dict[str, str] = {}  # key → member
     if (folder / f"{name}.parquet").is_file():

@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.json_files import read_json
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
-from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, write_receipt
+from curation_assets.stores.download import MAX_ROWS, RECEIPT_FILE, REPAIR, read_refused, write_receipt
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
@@ -36,7 +37,7 @@ def download_with_retries(
     outcome = fetch(rows, out_dir, advance=advance)
     if not request.is_file():
         return outcome
-    listed = json.loads(request.read_text(encoding="utf-8"))
+    listed = read_json(request, list, advice="remove the file, and run `curate retry` again")
     failed = outcome.filter(pl.col("sample_id").is_in(listed) & (pl.col("status") == "failed"))["sample_id"]
     again = rows.filter(pl.col("sample_id").is_in(failed.implode()))
     if again.height:
@@ -61,7 +62,7 @@ def _request(out_dir: Path, shard_key: str) -> Path:
 def _merge(folder: Path, fetched: Path, name: str, sample_ids: list[str]) -> None:
     """Put rows of `fetched`, by their ids, in place of those in `folder`; members take the keys that the rows had."""
     table, tar = folder / f"{name}.parquet", folder / f"{name}.tar"
-    refused = {path: json.loads((path / "refused.json").read_text(encoding="utf-8")) for path in (folder, fetched)}
+    refused = {path: read_refused(path) for path in (folder, fetched)}
     kept = {key: message for key, message in refused[folder].items() if key not in sample_ids}
     write_text_atomically(folder / "refused.json", json.dumps(kept | refused[fetched], indent=1))
     if (fetched / f"{name}.parquet").is_file():
@@ -81,7 +82,7 @@ def _merge(folder: Path, fetched: Path, name: str, sample_ids: list[str]) -> Non
             add=_members(fetched / f"{name}.tar", renamed),
         )
         (folder / f"{name}_stats.json").unlink(missing_ok=True)  # its counts are no longer those of the tar
-    receipt = json.loads((folder / RECEIPT_FILE).read_text(encoding="utf-8"))
+    receipt = read_json(folder / RECEIPT_FILE, dict, advice=REPAIR)
     write_receipt(folder, receipt["request_sha256"])
 
 

@@ -27,6 +27,7 @@ from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from curation_assets.core.disk import is_damage
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import bucket_retry_seconds, working_copies_bytes, working_copy
 from curation_assets.stores.temporary import temporary_path
@@ -664,13 +665,24 @@ class _Copies:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
-        self._connection.execute("pragma journal_mode = wal")
-        self._connection.execute("pragma synchronous = off")  # what is lost here is fetched again
-        self._connection.execute(
+        try:
+            self._connection = self._opened()
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._connection = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=60, check_same_thread=False, isolation_level=None)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = off")  # what is lost here is fetched again
+        connection.execute(
             "create table if not exists copies (key text primary key, e_tag text, inode integer, size integer, "
             "modified_ns integer, noted_at real)"
         )
+        return connection
 
     def note(self, key: str, e_tag: str, file: Path) -> None:
         """The file is a copy of the object, and stays so when it is moved."""

@@ -31,6 +31,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.json_files import read_json
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
@@ -253,7 +254,8 @@ class ShardStore:
     def blocked(self, asset: str) -> dict[str, list[str]]:
         """Shard (or 'pool' for a whole-pool table) → results of its blocking checks when it was last materialised."""
         paths = sorted((self.root / BLOCKED / asset).glob("*.json"))
-        return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+        advice = "remove the file: the next run of the table writes it again"
+        return {path.stem: read_json(path, list, advice=advice) for path in paths}
 
     # -- reading --------------------------------------------------------------------------------------------------
 

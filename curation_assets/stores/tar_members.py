@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -107,7 +108,7 @@ def _index(objects: "ObjectHome", tar: Path) -> _Index | None:
     try:
         stat = path.stat()
         index = _read(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-    except (OSError, EOFError, ValueError, KeyError, TypeError):  # none, or a damaged one
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):  # none, or a damaged one
         return None
     return index if (index.e_tag, index.size) == (entry.e_tag, entry.size) else None
 
