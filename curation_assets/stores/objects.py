@@ -346,15 +346,18 @@ class ObjectHome:
                     file.write(chunk)
             return _entry(response.meta)
 
-        with self._naming_refusals(key):
-            try:
-                self._take_in(key, temporary, self._body(key, write))
-            except FileNotFoundError:  # removed since the listing
-                with self._lock:
-                    self._entries.pop(key, None)
-                    self._remove_copy(key)
-            finally:
-                temporary.unlink(missing_ok=True)
+        try:
+            with self._naming_refusals(key):
+                try:
+                    entry = self._body(key, write)
+                except FileNotFoundError:  # removed since the listing
+                    with self._lock:
+                        self._entries.pop(key, None)
+                        self._remove_copy(key)
+                    return
+                self._take_in(key, temporary, entry)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _take_in(self, key: str, temporary: Path, entry: Entry) -> None:
         """Put what was fetched in its place; of the object of a link, the link too."""
