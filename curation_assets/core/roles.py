@@ -7,7 +7,7 @@ Shapes: N inputs, D embedding width, R captions per image.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -23,6 +23,14 @@ class ModelIdentity:
     address: str  # as written in the profile, e.g. "embedded:clip" or "hub:org/name@revision"
     revision: str  # commit, tag or "shipped"
     weights_sha256: str  # sha256 over the sorted (file name, file sha256) list of the weights
+
+
+@dataclass(frozen=True)
+class PhotoVector:
+    """A photograph that was found instead of drawn: its place in the joint space of an image–text encoder."""
+
+    vector: np.ndarray  # (D,) float32, unit length
+    encoder_sha256: str  # weights of the encoder whose space it is
 
 
 class Engine(Protocol):
@@ -66,8 +74,11 @@ class Captioner(Engine, Protocol):
 class BeamCaptioner(Engine, Protocol):
     """Image → the captions of a beam search, what VBA compares. A caption depends on its own image only."""
 
-    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
-        """Beam search, all beams returned, best first (ICC §4.1): N lists of `beams` captions."""
+    def beam_captions(self, images: Sequence[Any], beams: int) -> list[list[str]]:
+        """Beam search, all beams returned, best first (ICC §4.1): N lists of `beams` captions.
+
+        `images`: RGB images, or what the profile's text_to_image hands on (`PhotoVector`).
+        """
         ...
 
 
@@ -75,8 +86,8 @@ class BeamCaptioner(Engine, Protocol):
 class TextToImage(Engine, Protocol):
     """Caption → image (the V of VBA)."""
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
-        """One RGB image per caption; image i depends on (captions[i], seeds[i]) only."""
+    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> Sequence[Any]:
+        """One RGB image (or `PhotoVector`) per caption; image i depends on (captions[i], seeds[i]) only."""
         ...
 
 

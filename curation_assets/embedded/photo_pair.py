@@ -27,7 +27,7 @@ from curation_assets.embedded import manifest
 from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
 from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
-from curation_assets.engines import load_engine, nearest_captions, photo_pair, resolve_address
+from curation_assets.engines import load_engine, nearest_captions, nearest_photo, photo_pair, resolve_address
 from curation_assets.engines.efficientnet import BACKBONES
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
@@ -250,6 +250,19 @@ def save_bank(folder: Path, captions: Sequence[str], sentences: np.ndarray, card
             "captions": len(captions),
             "captions_sha256": file_sha256(temporary / nearest_captions.CAPTIONS_FILE),
             "sentences_sha256": file_sha256(temporary / nearest_captions.SENTENCES_FILE),
+        }
+        _write_json(temporary / "card.json", card)
+
+
+def save_photo_bank(folder: Path, vectors: np.ndarray, card: dict[str, Any]) -> None:
+    """DIR/nearest_photo: vectors of photographs (B, D) by the heads of DIR/photo_pair, card.json. No photograph."""
+    with replaced_folder(folder) as temporary:
+        save_file(nearest_photo.to_stored(vectors), temporary / nearest_photo.PHOTOS_FILE)
+        card = {
+            **card,
+            "kind": nearest_photo.KIND,
+            "photos": len(vectors),
+            "photos_sha256": file_sha256(temporary / nearest_photo.PHOTOS_FILE),
         }
         _write_json(temporary / "card.json", card)
 

@@ -7,10 +7,11 @@ import torch
 from PIL import Image
 
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, nearest_captions
 from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.engines.caption_models import LoadedCaptionModel, load_caption_model
 from curation_assets.engines.generation import BeamSearch, prompts_at_once
+from curation_assets.engines.nearest_captions import NearestCaptions
 
 
 class BeamSearchCaptioner:
@@ -51,10 +52,12 @@ class BeamSearchCaptioner:
         )
 
 
-def load(request: EngineRequest) -> BeamSearchCaptioner:
-    """The captioner in a folder (embedded:, path:, hub:).
+def load(request: EngineRequest) -> BeamSearchCaptioner | NearestCaptions:
+    """The captioner in a folder (embedded:, path:, hub:): a model that writes captions, or a bank of captions.
 
     Settings: beams (what VBA asks for where its own setting is null), min_new_tokens, max_new_tokens, and those of
     `load_caption_model`. Raises as that function does.
     """
+    if nearest_captions.is_nearest_captions(request.address):
+        return nearest_captions.load(request)
     return BeamSearchCaptioner(request.identity, load_caption_model(request), request.settings, request.batch_size)

@@ -1,5 +1,6 @@
-"""nearest_captions fills the role captioner without generating: the captions of a bank that lie nearest to an image in
-the joint space of an image–text encoder. What it writes is always a sentence that somebody wrote, of another photo.
+"""nearest_captions fills the roles captioner and beam_captioner without generating: the captions of a bank that lie
+nearest to an image in the joint space of an image–text encoder. What it writes is always a sentence that somebody
+wrote, of another photo.
 
 A folder holds `captions.txt` (one a line), `card.json` (which encoder, sha256 of the files) and, where they ship,
 `sentences.safetensors`: the captions' sentence vectors in few bytes, from which a photo_pair encoder has their place at
@@ -14,7 +15,7 @@ import torch
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks
@@ -50,14 +51,36 @@ class NearestCaptions:
         """
         if len(images) != len(seeds):
             raise ValueError(f"expected one seed per image, got {len(images)} images and {len(seeds)} seeds")
-        if not 1 <= count <= len(self.captions):
-            raise ValueError(f"count must be in [1, {len(self.captions)}], the size of the bank; got {count}")
+        return self.beam_captions(images, count)
+
+    def beam_captions(self, images: Sequence[Image.Image | PhotoVector], beams: int) -> list[list[str]]:
+        """N lists of the `beams` nearest captions, nearest first, equal ones in the bank's order.
+
+        Raises ValueError for beams below 1 or above the size of the bank, and for vectors of another encoder.
+        """
+        if not 1 <= beams <= len(self.captions):
+            raise ValueError(f"count must be in [1, {len(self.captions)}], the size of the bank; got {beams}")
         rows: list[list[str]] = []
         for batch in chunks(images, IMAGES_AT_ONCE):
-            cosines = self.encoder.embed_images(batch) @ self.vectors.T  # (N, B)
-            nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
+            cosines = self._embed(batch) @ self.vectors.T  # (N, B)
+            nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :beams]
             rows += [[self.captions[place] for place in row] for row in nearest]
         return rows
+
+    def _embed(self, images: Sequence[Image.Image | PhotoVector]) -> np.ndarray:
+        """(N,), at least one, all images or all vectors → (N, D)."""
+        vectors = [image for image in images if isinstance(image, PhotoVector)]
+        if not vectors:
+            return self.encoder.embed_images(images)  # type: ignore[arg-type]
+        mine = self.encoder.identity.weights_sha256
+        others = {each.encoder_sha256 for each in vectors} - {mine}
+        if others or len(vectors) < len(images):
+            raise ValueError(
+                f"expected photographs' vectors by the encoder {self.encoder.identity.address} ({mine[:12]}), got some "
+                f"by {sorted(other[:12] for other in others)}; the roles text_to_image and beam_captioner need banks "
+                "of one encoder"
+            )
+        return np.stack([each.vector for each in vectors])
 
 
 def is_nearest_captions(address: ModelAddress) -> bool:

@@ -26,9 +26,10 @@ from transformers import AutoTokenizer, BatchEncoding, CLIPTextModel
 
 from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, nearest_photo
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
+from curation_assets.engines.nearest_photo import NearestPhoto
 
 #: Of folders that this project trained, by the class name in their scheduler_config.json.
 SCHEDULERS = {each.__name__: each for each in (DDIMScheduler, UniPCMultistepScheduler)}
@@ -107,14 +108,16 @@ class DiffusionEngine:
         return [image.convert("RGB") for image in images]
 
 
-def load(request: EngineRequest) -> DiffusionEngine:
-    """The pipeline in a folder (embedded:, path:, hub:) in the diffusers layout.
+def load(request: EngineRequest) -> DiffusionEngine | NearestPhoto:
+    """The pipeline in a folder (embedded:, path:, hub:) in the diffusers layout, or a bank of photographs' vectors.
 
     With a PatchCodec in vae/ the folder's own scheduler is kept (v-prediction; one of SCHEDULERS); with a real VAE the
     scheduler is DPM-Solver multistep built from the checkpoint's own config, as in ICC §4.1. No safety
     checker: images are read by the captioner and never shown. Raises ValueError for a folder without
     model_index.json, or a PatchCodec with another scheduler.
     """
+    if nearest_photo.is_nearest_photo(request.address):
+        return nearest_photo.load(request)
     quiet_loading()
     diffusers_logging.set_verbosity_error()
     folder = local_folder(request.address)

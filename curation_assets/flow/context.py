@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
-from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method
+from curation_assets.core.validation import check_known
+from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method, teachers
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
@@ -59,8 +60,9 @@ class PoolContext:
     def profile(self) -> Profile:
         """The profile in force, with the pool's own addresses where it names some."""
         addresses = dict(self.pool.roles)
-        if not self.distils and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
-            addresses.setdefault("student", "embedded:icc_student")  # nothing distilled here: take the shipped one
+        has_own = self.distils and self.ratings is not None  # a student that nobody's ratings vouch for must be named
+        if not has_own and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
+            addresses.setdefault("student", "embedded:icc_student")
         profile = self.settings.profile.with_roles(**addresses)
         if self.trains_sba:
             profile = profile.with_generation("semantic_decoder", bridge="pool:sba_bridge")
@@ -75,6 +77,14 @@ class PoolContext:
     def distils(self) -> bool:
         """Whether this pool runs the teachers and distils a student of its own."""
         return self.pool.kind == "world" if self.options.distil is None else self.options.distil
+
+    @property
+    def ratings(self) -> Literal["human", "planted"] | None:
+        """Whose ratings of captions ICC is fitted on and compared with: of the option `labels`, or planted in the drawn
+        world. None: nobody's, the pool's captions are real and fusion weights that ship are used."""
+        if self.options.labels is not None:
+            return "human"
+        return "planted" if self.pool.kind == "world" else None
 
     @property
     def trains_downstream(self) -> bool:
@@ -123,7 +133,11 @@ class PoolContext:
         return [name for name in columns if name not in there]
 
     def _chosen(self, stage: str) -> list[Method]:
-        """The methods of a stage by options and profile, with values or without."""
+        """The methods of a stage by options and profile, with values or without; teachers those of option `teachers`."""
+        if stage == "teachers" and self.options.teachers is not None:
+            known = {method.name: method for method in teachers()}
+            check_known(f"pool {self.pool.name!r}: option teachers", "teacher", self.options.teachers, known)
+            return [known[name] for name in sorted(set(self.options.teachers))]
         listed = (*self.options.methods, *self.options.given_signals)
         named = {get_method(name).name for name in listed} | set(self.profile.methods)
         return [

@@ -7,10 +7,11 @@ from curation_assets.engines.addresses import ModelAddress
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of, image_text_encoder
 
 
-def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
-    """Of a bank of captions `image_text_encoder`, which its card names, and what that needs; else none."""
+def bank_encoder(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """Of a bank of captions or photographs `image_text_encoder`, which its card names, and what that needs; else
+    none."""
     card = card_of(address)
-    if card.get("kind") != "nearest_captions":
+    if card.get("kind") not in ("nearest_captions", "nearest_photo"):
         return {}
     encoder = resolve(card["image_text_encoder"])
     return {"image_text_encoder": encoder, **image_text_encoder.companions(encoder, {}, resolve)}
@@ -21,5 +22,5 @@ WRITING = ("prompt", "precision", "image_transform", "image_size", "min_new_toke
 
 NEEDS = RoleNeeds(
     settings=(*WRITING, "temperature", "top_k", "top_p", "repetition_penalty"),
-    companions=companions,
+    companions=bank_encoder,
 )

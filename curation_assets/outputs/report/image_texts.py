@@ -54,25 +54,25 @@ def verdicts_text(policy: str, verdicts: pl.DataFrame) -> str:
     return f"Histogram of the values by which {policy} ranks: {', '.join(parts)}{cut}."
 
 
-def plane_text(scores: pl.DataFrame, ratings: np.ndarray) -> str:
-    """Of the plane of two teachers' scores, coloured by rating. `scores`: (N, 2)."""
+def plane_text(scores: pl.DataFrame, ratings: np.ndarray, whose: str) -> str:
+    """Of the plane of two teachers' scores, coloured by rating. `scores`: (N, 2). `whose`: human or planted."""
     first, second = (name.upper() for name in scores.columns)
     medians = " and ".join(_short(scores[name].median()) for name in scores.columns)
     return (
         f"{scores.height:,} rated captions by their scores of {first} and {second} (medians {medians}), coloured by "
-        f"human rating (median {_short(float(np.median(ratings))) if len(ratings) else 'none'} of 0 to 3), with the "
+        f"{whose} rating (median {_short(float(np.median(ratings))) if len(ratings) else 'none'} of 0 to 3), with the "
         "line where the fused score is one half."
     )
 
 
 def agreement_text(table: pl.DataFrame) -> str:
-    """Of the Spearman correlations with human ratings. Columns: benchmark, scorer, spearman."""
+    """Of the Spearman correlations with ratings. Columns: benchmark, scorer, spearman."""
     rows = table.drop_nulls("spearman").sort("spearman", descending=True)
     if rows.is_empty():
-        return "Spearman correlation with human ratings: no scorer has a value."
+        return "Spearman correlation with the ratings: no scorer has a value."
     best, worst = rows.row(0, named=True), rows.row(-1, named=True)
     return (
-        f"Spearman correlation with human ratings of {rows.height} scorers, with 95 % intervals: from "
+        f"Spearman correlation with the ratings of {rows.height} scorers, with 95 % intervals: from "
         f"{best['spearman']:.2f} ({best['scorer']} on {best['benchmark']}) to {worst['spearman']:.2f} "
         f"({worst['scorer']} on {worst['benchmark']}). The table beside it has the figures."
     )

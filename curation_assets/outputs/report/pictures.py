@@ -98,16 +98,19 @@ def verdicts_histogram(frame: pl.DataFrame) -> str:
     return data_uri(figure)
 
 
-def plane_figure(scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float, float, float] | None) -> Figure:
+def plane_figure(
+    scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float, float, float] | None, whose: str = ""
+) -> Figure:
     """The plane of two teachers' scores of the rated captions, coloured by rating.
 
+    `whose`: ratings, human or planted.
     `scores`: N rows, two columns named for the teachers. `weights`: of both and the intercept, to draw the line where
     the fused score is .5.
     """
     figure, axes = plt.subplots(figsize=(4.4, 3.4))
     across, up = scores.to_numpy().T  # (N,) each
     points = axes.scatter(across, up, c=ratings, cmap="viridis", s=16, alpha=0.85, linewidths=0)
-    figure.colorbar(points, label="human rating (0–3)")
+    figure.colorbar(points, label=f"{whose} rating (0–3)".strip())
     if weights is not None and weights[1] != 0:
         a, b, c = weights
         along = np.linspace(0, 1, 50)
@@ -121,7 +124,7 @@ def plane_figure(scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float
 
 
 def agreement_figure(table: pl.DataFrame) -> Figure:
-    """Spearman correlation with human ratings and its interval, per benchmark and scorer: `distilled/agreement`."""
+    """Spearman correlation with the ratings and its interval, per benchmark and scorer: `distilled/agreement`."""
     rows = table.drop_nulls("spearman")
     labels = [
         f"{scorer} ({similarity.removesuffix('_similarity')})" if similarity else scorer
@@ -139,7 +142,7 @@ def agreement_figure(table: pl.DataFrame) -> Figure:
         here = (rows["benchmark"] == benchmark).to_numpy()
         axes.errorbar(middle[here], positions[here], xerr=around[:, here], fmt="o", ms=4, color=colour, label=benchmark)
     axes.set_yticks(positions, labels)
-    axes.set_xlabel("Spearman correlation with human ratings, 95 % interval")
+    axes.set_xlabel("Spearman correlation with the ratings, 95 % interval")
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.legend(frameon=False, fontsize=7)
     return figure

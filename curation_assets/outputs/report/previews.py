@@ -33,7 +33,7 @@ def plot_of(table: str, frame: pl.DataFrame) -> tuple[str, str] | None:
     if {"scorer", "spearman", "spearman_low"} <= columns:
         from curation_assets.outputs.report.pictures import agreement_figure, data_uri  # matplotlib, half a second
 
-        return "agreement with people", f"![Spearman correlations]({data_uri(agreement_figure(frame))})"
+        return "agreement with ratings", f"![Spearman correlations]({data_uri(agreement_figure(frame))})"
     names = [method.name for method in teachers() if method.name in columns]
     if len(names) == 2 and "rating" in columns:
         from curation_assets.outputs.report.pictures import data_uri, plane_figure

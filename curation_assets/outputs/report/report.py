@@ -138,20 +138,20 @@ def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
 
 def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
     names = teacher_names(ctx)
-    labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(names)
     weights = read_weights(ctx)
     plane, plane_text = None, ""
-    if len(names) == 2:
+    if len(names) == 2 and ctx.ratings is not None:
+        labelled = ctx.store.read(labelled_table(ctx)).drop_nulls(names)
         first, second = weights.weights
-        plane_text = image_texts.plane_text(labelled.select(names), labelled["rating"].to_numpy())
+        plane_text = image_texts.plane_text(labelled.select(names), labelled["rating"].to_numpy(), ctx.ratings)
         plane = pictures.data_uri(
             pictures.plane_figure(
-                labelled.select(names), labelled["rating"].to_numpy(), (first, second, weights.intercept)
+                labelled.select(names), labelled["rating"].to_numpy(), (first, second, weights.intercept), ctx.ratings
             )
         )
     dependence = ctx.store.read("standardised/length_dependence")
-    evidence = ctx.store.read("standardised/length_evidence")
-    agreement = ctx.store.read("distilled/agreement")
+    evidence = _read_if_made(ctx, "standardised/length_evidence")
+    agreement = _read_if_made(ctx, "distilled/agreement")
     return {
         "weights": weights,
         "fuse_on": ctx.options.fuse_on,
@@ -159,13 +159,23 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
         "plane": plane,
         "plane_text": plane_text,
         "dependence": dependence.drop("warning").to_dicts(),
-        "evidence": evidence.drop("warning").to_dicts(),
-        "agreement": agreement.to_dicts(),
-        "agreement_picture": pictures.data_uri(pictures.agreement_figure(agreement)),
-        "agreement_text": image_texts.agreement_text(agreement),
-        "warnings": [*dependence["warning"].drop_nulls(), *evidence["warning"].drop_nulls()],
+        "ratings": ctx.ratings,
+        "evidence": [] if evidence is None else evidence.drop("warning").to_dicts(),
+        "agreement": [] if agreement is None else agreement.to_dicts(),
+        "agreement_picture": None if agreement is None else pictures.data_uri(pictures.agreement_figure(agreement)),
+        "agreement_text": "" if agreement is None else image_texts.agreement_text(agreement),
+        "warnings": [
+            warning
+            for table in (dependence, evidence)
+            if table is not None
+            for warning in table["warning"].drop_nulls()
+        ],
         "reconstructions": _reconstructions(ctx),
     }
+
+
+def _read_if_made(ctx: PoolContext, table: str) -> pl.DataFrame | None:
+    return None if ctx.store.manifest(table) is None else ctx.store.read(table)
 
 
 def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:

@@ -34,31 +34,39 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.pools.options import Similarity
 from curation_assets.stores.text_tables import read_table
 
-RATED, CAPTIONS, WORDS = "rated captions", "caption benchmark", "word benchmark"
+RATED, PLANTED, CAPTIONS, WORDS = "rated captions", "planted ratings", "caption benchmark", "word benchmark"
+CODE_COSINE = "cosine"
+OWN_STUDENT, SHIPPED_STUDENT = "pool:icc_student", "embedded:icc_student"
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
 
-def agreement_table(ctx: PoolContext) -> Iterator[Table]:
+def has_agreement(ctx: PoolContext) -> bool:
+    """Whether there is anything rated to compare with."""
+    options = ctx.options
+    return any((ctx.ratings, options.caption_benchmark, options.word_benchmark))
+
+
+def agreement_table(ctx: PoolContext) -> Table:
     """The one table of this file."""
     on_students = ctx.options.fuse_on == "student"
-    student = ctx.profile.address("student")
-    inputs = ["teachers/labelled_captions", "standardised/length_statistics", "distilled/fusion_weights"]
+    inputs = ["standardised/length_statistics", "distilled/fusion_weights"]
+    if ctx.ratings is not None:
+        inputs.insert(0, "teachers/labelled_captions")
     if ctx.options.caption_benchmark is not None:
         inputs.append("teachers/benchmark_captions")
     if on_students:
         inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
-    if student.startswith("pool:"):
-        inputs.append(f"distilled/{student.removeprefix('pool:')}")
-    yield Table(
+    inputs += [f"distilled/{name.removeprefix('pool:')}" for name in _students(ctx).values() if name[:5] == "pool:"]
+    return Table(
         name="distilled/agreement",
         grain="pool",
         inputs=tuple(inputs),
-        version="1",
+        version="2",
         compute=_agreement,
         roles=_roles(ctx),
         config=_config,
         description=(
-            "One row per benchmark and scorer: Pearson, Spearman and Kendall tau-b with human ratings, bootstrap "
+            "One row per benchmark and scorer: Pearson, Spearman and Kendall tau-b with the ratings, bootstrap "
             "intervals, and how much the score follows caption length. The ablation of teacher, similarity, "
             "standardisation and student in one place."
         ),
@@ -85,18 +93,31 @@ def _roles(ctx: PoolContext) -> tuple[str, ...]:
     return tuple(sorted({"student"} | of_methods | of_similarities))
 
 
+def _students(ctx: PoolContext) -> dict[str, str]:
+    """Scorer → address: `icc` is the student in use; of real captions the one not in use stands beside it."""
+    used = ctx.profile.address("student")
+    students = {"icc": used}
+    if ctx.ratings != "planted":
+        others = {"icc, the pool's own student": OWN_STUDENT, "icc, the shipped student": SHIPPED_STUDENT}
+        students |= {name: address for name, address in others.items() if address != used}
+    return students
+
+
 def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
     words = ctx.options.word_benchmark
     return {
         "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _extra_methods(ctx)},
         "similarities": {teacher: _similarities(ctx, teacher) for teacher in teacher_names(ctx)},
         "resamples": ctx.options.agreement_resamples,
+        "students": _students(ctx),
         **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
     }
 
 
 def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    rated = {RATED: ctx.store.read("teachers/labelled_captions")}
+    rated = {}
+    if ctx.ratings is not None:
+        rated[PLANTED if ctx.ratings == "planted" else RATED] = ctx.store.read("teachers/labelled_captions")
     if ctx.options.caption_benchmark is not None:
         rated[CAPTIONS] = ctx.store.read("teachers/benchmark_captions")
     if (words := ctx.options.word_benchmark) is not None:
@@ -106,7 +127,8 @@ def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         for scorer in _scorers(ctx, _with_model_scores(ctx, table)):
             rows.append({"benchmark": benchmark, **_row(ctx, table, **scorer), "saw_ratings": False})
     # three numbers (a, b, c) were fitted on the rated captions, so what is built on them has seen these ratings
-    saw = (pl.col("benchmark") == RATED) & pl.col("scorer").is_in(["fused", "icc"])
+    fitted = ["fused", *(name for name, address in _students(ctx).items() if address.startswith("pool:"))]
+    saw = pl.col("benchmark").is_in([RATED, PLANTED]) & pl.col("scorer").is_in(fitted)
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(saw.alias("saw_ratings"))
 
 
@@ -133,11 +155,14 @@ def score_with_models(settings: Settings, pool_name: str, table: pl.DataFrame) -
 
     Also student_vba and student_sba where the pool fuses on students.
     """
+    from curation_assets.engines import load_engine  # heavy imports wait until a model is needed
 
     ctx = PoolContext.open(settings, pool_name)
     texts = table["caption"].to_list()
-    student = ctx.engines(["student"])["student"]
-    columns = [pl.Series("icc", student.score_captions(texts), dtype=pl.Float64)]
+    columns = []
+    for name, address in _students(ctx).items():
+        student: Any = load_engine("student", ctx.profile.with_roles(student=address), pool_models=ctx.pool_models)
+        columns.append(pl.Series(name, student.score_captions(texts), dtype=pl.Float64))
     if ctx.options.fuse_on == "student":
         columns += [column.alias(f"student_{column.name}") for column in score_with_students(ctx, table["caption"])]
     ids = pl.Series("sample_id", [sample_id_of("", text) for text in texts])
@@ -163,12 +188,17 @@ def score_with_models(settings: Settings, pool_name: str, table: pl.DataFrame) -
 
 def _similarities(ctx: PoolContext, teacher: str) -> list[str]:
     """The teacher's own similarity and those of the option."""
-    requested = (own_similarity(teacher), *ctx.options.agreement_similarities)
+    own = own_similarity(teacher)
+    if own == CODE_COSINE:
+        return [own]
+    requested = (own, *ctx.options.agreement_similarities)
     return [name for name in get_args(Similarity) if name in requested]
 
 
 def own_similarity(teacher: str) -> str:
-    """The similarity that the teacher's own value is."""
+    """The similarity that the teacher's own value is; CODE_COSINE where it writes no text."""
+    if "sentence_bottleneck" in get_method(teacher).roles:
+        return CODE_COSINE
     return "text_similarity" if "text_similarity" in get_method(teacher).roles else "edit_similarity"
 
 
@@ -202,7 +232,8 @@ def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]
         yield of("fused", fuse(_floats(scored.select(f"student_{teacher}" for teacher in teacher_names(ctx))), weights))
     elif has_teachers:
         yield of("fused", fuse(_floats(scaled.select(teacher_names(ctx))), weights))
-    yield of("icc", scored["icc"])
+    for name in _students(ctx):
+        yield of(name, scored[name])
     for method in _extra_methods(ctx):
         yield of(method.name, oriented(f"{method.stage}.{method.name}", scored[method.name]))
     yield of("caption length", caption_length(scored["caption"].to_list()))

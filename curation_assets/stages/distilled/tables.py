@@ -4,22 +4,30 @@ Option `fuse_on`: 'teacher' fits the weights on the teachers' own scores. 'stude
 one student per teacher first, the weights on their outputs, then the final student on the outputs' fusion.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import yaml
 
+from curation_assets.core.settings import Profile
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import labelled_table, read_weights, teacher_names
 from curation_assets.flow.table import Table
-from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
-from curation_assets.stages.distilled.human_agreement import agreement_table
+from curation_assets.methods import get_method
+from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
+from curation_assets.stages.distilled.human_agreement import agreement_table, has_agreement
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
+from curation_assets.stores.file_hash import file_sha256
+
+#: Fusion weights for pools of real captions that nobody rated, by benchmarks/icc_real_captions.py.
+SHIPPED = Path(__file__).parent / "shipped_fusion.yaml"
+NOBODYS = "300 captions of LAION that people rated; they ship as numbers (shipped_fusion.yaml)."
 
 #: Kinds of student that read frozen sentence embeddings.
 EMBEDDING_KINDS = ("minilm_ridge", "minilm_mlp")
@@ -30,19 +38,24 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     if not ctx.distils:
         return
     on_students = ctx.options.fuse_on == "student"
+    if on_students and ctx.ratings is None:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: option fuse_on: student fits weights on rated captions, and the pool has none; "
+            "name a file in its option labels, or leave fuse_on out"
+        )
     if on_students:
         yield from _students_of_teachers(ctx)
     yield Table(
         name="distilled/fusion_weights",
         grain="pool",
-        inputs=(labelled_table(ctx),),
+        inputs=() if ctx.ratings is None else (labelled_table(ctx),),
         version="2",
         compute=_fusion_weights,
-        config=lambda ctx, shard: fusion_options(ctx),
+        config=lambda ctx, shard: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": file_sha256(SHIPPED)},
         is_frozen=True,
         description=(
             "One row: a weight per teacher and the intercept of score = σ(Σ weight · teacher + intercept), fitted on "
-            "captions rated above against below the median rating."
+            + (f"captions with a {ctx.ratings} rating above against below the median." if ctx.ratings else NOBODYS)
         ),
     )
     yield Table(
@@ -61,7 +74,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "value",
         "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
     )
-    yield from agreement_table(ctx)
+    if has_agreement(ctx):
+        yield agreement_table(ctx)
 
 
 def _scores_table(ctx: PoolContext) -> str:
@@ -142,11 +156,30 @@ def _matrix(ctx: PoolContext, frame: pl.DataFrame) -> np.ndarray:
 
 
 def _fusion_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    if ctx.ratings is None:
+        return pl.DataFrame([shipped_weights(teacher_names(ctx), ctx.profile).to_dict()])
     labelled = ctx.store.read(labelled_table(ctx))
     weights = fit_logistic_fusion(
         _matrix(ctx, labelled), labelled["rating"].to_numpy(), names=teacher_names(ctx), **fusion_options(ctx)
     )
     return pl.DataFrame([weights.to_dict()])
+
+
+def shipped_weights(teachers: Sequence[str], profile: Profile) -> FusionWeights:
+    """The weights that ship for these teachers with these models. Raises ValueError where none do."""
+    models = {role: profile.roles.get(role) for teacher in teachers for role in get_method(teacher).roles}
+    for shipped in yaml.safe_load(SHIPPED.read_text(encoding="utf-8")):
+        if tuple(shipped["weights"]) == tuple(teachers) and shipped["models"] == models:
+            return FusionWeights(
+                weights=tuple(shipped["weights"].values()),
+                names=tuple(teachers),
+                is_regularised=False,
+                **shipped["fit"],
+            )
+    raise ValueError(
+        f"no fusion weights ship for the teachers {', '.join(teachers)} with {models}; rate some captions (curate icc "
+        "label) and name the file in the pool's option labels, or use the teachers and models of the profile photos"
+    )
 
 
 def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

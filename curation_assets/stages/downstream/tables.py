@@ -21,6 +21,7 @@ from curation_assets.flow.declared import (
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Table
 from curation_assets.methods import oriented
+from curation_assets.stages.distilled.human_agreement import has_agreement
 from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
 from curation_assets.stages.downstream import text_methods as text_tables
 from curation_assets.stages.downstream.evaluation_set import SCENES, chosen_set, untrained_reason
@@ -102,13 +103,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
     report_inputs += optional
     if ctx.distils:
-        report_inputs += [
-            "standardised/labelled_scores",
-            "standardised/length_dependence",
-            "standardised/length_evidence",
-            "distilled/agreement",
-            "distilled/fusion_weights",
-        ]
+        report_inputs += ["standardised/length_dependence", "distilled/fusion_weights"]
+        report_inputs += ["distilled/agreement"] if has_agreement(ctx) else []
+        if ctx.ratings is not None:
+            report_inputs += ["standardised/labelled_scores", "standardised/length_evidence"]
     yield Table(
         name="downstream/report",
         grain="pool",

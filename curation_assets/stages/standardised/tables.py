@@ -62,19 +62,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         warning_column="warning",
     )
     yield Table(
-        name="standardised/length_evidence",
-        grain="pool",
-        inputs=(*teachers, "teachers/labelled_captions"),
-        version="1",
-        compute=_length_evidence,
-        config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
-        description=(
-            "One row per signal and standardisation: agreement with the human ratings of caption length alone, and of "
-            "the teachers raw, per length and with one global z-score; a warning where length carries the signal."
-        ),
-        warning_column="warning",
-    )
-    yield Table(
         name="standardised/teacher_scores",
         grain="shard",
         inputs=(*teachers, "standardised/length_statistics"),
@@ -83,6 +70,25 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: _options(ctx),
         continues="teachers/distillation_sample",
         description="One row per distillation sample: both teachers' scores on the LN(0.5, 1) scale, in (0, 1).",
+    )
+    if ctx.ratings is not None:
+        yield from _rated_tables(ctx, teachers)
+
+
+def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table]:
+    """What rests on rated captions."""
+    yield Table(
+        name="standardised/length_evidence",
+        grain="pool",
+        inputs=(*teachers, "teachers/labelled_captions"),
+        version="1",
+        compute=_length_evidence,
+        config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
+        description=(
+            f"One row per signal and standardisation: agreement with the {ctx.ratings} ratings of caption length alone "
+            "and of the teachers raw, per length and with one global z-score; a warning where length alone agrees."
+        ),
+        warning_column="warning",
     )
     yield Table(
         name="standardised/labelled_scores",

@@ -48,13 +48,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield from bridge_table(ctx)
     for method in ctx.methods("teachers"):
         yield _teacher_table(ctx, method)
-    yield _rated_table(
-        ctx,
-        "labelled_captions",
-        read_labels,
-        labels_config,
-        "One row per caption that a person rated for concreteness (0–3), with both teachers' values.",
-    )
+    if ctx.ratings is not None:
+        yield _rated_table(
+            ctx,
+            "labelled_captions",
+            read_labels,
+            labels_config,
+            f"One row per caption with its {ctx.ratings} rating of concreteness (0–3) and the teachers' values.",
+        )
     if ctx.options.caption_benchmark is not None:
         yield _rated_table(
             ctx,

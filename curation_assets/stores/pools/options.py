@@ -194,6 +194,9 @@ class PoolOptions:
     distil: Switch | None = setting(
         default=None, description="Run the teachers and distil a student of this pool; null: world pools only."
     )
+    teachers: tuple[str, ...] | None = setting(
+        default=None, description="Teachers of ICC by name; null: those that are methods by default (vba, sba)."
+    )
     distillation_size: Whole = setting(  # ICC §4 scores 118 K, the embedded profile needs 500–700
         default=600, ge=1, unit="captions", description="Captions that the teachers score (ICC: 118,000)."
     )
