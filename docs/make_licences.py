@@ -39,6 +39,11 @@ TERMS = {
         "holds COCO val2017 captions (© COCO Consortium, CC BY 4.0) and Conceptual Captions (Google LLC, free for any "
         "purpose); [card](models/photo_pair.md)",
     ),
+    "nearest_photo": (
+        "Apache-2.0, data for research and education",
+        "vectors of photo_pair's 2,000 Flickr8k training photos (research and educational use), no photograph; "
+        "[card](models/photo_pair.md)",
+    ),
     "object_detector": _SCENES,
     "parser": ("CC BY-SA 4.0", "derived from UD_English-EWT (CC BY-SA 4.0); [card](models/parser.md)"),
     "photo_pair": (

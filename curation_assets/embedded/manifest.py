@@ -32,6 +32,7 @@ MADE_BY = {
     "scene_bank": ("scene_bank",),
     "photo_pair": ("photo_pair",),
     "nearest_captions": ("photo_pair",),
+    "nearest_photo": ("photo_pair",),
 }
 
 

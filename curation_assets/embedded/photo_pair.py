@@ -27,7 +27,14 @@ from curation_assets.embedded import manifest
 from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
 from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
-from curation_assets.engines import load_engine, nearest_captions, nearest_photo, photo_pair, resolve_address
+from curation_assets.engines import (
+    identify_engine,
+    load_engine,
+    nearest_captions,
+    nearest_photo,
+    photo_pair,
+    resolve_address,
+)
 from curation_assets.engines.efficientnet import BACKBONES
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
@@ -314,6 +321,16 @@ def run(given: argparse.Namespace) -> None:
         sentences = embedded(captions, encoder, "the bank", work, progress).astype(np.float32)
         save_bank(given.out / nearest_captions.KIND, captions, sentences, bank)
         print(f"{given.out / nearest_captions.KIND}: {len(captions):,} captions")
+    if given.photo_bank:
+        address = given.bank_encoder or f"path:{folder.absolute()}"
+        made_by = identify_engine("image_text_encoder", Profile("training", {"image_text_encoder": address}))
+        vectors = photo_pair.PhotoPairHead(tensors).images(
+            torch.from_numpy(pairs.images[0].astype(np.float32)),
+            torch.from_numpy(pairs.probabilities.astype(np.float32)),
+        )
+        bank = {"image_text_encoder": address, "image_text_encoder_sha256": made_by.weights_sha256}
+        save_photo_bank(given.out / nearest_photo.KIND, vectors.numpy(), bank)
+        print(f"{given.out / nearest_photo.KIND}: {len(vectors):,} photographs")
     if (given.out / "manifest.json").is_file():  # the shipped folder
         setup = Setup(given.out, work, threads=given.threads, seed=given.seed)
         facts = {name: card[name] for name in ("recipe", "seed", "photos", "captions", "further_captions")}
@@ -354,6 +371,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--bank", type=Path, nargs="+", default=[], metavar="FILE",
         help="captions of nearest_captions (one a line, or a column caption): choose ones that may be passed on",
     )  # fmt: skip
+    parser.add_argument(
+        "--photo-bank", action="store_true", help="write OUT/nearest_photo too: vectors of the photos, for VBA"
+    )
     parser.add_argument("--bank-encoder", help=argparse.SUPPRESS)
     for field in fields(Recipe):
         kind = int if field.type in (int, "int") else float

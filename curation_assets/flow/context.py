@@ -133,7 +133,7 @@ class PoolContext:
         return [name for name in columns if name not in there]
 
     def _chosen(self, stage: str) -> list[Method]:
-        """The methods of a stage by options and profile, with values or without; teachers those of option `teachers`."""
+        """The methods of a stage by options and profile, with values or without; teachers by option `teachers`."""
         if stage == "teachers" and self.options.teachers is not None:
             known = {method.name: method for method in teachers()}
             check_known(f"pool {self.pool.name!r}: option teachers", "teacher", self.options.teachers, known)

@@ -177,8 +177,9 @@ def shipped_weights(teachers: Sequence[str], profile: Profile) -> FusionWeights:
                 **shipped["fit"],
             )
     raise ValueError(
-        f"no fusion weights ship for the teachers {', '.join(teachers)} with {models}; rate some captions (curate icc "
-        "label) and name the file in the pool's option labels, or use the teachers and models of the profile photos"
+        f"no fusion weights ship for the teachers {', '.join(teachers)} with {models}; rate some captions "
+        "(`curate annotate sample`, `curate annotate rate`) and name the file in the pool's option labels, or set its "
+        "profile to photos"
     )
 
 

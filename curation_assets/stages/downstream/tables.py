@@ -104,7 +104,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     report_inputs += optional
     if ctx.distils:
         report_inputs += ["standardised/length_dependence", "distilled/fusion_weights"]
-        report_inputs += ["distilled/agreement"] if has_agreement(ctx) else []
+        report_inputs += ["distilled/agreement"] if has_agreement(ctx) else ["distilled/targets"]
         if ctx.ratings is not None:
             report_inputs += ["standardised/labelled_scores", "standardised/length_evidence"]
     yield Table(

@@ -385,10 +385,11 @@ def add_world_pool(
 
 
 def _declare_source(settings: Settings, pool: Pool) -> Pool:
-    """Save the declaration of a source of one's own; images get the profile of photographs where none is named."""
+    """Save the declaration of a source of one's own; images, and captions that a student is distilled from, get the
+    profile of photographs where none is named."""
     # a pool that an earlier version declared keeps the embedded profile, has no own ids, and keeps its tables
     earlier = [pool, replace(pool, columns={ours: theirs for ours, theirs in pool.columns.items() if ours != OWN_ID})]
-    if pool.has_images and pool.profile is None:
+    if (pool.has_images or pool.options.distil) and pool.profile is None:
         earlier += [replace(one, profile=PHOTO_PROFILE) for one in earlier]
         pool = replace(pool, profile=PHOTO_PROFILE)
     return _declare(settings, pool, also=earlier)
