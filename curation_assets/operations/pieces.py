@@ -12,6 +12,7 @@ from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.stages.distilled.tables import has_shipped_weights
 from curation_assets.stores.pools.declaration import list_pools
 
 
@@ -90,6 +91,7 @@ def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Tab
     return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]
 
 
+WEIGHTS = "distilled/fusion_weights"
 #: Option that names a file → tables that read it; an option whose absence another check reports is not here.
 FILE_OPTIONS = {
     "labels": ("teachers/labelled_captions",),
@@ -98,10 +100,9 @@ FILE_OPTIONS = {
     "related_to": ("standardised/word_weights",),
     "reference_images": ("signals/image_clusters", "signals/target_images"),
 }
-PLANTED_LABELS = (
-    "planted ratings of drawn scenes stand in, which say little of other captions; rate some (curate annotate sample, "
-    "rate, merge) and set options: {labels: FILE}"
-)
+SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in; "
+NO_WEIGHTS = "no fusion weights ship for these teachers and models: take profile photos, or "
+RATE = "rate some of yours (curate annotate sample, rate, merge) and set options: {labels: FILE}"
 
 
 def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
@@ -115,8 +116,10 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
             size = path.stat().st_size if path.is_file() else None
             advice = "" if state == "here" else "there is no such file; correct the option in the pool's declaration"
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
-        elif users and option == "labels" and ctx.pool.kind != "world":
-            pieces.append(Piece("option labels", "", "missing", None, users, PLANTED_LABELS, is_required=False))
+    if ctx.ratings is None and WEIGHTS in made:
+        is_required = ctx.options.fuse_on == "student" or not has_shipped_weights(ctx)
+        advice = (NO_WEIGHTS if is_required else SHIPPED_WEIGHTS) + RATE
+        pieces.append(Piece("option labels", "", "missing", None, (WEIGHTS,), advice, is_required=is_required))
     return pieces
 
 

@@ -77,9 +77,9 @@ def test_roles_that_a_paper_does_not_use_fetch_nothing(name: str) -> None:
 
 
 def pool_under(home: Path, profile: str, **options: object) -> PoolContext:
-    """A declared pool of three captions, under a shipped profile."""
+    """A declared pool of two urls, under a shipped profile."""
     home.mkdir(exist_ok=True)
-    (home / "c.csv").write_text("caption\na\nb\nc\n")
+    (home / "c.csv").write_text("url,caption\nhttp://127.0.0.1/1.jpg,a\nhttp://127.0.0.1/2.jpg,b\n")
     settings: Settings = load_settings(home, profile)
     add_pool(settings, "mine", home / "c.csv", options=options)
     return PoolContext.open(settings, "mine")

@@ -201,17 +201,17 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     labelled = ctx.store.read("teachers/labelled_captions")
     ratings = labelled["rating"].to_numpy()
 
-    own = rows["planted ratings", "vba", "text_similarity", False]
+    own = rows["rated captions", "vba", "text_similarity", False]
     assert own["spearman"] == pytest.approx(spearmanr(labelled["vba"], ratings).statistic)
     assert own["kendall"] == pytest.approx(kendalltau(labelled["vba"], ratings).statistic)
     assert own["pearson_low"] < own["pearson"] < own["pearson_high"]
     pairs = labelled.select("caption", "vba_reconstructions").iter_rows()
     best = [edit_similarity(beams, [text] * 2).max() for text, beams in pairs]
-    edits = rows["planted ratings", "vba", "edit_similarity", False]
+    edits = rows["rated captions", "vba", "edit_similarity", False]
     assert edits["pearson"] == pytest.approx(pearsonr(best, ratings).statistic)
-    assert ("planted ratings", "sba", "text_similarity", False) not in rows, "asks a model; only where the option says"
+    assert ("rated captions", "sba", "text_similarity", False) not in rows, "asks a model; only where the option says"
     scores = ctx.store.read("standardised/labelled_scores").select(TEACHERS).to_numpy()
-    fused = rows["planted ratings", "fused", None, False]
+    fused = rows["rated captions", "fused", None, False]
     assert fused["pearson"] == pytest.approx(pearsonr(fuse(scores, read_weights(ctx)), ratings).statistic)
     assert fused["saw_ratings"]
 
@@ -225,7 +225,7 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     silent = rows["word benchmark", "caption length", None, False]
     assert silent["spearman"] is None
     assert "all equal" in silent["reason"]
-    without = rows["planted ratings", "concreteness_lexicon", None, False]
+    without = rows["rated captions", "concreteness_lexicon", None, False]
     assert without["pearson"] is None
     assert "at least 3 complete pairs" in without["reason"], "no lexicon was given: no value, and it says so"
     plot = plot_of("distilled/agreement", ctx.store.read("distilled/agreement"))

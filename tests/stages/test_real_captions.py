@@ -10,6 +10,7 @@ from curation_assets.core.settings import load_profile, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import read_weights
 from curation_assets.flow.graph import tables_of
+from curation_assets.operations.pieces import pieces_of
 from curation_assets.stages.distilled.tables import shipped_weights
 
 SUBJECTS = (
@@ -58,10 +59,15 @@ def test_weights_ship_for_the_models_that_they_were_fitted_with() -> None:
         shipped_weights(("vba", "sba"), load_profile("embedded"))
 
 
-def test_weights_on_students_need_ratings(tmp_path: Path) -> None:
-    ctx = captions_pool(tmp_path, fuse_on="student")
-    with pytest.raises(ValueError, match="option fuse_on: student fits weights on rated captions"):
-        tables_of(ctx)
+@pytest.mark.parametrize(
+    ("options", "is_required"), [({}, False), ({"fuse_on": "student"}, True), ({"profile": "embedded"}, True)]
+)
+def test_missing_labels_are_named_before_a_run(tmp_path: Path, options: dict[str, str], is_required: bool) -> None:
+    ctx = captions_pool(tmp_path, **options)
+    labels = next(piece for piece in pieces_of(ctx, tables_of(ctx)) if piece.name == "option labels")
+    assert (labels.state, labels.is_required) == ("missing", is_required)
+    assert ("no fusion weights ship" in labels.advice) == is_required
+    assert "curate annotate sample, rate" in labels.advice
 
 
 def test_an_unknown_teacher_is_named(tmp_path: Path) -> None:

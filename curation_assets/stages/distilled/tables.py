@@ -38,11 +38,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     if not ctx.distils:
         return
     on_students = ctx.options.fuse_on == "student"
-    if on_students and ctx.ratings is None:
-        raise ValueError(
-            f"pool {ctx.pool.name!r}: option fuse_on: student fits weights on rated captions, and the pool has none; "
-            "name a file in its option labels, or leave fuse_on out"
-        )
     if on_students:
         yield from _students_of_teachers(ctx)
     yield Table(
@@ -181,6 +176,15 @@ def shipped_weights(teachers: Sequence[str], profile: Profile) -> FusionWeights:
         "(`curate annotate sample`, `curate annotate rate`) and name the file in the pool's option labels, or set its "
         "profile to photos"
     )
+
+
+def has_shipped_weights(ctx: PoolContext) -> bool:
+    """Whether weights ship for the pool's teachers and models."""
+    try:
+        shipped_weights(teacher_names(ctx), ctx.profile)
+    except ValueError:
+        return False
+    return True
 
 
 def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

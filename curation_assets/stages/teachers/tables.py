@@ -201,11 +201,13 @@ def labels_config(ctx: PoolContext) -> dict[str, Any]:
 
 
 def read_labels(ctx: PoolContext) -> pl.DataFrame:
-    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file, else planted.
+    """Rated captions: columns caption, rating (0–3). From the pool's `labels:` file; of the drawn world else planted.
 
-    Raises as `read_rated` does.
+    Raises ValueError where nobody rated captions of the pool, and as `read_rated` does.
     """
     path = ctx.options.labels
+    if ctx.ratings is None:
+        raise ValueError(f"pool {ctx.pool.name!r} has no rated captions; name a file of them in its option labels")
     if path is None:
         from curation_assets.world.pool import plant_labelled_captions
 
