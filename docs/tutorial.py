@@ -52,7 +52,8 @@ with tarfile.open(photos / "00000.tar", "w") as tar:
 # the pool's options (all are in [options.md](options.md)): here the share to keep, and the policies to apply. Images
 # get the profile `photos`, whose models know photographs; these pictures are drawn, so this pool names `embedded`.
 #
-# Command: `curate pool add photos /data/photos --profile embedded --home DIR`, and the options in that file.
+# Command: `curate pool add photos /data/photos --profile embedded --home DIR`, and for the options
+# `curate pool set photos fraction=0.5 'policies=[icc, clip, random]' --home DIR`.
 
 # %%
 policies = ["icc", "clip", "random"]
@@ -146,5 +147,5 @@ print("samples in the tar:", len(exported))
 print(sorted(path.name for path in out.iterdir() if path.suffix != ".tar"))
 
 # %% [markdown]
-# On photographs of your own take `profile="hub"` (a GPU and a model hub) for everything that looks at images: the
-# small models that ship with the package know drawn scenes. ICC's shipped student is for real captions.
+# On photographs of your own leave the profile out: a pool with images gets `photos`, small models that know them.
+# The papers' checkpoints want a GPU and a model hub: `profile="hub"`. ICC's shipped student is for real captions.
