@@ -42,7 +42,7 @@ from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.torture.forking import Ended, call
-from tests.torture.points import Points, count_events, name_of, save_every_step
+from tests.torture.points import VERSION, Points, count_events, name_of, save_every_step
 
 #: A pool of delivered tars with given signals; downloads, models and trainings; links, some of them dead for a while.
 TARS, SCENES, LINKS = "photos", "scenes", "links"
@@ -79,34 +79,29 @@ def declare(home: str, pool: str) -> None:
         }  # fmt: skip
         add_world_pool(settings, SCENES, size=ROWS[SCENES], seed=5, shard_size=ROWS[SCENES] // 2, options=options)
         return
+    place, numbers = Path(home), range(ROWS[pool])
+    more: dict[str, Any] = {}
     if pool == LINKS:
-        place = Path(home)
-        rows = {"url": [f"http://images.example/{n}.jpg" for n in range(ROWS[LINKS])]}
-        rows["caption"] = [f"thing {n} in a box" for n in range(ROWS[LINKS])]
-        pl.DataFrame(rows).write_csv(place / "links.csv")
-        ids = [sample_id_of(url, caption) for url, caption in zip(rows["url"], rows["caption"], strict=True)]
-        pl.DataFrame({"sample_id": ids, "icc": [n * 3 % 17 / 17 for n in range(len(ids))]}).write_parquet(
-            place / "given.parquet"
-        )
-        port = (place.parent / "port.txt").read_text()
-        download = DownloadSettings(retries=0, threads=2, connect_to={"images.example": f"127.0.0.1:{port}"})
-        options = {
-            "distil": False, "downstream": False, "policies": ["icc"], "fraction": 0.5, "image_domain": "other",
-            "given_signals": {"icc": f"{place / 'given.parquet'}:icc"},
-        }  # fmt: skip
-        add_pool(settings, LINKS, place / "links.csv", options=options, download=download, shard_size=len(ids) // 2)
-        return
-    place, per_shard = Path(home), ROWS[TARS] // 2
-    for shard in range(2):
-        numbers = range(shard * per_shard, (shard + 1) * per_shard)
-        rows = [(f"{number:06d}", url_of(number), caption_of(number), jpeg(number)) for number in numbers]
-        write_tar(place / "tars" / f"{shard:06d}.tar", rows)
+        urls, captions = [f"http://images.example/{n}.jpg" for n in numbers], [caption_of(n) for n in numbers]
+        source = place / "links.csv"
+        pl.DataFrame({"url": urls, "caption": captions}).write_csv(source)
+        connect_to = {"images.example": f"127.0.0.1:{(place.parent / 'port.txt').read_text()}"}
+        more = {
+            "download": DownloadSettings(retries=0, threads=2, connect_to=connect_to),
+            "shard_size": ROWS[pool] // 2,
+        }
+    else:
+        urls, captions = [url_of(n) for n in numbers], [caption_of(n) for n in numbers]
+        source = place / "tars"
+        rows = [(f"{n:06d}", urls[n], captions[n], jpeg(n)) for n in numbers]
+        for shard in range(2):
+            write_tar(source / f"{shard:06d}.tar", rows[shard * ROWS[pool] // 2 : (shard + 1) * ROWS[pool] // 2])
     given = pl.DataFrame(
         {
-            "sample_id": [sample_id_of(url_of(number), caption_of(number)) for number in range(ROWS[TARS])],
-            "generated_captions": [[f"thing {number}"] for number in range(ROWS[TARS])],
+            "sample_id": [sample_id_of(url, caption) for url, caption in zip(urls, captions, strict=True)],
+            "generated_captions": [[f"thing {n}"] for n in numbers],
             **{
-                name: [number * step % 17 / 17 for number in range(ROWS[TARS])]
+                name: [n * step % 17 / 17 for n in numbers]
                 for name, step in (("icc", 3), ("clip_score", 5), ("sieve", 7))
             },
         }
@@ -117,7 +112,7 @@ def declare(home: str, pool: str) -> None:
         "distil": False, "downstream": False, "policies": ["clip", "icc"], "fraction": 0.5, "image_domain": "other",
         "given_signals": signals, "given": {"generated_captions": str(place / "given.parquet")},
     }  # fmt: skip
-    add_pool(settings, TARS, place / "tars", options=options)
+    add_pool(settings, pool, source, options=options, **more)
 
 
 def deny_canary(home: str, pool: str) -> None:
@@ -229,7 +224,7 @@ def facts(home: str, pool: str) -> dict[str, Any]:
             asset = f"{stage}/{folder.name}"
             for key in store.partitions(asset) or [None]:
                 same |= _table_facts(store, asset, key)
-    for path in sorted(root.rglob("*.npy")):
+    for path in sorted(path for path in root.rglob("*.npy") if _is_in_force(path)):
         same[f"bytes of {name_of(path, root)}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     for path in sorted(store.folder_path(LEDGER).rglob("*.parquet")):
         frame = pl.read_parquet(path, hive_partitioning=False)
@@ -252,6 +247,14 @@ def facts(home: str, pool: str) -> dict[str, Any]:
     accounted = samples.filter((pl.col("status") == "kept") | pl.col("reason").is_not_null()).height
     same["rows accounted"] = accounted
     return same
+
+
+def _is_in_force(path: Path) -> bool:
+    """Whether a file is not of a version that is kept for its readers, and that a link no longer names."""
+    version = next((one for one in path.parents if VERSION.match(one.name)), None)
+    if version is None:
+        return True
+    return path.is_relative_to(version.with_name(version.name[1:].partition(".version-")[0]).resolve())
 
 
 def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _VERSION = re.compile(r"\.version-[0-9a-f]{12}")
+VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")  # name of a folder
 _TEMPORARY = re.compile(r"\.(?P<target>[^/]+)\.tmp-[^/]+")
 _CERTIFICATE = re.compile(r"(certificates/[a-z0-9_]+)-[^/]+\.json")
 _REFIT = re.compile(r"recuts/[0-9]+")  # a refit that is begun again once it is done has the next number
