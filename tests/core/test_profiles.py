@@ -117,10 +117,12 @@ def test_what_a_pool_declares_goes_over_its_profile(tmp_path: Path) -> None:
     ],
 )
 def test_policies_keep_the_papers_shares(tmp_path: Path, profile: str, shares: dict[str, float]) -> None:
-    fractions = {policy.name: policy.fraction for policy in policies_of(pool_under(tmp_path, profile))}
+    fractions = {
+        policy.name: policy.fraction for policy in policies_of(pool_under(tmp_path, profile, policies=list(shares)))
+    }
     assert {name: fractions[name] for name in shares} == shares
-    own = pool_under(tmp_path / "own", profile, fraction=0.4)
-    assert {policy.fraction for policy in policies_of(own) if policy.name in shares} == {0.4}
+    own = pool_under(tmp_path / "own", profile, policies=list(shares), fraction=0.4)
+    assert {policy.fraction for policy in policies_of(own)} == {0.4}
 
 
 def test_a_share_reaches_the_first_cut_of_an_intersection(tmp_path: Path) -> None:

@@ -56,9 +56,7 @@ def test_icc_paper_lists_what_is_fetched_gated_made_and_missing(tmp_path: Path) 
     assert states["student"] == "here", "nobody rated captions of this pool: the shipped one stays"
     assert (pieces["student"].size or 0) > 1e5
     assert pieces["option labels"].is_required
-    with pytest.raises(
-        MissingPiecesError, match=r"2 pieces are missing:\n  semantic_decoder: bridge .*train_sba"
-    ):
+    with pytest.raises(MissingPiecesError, match=r"2 pieces are missing:\n  semantic_decoder: bridge .*train_sba"):
         check_pieces(pieces.values())
 
 
@@ -83,11 +81,11 @@ def test_words_and_word_vectors_that_a_machine_lacks(tmp_path: Path, monkeypatch
     assert wordnet.state == "missing"
     assert "apt-get install wordnet-base" in wordnet.advice
     assert wordnet.tables == ("signals/datacomp_text",)
-    vectors = found(pool(tmp_path / "b", "rao_paper"))["word_vectors"]
+    vectors = found(pool(tmp_path / "b", "rao_paper", methods=["object_word_quality"]))["word_vectors"]
     assert vectors.state == "missing"
     assert "glove.840B.300d.txt of nlp.stanford.edu" in vectors.advice
     (tmp_path / "glove.840B.300d.txt").write_text("kite 1 2\n")
-    assert found(pool(tmp_path / "b", "rao_paper"))["word_vectors"].state == "here"
+    assert found(pool(tmp_path / "b", "rao_paper", methods=["object_word_quality"]))["word_vectors"].state == "here"
 
 
 def test_an_empty_role_names_the_column_that_replaces_it(tmp_path: Path) -> None:
