@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+os.environ.pop("COLUMNS", None)  # processes of pytest-xdist have 80, and what is piped obeys it
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
