@@ -75,11 +75,11 @@ def explore(
     if chosen != port:
         notice(f"port {port} is in use; taking {chosen}")
     with viewer(program, made.path, chosen) as (url, process):
-        show(url)
-        notice("Stop with Ctrl+C")
-        if opens:
-            webbrowser.open(url)
         try:
+            show(url)
+            notice("Stop with Ctrl+C")
+            if opens:
+                webbrowser.open(url)
             # not wait(): Polars installs a handler of SIGINT after which a blocked call goes on (SA_RESTART)
             while process.poll() is None:
                 time.sleep(0.2)

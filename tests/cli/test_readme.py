@@ -163,6 +163,10 @@ class Reader:
                 if words[0] == "make":
                     words = ["make", "-C", str(REPOSITORY), "-o", ".venv/.installed", *words[1:]]
                 status, said = self.explore(words) if words[1] == "explore" else self.run(words)
+                advised = re.findall(r"`(curate run [^`]+)`", said) if status == 1 else []
+                if advised:  # a reader does what the sentence says: here, run once more after a takedown
+                    self.run(self.words(advised[0]))
+                    status, said = self.run(words)
                 if status != 0:
                     failed.append(f"{command}\n  status {status}: {said[-600:]}")
         return failed
