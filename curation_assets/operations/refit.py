@@ -30,7 +30,7 @@ from curation_assets.stores.shard_store import MissingTableError
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
 _PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
-_ADVICE = "remove the folder of that refit, and run `curate refit` again"
+_ADVICE = "remove the folder of that refit, and run `curate run POOL --refit-cuts` again"
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 
 

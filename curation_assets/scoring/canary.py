@@ -233,7 +233,7 @@ def drift_table(scores: pl.DataFrame, accepted: Mapping[str, str], *, fraction: 
 def read_accepted(store: ShardStore) -> dict[str, str]:
     """Reference builds that were accepted by hand: method → build."""
     path = store.root / ACCEPTED
-    advice = "remove the file, and accept the builds again (`curate drift --accept`)"
+    advice = "remove the file, and accept the builds again (`curate drift accept`)"
     return read_json(path, dict, advice=advice) if path.is_file() else {}
 
 
