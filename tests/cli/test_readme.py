@@ -102,10 +102,6 @@ def pictures(count: int) -> list[tuple[Image.Image, str]]:
     return [(render(scene), scene.caption) for scene in scenes[:count]]
 
 
-#: Commands that ask for --pool once several pools have run, as two have here; the page's lines need not name it.
-ASKING = ("diff icc", "show lineage", "release create")
-
-
 class Reader:
     """Who types what the page says, in an empty folder, with small data where the page names data."""
 
@@ -145,8 +141,6 @@ class Reader:
         sample = next(iter(self.samples()["sample_id"]), "") if "ID" in line else ""
         filled = {"DIR": "out", "ID": sample, "URL": "http://host.example/1.jpg", "POOL": "scenes"}
         words = [filled.get(word, word) for word in shlex.split(line, comments=True)]
-        if " ".join(words[1:3]) in ASKING and "--pool" not in words:
-            words += ["--pool", "scenes"]
         return [word.replace("/data/", f"{self.folder}/") for word in words]
 
     def samples(self) -> pl.DataFrame:
@@ -163,10 +157,6 @@ class Reader:
                 if words[0] == "make":
                     words = ["make", "-C", str(REPOSITORY), "-o", ".venv/.installed", *words[1:]]
                 status, said = self.explore(words) if words[1] == "explore" else self.run(words)
-                advised = re.findall(r"`(curate run [^`]+)`", said) if status == 1 else []
-                if advised:  # a reader does what the sentence says: here, run once more after a takedown
-                    self.run(self.words(advised[0]))
-                    status, said = self.run(words)
                 if status != 0:
                     failed.append(f"{command}\n  status {status}: {said[-600:]}")
         return failed
