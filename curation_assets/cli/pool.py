@@ -100,6 +100,7 @@ def add(
     given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
     check_images(path)
+    is_new = name not in list_pools(settings)
     pool = add_pool(
         settings,
         name,
@@ -113,7 +114,12 @@ def add(
         profile=profile,
         **({"options": {"given_signals": _signals(signal)}} if signal else {}),
     )
-    shards = discover_shards(pool, settings)
+    try:
+        shards = discover_shards(pool, settings)
+    except Exception:
+        if is_new:  # what cannot be read is not declared
+            remove_path(settings.pools_root / f"{name}.yaml")
+        raise
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
     for sentence in _limited(tar_notes(Path(pool.source))) if pool.kind == "webdataset" else ():
         warn(sentence)

@@ -297,6 +297,7 @@ def test_pool_add_names_columns_header_and_encoding(tmp_path: Path) -> None:
     latin.write_bytes("note,words\n1,café au lait\n2,a red kite\n".encode("latin-1"))
     words = ("--caption-column", "words")
     assert "name another with --encoding" in curate("pool", "add", "la", latin, *words, *home).stderr
+    assert not list((tmp_path / "home" / "pools").glob("*.yaml")), "what cannot be read is not declared"
     assert "--caption-column NAME" in curate("pool", "add", "la", latin, "--encoding", "latin-1", *home).stderr
     assert "no encoding 'latn'" in curate("pool", "add", "la", latin, "--encoding", "latn", *home).stderr
     named = (
