@@ -321,6 +321,6 @@ def test_the_command_leaves_profane_and_personal_captions_out(tmp_path: Path) ->
     assert sorted(drawn["caption"]) == sorted([*RULED, *UNRULED])
     assert drawn.filter(pl.col("drawn_by") == "rule")["caption"].sort().to_list() == sorted(RULED)
     assert drawn["caption"].to_list() != [*RULED, *UNRULED], "a rater must not see the rule's captions first"
-    too_many = curate("annotate", "benchmark", tmp_path / "captions.txt", "--out", out)
+    too_many = curate("annotate", "benchmark", tmp_path / "captions.txt", "--out", tmp_path / "more.tsv")
     assert too_many.exit_code == 1
     assert "request fewer" in " ".join(too_many.output.split())

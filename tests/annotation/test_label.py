@@ -92,7 +92,15 @@ def test_a_pool_is_sampled_from_its_teachers(finished_pool: FinishedPool, tmp_pa
     assert result.exit_code == 0, result.output
     assert pl.read_csv(out, separator="\t", quote_char=None)["caption"].to_list() == drawn["caption"].to_list()
     too_many = curate(
-        "annotate", "sample", "tiny", "--out", out, "--count", 9999, "--home", finished_pool.settings.home
+        "annotate",
+        "sample",
+        "tiny",
+        "--out",
+        tmp_path / "more.tsv",
+        "--count",
+        9999,
+        "--home",
+        finished_pool.settings.home,
     )
     assert too_many.exit_code == 1
     assert "expected 9999 rows with all scores, got" in too_many.output

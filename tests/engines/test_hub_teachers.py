@@ -509,7 +509,9 @@ def with_bridge_of_its_own(home: Path, hub: Path, **options: Any) -> PoolContext
     captions = [*TRAINING_CAPTIONS, TRAINING_CAPTIONS[0]]  # one comes twice
     pl.DataFrame({"caption": captions, "uid": [f"{i:032x}" for i in range(len(captions))]}).write_csv(home / "c.csv")
     settings = load_settings(home, str(home / "tiny.yaml"))
+    (home / "labels.tsv").write_text("caption\trating\na red kite\t3\nhope\t0\na small boat\t2\n")
     declared = {"distil": True, "distillation_size": 12, "train_sba": {"epochs": 1, "batch_size": 8, "accumulation": 1}}
+    declared["labels"] = str(home / "labels.tsv")
     add_pool(settings, "mine", home / "c.csv", options={**declared, **options})
     return PoolContext.open(settings, "mine")
 

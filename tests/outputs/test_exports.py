@@ -450,7 +450,7 @@ def test_a_plain_list_of_ids_is_exported_and_compared(ctx: PoolContext, tmp_path
         path.write_text("\n".join(ids))
     else:
         (frame.write_parquet if suffix == ".parquet" else frame.write_csv)(path)
-    home = ("--home", str(ctx.settings.home))
+    home = ("--home", str(ctx.settings.home), "--pool", ctx.pool.name)
     for command in (
         ["export", "npy", str(path), "--out", str(tmp_path / "out")],
         ["diff", "icc", "--against", str(path)],

@@ -321,7 +321,7 @@ def test_tars_that_others_drop_into_the_home_are_shards(bucket: Bucket, tmp_path
     remove_path(tars / "000001.tar")
     drop(1)
     open_home(settings.home)
-    settings.work("photos").mkdir(parents=True)
+    settings.work("photos").mkdir(parents=True, exist_ok=True)
     images = ImageStore(settings.work("photos"))
     assert images.read_bytes(rows["tar"][0], rows["member"][0]) == jpeg(1)
 

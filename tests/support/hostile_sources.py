@@ -81,7 +81,7 @@ def kept_rows(samples: pl.DataFrame) -> dict[str, tuple[object, ...]]:
 
 def harmed(before: pl.DataFrame, after: pl.DataFrame, changed: set[str] = frozenset()) -> int:  # type: ignore[assignment]
     """Kept rows of `before` that are not the same afterwards, those of the URLs `changed` aside."""
-    afterwards = kept_rows(after)
+    afterwards = kept_rows(after.select(before.columns))  # an id of the owner in one row is a column more in all
     return sum(afterwards.get(url) != row for url, row in kept_rows(before).items() if url not in changed)
 
 
