@@ -2,8 +2,8 @@
 
 import base64
 import hashlib
-import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.engines import addresses, identify_engine, load_engine, pins
 from curation_assets.engines.addresses import WEIGHTS_ROOT, embedded_names, local_folder, pins_of, resolve_address
 from curation_assets.engines.pins import check_weights, damaged_weights, recorded_pins, shipped_hashes
+from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.seal import is_sealed
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.tiny_models import profile_of
@@ -61,16 +62,20 @@ def test_a_list_of_pins_that_was_changed_is_no_list(shipped: Path) -> None:
         local_folder(resolve_address("embedded:icc_student"))
 
 
-def test_a_bit_that_turns_over_unseen_is_found_by_a_fresh_look(shipped: Path) -> None:
+def test_a_bit_that_turns_over_unseen_is_found_by_a_fresh_look(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, weights = shipped / "icc_student", shipped / "icc_student" / "mlp.safetensors"
-    stat = weights.stat()
-    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns - 10**9))  # old enough to be remembered
+    state = FileState.of(weights)
+    old = replace(state, changed_ns=state.changed_ns - 10**10)  # old enough to be remembered
+    of = FileState.of
+    # a disk that fails changes no time
+    monkeypatch.setattr(FileState, "of", lambda path: old if path.name == weights.name else of(path))
     check_weights(folder)
-    stat = weights.stat()
     flip(weights, 50_000)
-    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    check_weights(folder)  # the same size, time and inode
+    check_weights(folder)
     assert [damaged.path for damaged in damaged_weights(folder, fresh=True)] == [weights]
+    monkeypatch.setattr(FileState, "of", of)
+    with pytest.raises(ModelUnavailableError, match="expected sha256"):
+        check_weights(folder)  # whoever writes leaves a time of change
 
 
 def test_files_of_a_package_are_those_of_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
