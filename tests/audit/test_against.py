@@ -53,7 +53,8 @@ def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(store: ShardStore, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"takes a \.npy"):
-        compare_with_file(store, POLICY, tmp_path / "ids.txt")
+    (tmp_path / "ids.pdf").write_text("ids")
+    with pytest.raises(ValueError, match=r"\.npy"):
+        compare_with_file(store, POLICY, tmp_path / "ids.pdf")
     with pytest.raises(FileNotFoundError, match="no file"):
         compare_with_file(store, POLICY, tmp_path / "ids.npy")
