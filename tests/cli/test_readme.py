@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -167,15 +168,23 @@ class Reader:
 
     def explore(self, words: list[str]) -> tuple[int, str]:
         """A command that serves until Ctrl+C: pressed when it has printed its address."""
+
+        def listen() -> None:  # a test that was started in the background hands on that Ctrl+C is ignored
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
         with subprocess.Popen(
-            words, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
+            words, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            preexec_fn=listen,
+        ) as process:  # fmt: skip
             assert process.stdout is not None
             said = ""
+            timer = threading.Timer(600, process.kill)  # whatever happens, it ends
+            timer.start()
             for line in process.stdout:
                 said += line
                 if line.startswith("http://127.0.0.1:"):
                     process.send_signal(signal.SIGINT)
+            timer.cancel()
             return process.wait(), said
 
     def python(self, block: str) -> list[str]:
