@@ -33,7 +33,8 @@ def test_wide_states_keep_their_geometry() -> None:
     vectors = Wide().embed_patches(IMAGES).mean(axis=1)  # (3, 1280)
     small = features.astype(np.float64).mean(axis=1)
     np.testing.assert_allclose(np.linalg.norm(small, axis=1), np.linalg.norm(vectors, axis=1), rtol=0.25)
-    np.testing.assert_array_equal(patch_features(Wide(), IMAGES[1:2]), features[1:2])  # no image sees its neighbours
+    # no image sees its neighbours, up to the last bit of a float16 (a product's kernel depends on its size)
+    np.testing.assert_allclose(patch_features(Wide(), IMAGES[1:2]), features[1:2], rtol=1e-3, atol=1e-6)
 
 
 def test_an_encoder_without_patches_gives_its_embedding() -> None:
