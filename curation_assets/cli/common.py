@@ -40,8 +40,8 @@ PIPED_WIDTH = 250
 FEW = 30  # values; a statistic of fewer is never shown without their number and an interval
 UNEXPECTED = 70  # exit status of a bug: EX_SOFTWARE of sysexits.h
 
-_is_told = os.environ.get("COLUMNS", "").isdigit() and int(os.environ["COLUMNS"]) > 0
-console = Console(width=None if sys.stdout.isatty() or _is_told else PIPED_WIDTH)  # Rich reads COLUMNS itself
+_has_columns = os.environ.get("COLUMNS", "").isdigit() and int(os.environ["COLUMNS"]) > 0
+console = Console(width=None if sys.stdout.isatty() or _has_columns else PIPED_WIDTH)  # Rich reads COLUMNS itself
 notices = Console(stderr=True)
 
 HomeOption = Annotated[

@@ -144,7 +144,7 @@ def _show_pieces(pieces: Sequence[Mapping[str, Any]]) -> None:
 
 
 def cost_sentence(plan: Mapping[str, Any]) -> str:
-    """What a plan costs, and of which tables no run has told it yet."""
+    """What a plan costs, and which tables have no timing yet."""
     if plan["cpu_seconds"] is None:
         return "No table that would be made has a recorded timing: what it costs is known after its first run"
     untimed = plan["without_timing"]

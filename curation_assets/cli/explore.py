@@ -29,7 +29,7 @@ TRIED_PORTS = 20
 START_S = 180  # for the viewer to answer: it imports numba, which compiles at first
 
 
-#: The viewer answers whoever asks and takes posts of any page: its application is put behind ours before it is served.
+#: The viewer answers any client and takes posts of any page: its application is put behind ours before it is served.
 _GUARDED_VIEWER = """
 import importlib.util, sys, uvicorn
 spec = importlib.util.spec_from_file_location("own_pages", sys.argv.pop(1))

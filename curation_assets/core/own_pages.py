@@ -3,7 +3,7 @@
 A browser sends a request to 127.0.0.1 for any page that names it. A foreign page shows by the Host (a name of its own
 that resolves to 127.0.0.1), by Origin and Fetch Metadata, and by the Referer where a browser sends neither. What sends
 none of them may be a program or a page that hides itself: so nothing is changed by a GET, and a request that changes
-something is JSON, which a browser sends to another origin only after it asked there. We never agree.
+something is JSON, which a browser sends to another origin only after a preflight. We never allow one.
 
 Only the standard library is imported: `curate explore` loads this file into the viewer's own environment.
 """
@@ -31,7 +31,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Headers(Protocol):
-    """Headers of a request, asked by their lower-case name."""
+    """Headers of a request by their lower-case name."""
 
     def get(self, name: str, /) -> str | None:
         """The value, None where it was not sent."""
@@ -79,7 +79,7 @@ class OwnPagesOnly:
     """An ASGI application behind `refusal`."""
 
     def __init__(self, app: App, kind_of: Callable[[Message], Kind], names: Collection[str] = OWN_NAMES) -> None:
-        """`kind_of`: what the scope of an HTTP request asks for."""
+        """`kind_of`: the kind of resource that the scope of an HTTP request names."""
         self.app = app
         self.kind_of = kind_of
         self.names = tuple(names)

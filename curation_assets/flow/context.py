@@ -192,7 +192,7 @@ class PoolContext:
 
     def _changed(self, tar: Path, member: str) -> StoreError:
         return StoreError(
-            f"{tar} changed since it was registered: {printable(member)} is another image now, or gone. "
+            f"{tar} changed since it was registered: {printable(member)} is another image now, or missing. "
             f"`curate run {self.pool.name}` registers it anew; or bring back the file as it was"
         )
 

@@ -18,7 +18,7 @@ def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBot
     return Values.of(np.clip((before * after).sum(axis=1) / norms, -1.0, 1.0))
 
 
-class ExampleBottleneck:
+class _ExampleBottleneck:
     """Counts (kite, red, idea, 1) and loses the idea."""
 
     def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -45,6 +45,6 @@ METHOD = Method(
         columns={"caption": ["red kite", "red idea", "idea idea"]},
         # 1; √(2/3) of (0,1,1,1) against (0,1,0,1); 1/√5 of (0,0,2,1) against (0,0,0,1)
         value=[1.0, 0.81649658, 0.4472136],
-        roles={"sentence_bottleneck": ExampleBottleneck()},
+        roles={"sentence_bottleneck": _ExampleBottleneck()},
     ),
 )

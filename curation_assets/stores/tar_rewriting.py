@@ -22,7 +22,7 @@ def rewrite_tar(
     add: Mapping[str, bytes] | None = None,
     state: FileState | None = None,
 ) -> None:
-    """Take out the members that `drop` names, asked in order, and put `add` at the end.
+    """Take out the members that `drop` names, called in order, and put `add` at the end.
 
     `state`: of the file that `drop` was made for. Raises StoreError where the file is another one, or becomes one
     meanwhile, and what `drop` raises; then nothing is changed.

@@ -89,7 +89,7 @@ WRITES = {
 APPENDS = {"annotate rate", "annotate rank"}  # to files of their own kind; others are refused
 
 
-def test_every_command_that_writes_where_it_is_told_is_tried() -> None:
+def test_every_command_with_an_output_path_is_tried() -> None:
     writing = set()
     for entry in entries():
         single = typer.Typer()

@@ -212,7 +212,7 @@ def _images_of_parquet(place: Path) -> dict[str, Any]:
 
 
 def _dead_links(place: Path) -> dict[str, Any]:
-    """The second shard's folder of images is gone."""
+    """The second shard's folder of images is missing."""
     (place / "images").mkdir()
     lines = ["image,caption"]
     for number in range(8):

@@ -128,7 +128,7 @@ def test_no_quotation_is_left_in_any_storage(place: str, tmp_path: Path, monkeyp
 
 
 def test_what_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launchers, log managers and clusters that keep what they are told to themselves."""
+    """Launchers, log managers and clusters that keep records of their own."""
     settings = load_settings(tmp_path, "embedded")
     folder = settings.dagster_home
     folder.mkdir(parents=True)
