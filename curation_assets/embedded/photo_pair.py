@@ -2,9 +2,10 @@
 
 Trains the heads of `engines/photo_pair.py` on photos with captions, on a CPU: features of 2,000 photos take minutes,
 the heads a few more. PAIRS is a folder of webdataset tars (KEY.jpg, KEY.txt), one tar, or a table with the columns
-image and caption (a path relative to the table or TAR:MEMBER; several captions of an image are several rows). Prints
-cross-validated figures first, then trains on everything and writes DIR/photo_pair, which a profile names as
-`path:DIR/photo_pair`. With --bank, captions that stand for an image's generated ones, also DIR/nearest_captions.
+image and caption (a path relative to the table or TAR:MEMBER; several captions of an image are several rows), and group
+where the photos of one site or owner must stay in one fold. Prints cross-validated figures first, then trains on
+everything and writes DIR/photo_pair, which a profile names as `path:DIR/photo_pair`. With --bank, captions that stand
+for an image's generated ones, also DIR/nearest_captions.
 """
 
 import argparse
@@ -68,13 +69,13 @@ def chosen_photos(photos: Sequence[Photo], at_most: int) -> list[Photo]:
     if len(photos) > at_most:
         print(f"{len(photos):,} photos: {at_most:,} of them are used (--max-photos)")
         photos = sorted(
-            sorted(photos, key=lambda photo: _draw(photo, "chosen"))[:at_most], key=lambda photo: photo.name
+            sorted(photos, key=lambda photo: _draw(photo.name, "chosen"))[:at_most], key=lambda photo: photo.name
         )
     return list(photos)
 
 
-def _draw(photo: Photo, purpose: str) -> float:
-    return unit_interval_of(sample_id_of(photo.name, ""), purpose)
+def _draw(name: str, purpose: str) -> float:
+    return unit_interval_of(sample_id_of(name, ""), purpose)
 
 
 def random_crop(image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -209,8 +210,8 @@ def cross_validated(
     more: np.ndarray | None,
     progress: ProgressReporter,
 ) -> dict[str, float | int]:
-    """Mean figures over the folds; a photo is in one fold with all its captions, by a hash of its name."""
-    fold_of = np.array([int(_draw(photo, f"folds:{seed}") * folds) for photo in photos])
+    """Mean figures over the folds; a photo is in one fold with all its captions and its group, by a hash."""
+    fold_of = np.array([int(_draw(photo.group or photo.name, f"folds:{seed}") * folds) for photo in photos])
     found = []
     for fold in range(folds):
         test = np.flatnonzero(fold_of == fold)

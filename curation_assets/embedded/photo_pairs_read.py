@@ -20,6 +20,7 @@ class Photo:
     name: str  # in a table as the table has it, in a tar TAR:MEMBER
     captions: tuple[str, ...]  # one or more, none blank
     source: Path  # the table or the tar
+    group: str = ""  # photos of a group stay in one fold of a cross-validation: the same site, owner or album
 
     def load(self) -> Image.Image:
         """Raises ImageRejected for a broken image, OSError for a missing one."""
@@ -32,8 +33,9 @@ def read_photos(path: Path) -> list[Photo]:
     """Photos with their captions, sorted by name.
 
     A folder of webdataset tars (KEY.jpg, KEY.txt) or one tar; or a table (.parquet, .csv, .tsv, .jsonl) with the
-    columns image (a path relative to the table, or TAR:MEMBER) and caption, one row per caption. Blank captions are
-    left out. Raises FileNotFoundError where there is nothing, ValueError for missing columns or no pair at all.
+    columns image (a path relative to the table, or TAR:MEMBER) and caption, one row per caption, and perhaps group.
+    Blank captions are left out. Raises FileNotFoundError where there is nothing, ValueError for missing columns or no
+    pair at all.
     """
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}; give a folder of tars or a table of image and caption")
@@ -59,13 +61,14 @@ def _of_table(path: Path) -> list[Photo]:
     table = read_rows(path)
     if not {"image", "caption"} <= set(table.columns):
         raise ValueError(f"{path}: expected the columns image and caption, got {table.columns}")
-    rows = table.select("image", pl.col("caption").cast(pl.String).str.strip_chars()).drop_nulls()
+    group = pl.col("group").cast(pl.String).fill_null("") if "group" in table.columns else pl.lit("").alias("group")
+    rows = table.select("image", pl.col("caption").cast(pl.String).str.strip_chars(), group).drop_nulls()
     grouped = (
         rows.filter(pl.col("caption") != "")
         .group_by("image", maintain_order=True)
-        .agg(pl.col("caption").unique(maintain_order=True))
+        .agg(pl.col("caption").unique(maintain_order=True), pl.col("group").first())
     )
-    return [Photo(str(image), tuple(captions), path) for image, captions in grouped.sort("image").iter_rows()]
+    return [Photo(str(image), tuple(texts), path, of) for image, texts, of in grouped.sort("image").iter_rows()]
 
 
 def captions_in(paths: Sequence[Path]) -> list[str]:

@@ -13,7 +13,9 @@ import polars as pl
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from rich.console import Console
 
+from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Profile
 from curation_assets.embedded import photo_pair as command
 from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit, reduction
@@ -81,6 +83,28 @@ def test_a_table_gives_photos_with_all_their_captions(table: Path) -> None:
     by_name = {photo.name: photo for photo in photos}
     assert by_name["red_circle.png"].captions == ("a red circle", "a circle that is red")
     assert by_name["blue_stripe.png"].load().size == (80, 60)
+
+
+def test_photos_of_a_group_stay_in_one_fold(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pl.read_csv(table).with_columns(group=pl.col("image").str.split("_").list.first())
+    rows.write_csv(table.parent / "grouped.csv")
+    photos = read_photos(table.parent / "grouped.csv")
+    assert {photo.name.partition("_")[0]: photo.group for photo in photos} == {name: name for name in COLOURS}
+    trained_on: list[np.ndarray] = []
+
+    def fitted(pairs: PairFeatures, *further: object) -> dict[str, torch.Tensor]:
+        trained_on.append(pairs.probabilities[:, 0].astype(int))
+        return {}
+
+    monkeypatch.setattr(command, "_fit", fitted)
+    monkeypatch.setattr(command, "scores_of", lambda tensors, pairs: np.eye(len(pairs)))
+    n = len(photos)
+    numbered = PairFeatures(np.zeros((1, n, 2)), np.arange(n)[:, None], np.zeros((n, 3)), np.arange(n + 1))
+    command.cross_validated(photos, numbered, np.zeros((0, 3)), Recipe(), 0, 2, None, reporter_for(Console()))
+    for rows_of_fold in trained_on:
+        groups = {photos[row].group for row in rows_of_fold}
+        assert groups.isdisjoint({photo.group for row, photo in enumerate(photos) if row not in rows_of_fold})
+    assert sum(len(rows_of_fold) for rows_of_fold in trained_on) == n
 
 
 def test_tars_give_the_pairs_that_have_both(tmp_path: Path) -> None:
