@@ -60,14 +60,21 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     """Recipes with a frozen fit that this pool runs, by name.
 
     A shipped one where the pool's option `recipes` names it (with settings, or {}), or a policy reads it that its
-    option `policies` names or that was saved for the pool; and those in the pool's own folder. Raises ValueError for a
-    setting that a recipe lacks.
+    option `policies` names or that was saved for the pool, or, of default ones, where their signals run; and those in
+    the pool's own folder. Raises ValueError for a setting that a recipe lacks.
     """
     shipped, own = load_recipes(), load_recipes(policies_folder(ctx) / "recipes")
     saved, named = load_policies(policies_folder(ctx)), ctx.options.policies or ()
     applied = [*saved.values(), *(policy for name, policy in load_policies().items() if name in named)]
     read = {reference for policy in applied for reference in policy.references}
-    run = {name: recipe for name, recipe in shipped.items() if name in ctx.options.recipes or recipe.key in read} | own
+    valued = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
+    run = {
+        name: recipe
+        for name, recipe in shipped.items()
+        if name in ctx.options.recipes
+        or recipe.key in read
+        or (recipe.default and not _missing_signals([recipe.key], valued, shipped))
+    } | own
     where = f"pool {ctx.pool.name!r}: option recipes"
     return {
         name: recipe.with_settings(given, f"{where}: {name}") if (given := ctx.options.recipes.get(name)) else recipe

@@ -1,4 +1,4 @@
-"""One linear layer over standardised signals (M-FLYT's form), learned from ratings by logistic or ridge regression."""
+"""One linear layer over standardised signals (M-FLYT's form): weights given, or learned by a regression on ratings."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -17,6 +17,17 @@ class LinearMix(NamedTuple):
     rating_count: int
 
 
+def means_and_sds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, K), NaN for gaps → (K,) means and (K,) population sds, 1 of a constant signal.
+
+    Raises ValueError for a signal without any value.
+    """
+    if empty := np.flatnonzero(~np.isfinite(values).any(axis=0)).tolist():
+        raise ValueError(f"signals without any value cannot be mixed: numbers {empty} of the mix")
+    means, sds = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    return means, np.where(sds > 0, sds, 1.0)
+
+
 def fit_linear_mix(
     values: np.ndarray, ratings: np.ndarray, model: Literal["logistic", "ridge"], l2: float, names: Sequence[str]
 ) -> LinearMix:
@@ -25,9 +36,7 @@ def fit_linear_mix(
     Means and sds are of all rows. logistic: rated above the median of the ratings or not, ties left out; the penalty is
     l2 / 2 · ‖w‖² beside the summed loss. Raises ValueError for too few ratings, or all on one side.
     """
-    means = np.nanmean(values, axis=0)
-    sds = np.nanstd(values, axis=0)
-    sds = np.where(sds > 0, sds, 1.0)
+    means, sds = means_and_sds(values)
     used = np.isfinite(ratings) & np.isfinite(values).all(axis=1)
     x, y = ((values - means) / sds)[used], ratings[used]
     if len(y) <= values.shape[1]:

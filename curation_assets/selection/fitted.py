@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class FittedRecipe:
     kind: str
     settings: Kind
     description: str = ""
+    default: bool = False  # a shipped one that runs wherever its signals do: it learns nothing from the pool
 
     @property
     def key(self) -> str:
@@ -37,6 +38,7 @@ class FittedRecipe:
         """Changes whenever its numbers may, but for the files that it names."""
         assert is_dataclass(self.settings)
         content = {field.name: content_of(getattr(self.settings, field.name)) for field in fields(self.settings)}
+        content = {name: value for name, value in content.items() if value or name not in self.settings.later}
         named = {"kind": self.kind, "code": self.settings.version, "settings": content}
         if lower := [reference for reference in self.settings.signals if lower_is_better(reference)]:
             named["lower_is_better"] = lower
@@ -45,7 +47,7 @@ class FittedRecipe:
     def with_settings(self, given: Mapping[str, Any], where: str) -> "FittedRecipe":
         """The same recipe with other settings. Raises ValueError that begins with `where`."""
         changed = {**content_of(self.settings), **given}
-        return FittedRecipe(self.name, self.kind, build(type(self.settings), changed, where), self.description)
+        return replace(self, settings=build(type(self.settings), changed, where))
 
 
 def load_recipes(root: Path = RECIPES_ROOT) -> dict[str, FittedRecipe]:
@@ -54,7 +56,8 @@ def load_recipes(root: Path = RECIPES_ROOT) -> dict[str, FittedRecipe]:
 
 
 def load_recipe(path: Path) -> FittedRecipe:
-    """A recipe from its YAML file, which is named like it: `name`, `kind`, `description`, and the kind's settings.
+    """A recipe from its YAML file, which is named like it: `name`, `kind`, `description`, `default`, and the kind's
+    settings.
 
     Raises ValueError for unknown kinds and settings, and where a signal is none of an earlier stage.
     """
@@ -67,6 +70,7 @@ def _read_recipe(path: Path, state: FileState) -> FittedRecipe:
     if not isinstance(content, dict) or not {"name", "kind"} <= set(content):
         raise ValueError(f"{path}: expected a mapping with name, kind and the settings of the kind, got {content!r}")
     name, kind, description = content.pop("name"), content.pop("kind"), content.pop("description", "")
+    default = bool(content.pop("default", False))
     if name != path.stem:
         raise ValueError(f"{path}: expected name: {path.stem}, got {name!r}; file and recipe are named alike")
     check_known(str(path), "kind of recipe", [kind], all_kinds())
@@ -75,4 +79,4 @@ def _read_recipe(path: Path, state: FileState) -> FittedRecipe:
         if reference.count(".") != 1 or reference.startswith("fused."):
             raise ValueError(f"{path}: a signal must read stage.table of a stage before fused, got {reference!r}")
         check_reads_forward(f"fused/{name}", reference.replace(".", "/"))
-    return FittedRecipe(name, kind, settings, str(description))
+    return FittedRecipe(name, kind, settings, str(description), default)

@@ -169,6 +169,64 @@ def test_a_mix_learns_whose_ratings_follow_a_signal(pool: PoolContext) -> None:
     assert both.drop_nulls("quality").select(pl.corr("quality", "value", method="spearman")).item() > 0.95
 
 
+def test_a_mix_of_given_weights_is_their_sum(tmp_path: Path) -> None:
+    """Against the formula: z-scores over the pool, the logarithm of what is named, no row without a value."""
+    (tmp_path / "given.yaml").write_text(
+        "name: given\nkind: linear_mix\nmix: [signals.clip_score, signals.word_count]\n"
+        "weights: {signals.clip_score: 0.5, signals.word_count: -2}\nlogarithms: [signals.word_count]\n"
+    )
+    recipe = load_recipe(tmp_path / "given.yaml").settings
+    assert recipe.files == ()
+    clip, words = np.array([0.1, 0.2, np.nan, 0.4, 0.9]), np.array([1.0, 3.0, 4.0, 20.0, 0.0])
+    rows = pl.DataFrame(
+        {
+            "sample_id": list("abcde"),
+            "signals.clip_score": pl.Series(clip).fill_nan(None),
+            "signals.clip_score:reason": [None, None, "image_broken", None, None],
+            "signals.word_count": words,
+            "signals.word_count:reason": pl.Series([None] * 5, dtype=pl.String),
+        }
+    )
+    scored = recipe.score(rows, recipe.fit([rows[:2], rows[2:]], {}))
+    seen, logs = clip[[0, 1, 3, 4]], np.log1p(words)
+    z = 0.5 * (clip - seen.mean()) / seen.std() - 2 * (logs - logs.mean()) / logs.std()
+    expected = 1 / (1 + np.exp(-z))
+    np.testing.assert_allclose(scored["quality"].drop_nulls(), expected[[0, 1, 3, 4]])
+    assert scored["reason"].to_list() == [None, None, "signals.clip_score:image_broken", None, None]
+
+
+def test_a_mix_without_any_value_of_a_signal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "given.yaml").write_text(
+        "name: given\nkind: linear_mix\nmix: [signals.clip_score]\nweights: {signals.clip_score: 1}\n"
+    )
+    rows = pl.DataFrame({"sample_id": ["a"], "signals.clip_score": pl.Series([None], dtype=pl.Float64)})
+    with pytest.raises(ValueError, match="without any value"):
+        load_recipe(tmp_path / "given.yaml").settings.fit([rows], {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("", "needs the file ratings, or weights of exactly"),
+        ("ratings: a.csv\nweights: {signals.clip_score: 1, signals.icc: 1}\n", "ratings a.csv and weights"),
+        ("weights: {signals.clip_score: 1}\n", "weights of exactly"),
+        ("ratings: a.csv\nlogarithms: [signals.word_count]\n", "logarithms must be signals of mix"),
+    ],
+)
+def test_a_mix_needs_ratings_or_all_weights(tmp_path: Path, settings: str, message: str) -> None:
+    (tmp_path / "mixed.yaml").write_text(
+        "name: mixed\nkind: linear_mix\nmix: [signals.clip_score, signals.icc]\n" + settings
+    )
+    with pytest.raises(ValueError, match=message):
+        load_recipe(tmp_path / "mixed.yaml")
+
+
+def test_a_recipe_of_before_keeps_its_version(tmp_path: Path) -> None:
+    """The sha256 that version 0.2 gave this file: settings that came later are empty in it."""
+    (tmp_path / "mix.yaml").write_text(MIX.format(ratings="ratings.csv"))
+    assert load_recipe(tmp_path / "mix.yaml").version == "7c898ca0c300eb11501bccbfa57fe3b12c21a5c6c9f8a06ff8d6901320e28a94"
+
+
 def test_quotas_of_clusters_are_met(pool: PoolContext) -> None:
     fit = pool.store.read("fused/density_fit")
     assert fit["quota"].sum() == round(fit["count"].sum() * 0.5)

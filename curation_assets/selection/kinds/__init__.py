@@ -23,6 +23,7 @@ class Kind(ABC):
     """
 
     version: ClassVar[str] = "1"  # bump when the same settings would give other numbers
+    later: ClassVar[tuple[str, ...]] = ()  # settings of later versions: empty ones leave a recipe's version as it was
 
     @property
     def signals(self) -> tuple[str, ...]:
