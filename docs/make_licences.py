@@ -34,6 +34,10 @@ TERMS = {
         "Apache-2.0",
         "300 rated LAION captions (MIT); [card](models/icc_student_multilingual.md)",
     ),
+    "image_kind": (
+        "Apache-2.0",
+        "trained on 944 images of public repositories under open licences, no image; [card](models/image_kind.md)",
+    ),
     "nearest_captions": (
         "CC BY 4.0",
         "holds COCO val2017 captions (© COCO Consortium, CC BY 4.0) and Conceptual Captions (Google LLC, free for any "

@@ -279,6 +279,17 @@ class SafetyClassifier(Engine, Protocol):
 
 
 @runtime_checkable
+class KindClassifier(Engine, Protocol):
+    """What kind of image it is."""
+
+    kinds: tuple[str, ...]  # K names, "photo" among them
+
+    def kind_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(N,) RGB images → (N, K) float64 in [0, 1], rows sum to 1. A row depends on its own image only."""
+        ...
+
+
+@runtime_checkable
 class AestheticHead(Engine, Protocol):
     """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (docs/formulas.md
     §14.3)."""

@@ -1,6 +1,7 @@
 """`python -m curation_assets.embedded --out DIR`: rebuilds the embedded models, stage by stage, resumable.
 
-`python -m curation_assets.embedded photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`).
+`python -m curation_assets.embedded photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`), and
+`image_kind --pairs TABLE --out DIR` on images whose kind you know.
 """
 
 import argparse
@@ -31,8 +32,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Runs the requested stages; a stage that finished before in the same work folder is skipped."""
-    if sys.argv[1:2] == ["photo_pair"]:
-        importlib.import_module("curation_assets.embedded.photo_pair").main(sys.argv[2:])
+    if sys.argv[1:2] in (["photo_pair"], ["image_kind"]):
+        importlib.import_module(f"curation_assets.embedded.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = parse()
     setup = Setup(

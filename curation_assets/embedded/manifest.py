@@ -30,6 +30,7 @@ MADE_BY = {
     "object_detector": ("object_detector",),
     "reward_model": ("reward_model",),
     "scene_bank": ("scene_bank",),
+    "image_kind": ("image_kind",),
     "photo_pair": ("photo_pair",),
     "nearest_captions": ("photo_pair",),
     "nearest_photo": ("photo_pair",),

@@ -33,6 +33,8 @@ KIND = "photo_pair"  # in card.json
 HEAD_FILE = "head.safetensors"
 #: The likeliest classes that an image's ConSE vector sums.
 CONSE_CLASSES = 30
+CLASSES = 1000  # of ImageNet, which the backbones tell apart
+KEPT_DIGEST = "_pixels_digest"  # attribute of an image: (its pixels, their digest)
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -45,9 +47,20 @@ def is_photo_pair(address: ModelAddress) -> bool:
 class PhotoFeatures:
     """What the heads read of an image: roots of pooled features of both backbones, and class probabilities."""
 
-    def __init__(self, backbones: Sequence[FeatureExtractor]) -> None:
-        """From small to large: the last one gives its maxima and the class probabilities too."""
+    def __init__(self, backbones: Sequence[FeatureExtractor], name: str) -> None:
+        """From small to large: the last one gives its maxima and the class probabilities too. `name`: of the backbones
+        and their device, for `remembered`."""
         self.backbones = list(backbones)
+        self.name = name
+
+    def remembered(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+        """As a call, of RGB images, at least one; what models of this process computed last is not computed again."""
+
+        def compute(missing: Sequence[Image.Image]) -> np.ndarray:
+            return torch.cat(self(missing), dim=1).numpy()
+
+        rows = torch.from_numpy(_remembered_features.embed(self.name, images, compute))
+        return rows[:, :-CLASSES].contiguous(), rows[:, -CLASSES:].contiguous()
 
     def __call__(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
         """(N,) images → (N, F) features ≥ 0, (N, 1000) probabilities. F = 1280 for each backbone and for the maxima."""
@@ -127,20 +140,20 @@ def from_stored(stored: Tensors) -> dict[str, torch.Tensor]:
 class RememberedImages:
     """Vectors of the images seen last in this process, by the content of their pixels.
 
-    Several methods of a run embed the same images with the same heads (clip_score, the captioner, clusters): the
+    Several methods of a run embed the same images with the same model (clip_score, the captioner, clusters): the
     backbones are what they cost. Bounded; a vector is what embedding the image again would give.
     """
 
-    def __init__(self, size: int = 20_000) -> None:
-        """`size`: images; 1,024 numbers each are 4 kB."""
+    def __init__(self, size: int) -> None:
+        """`size`: images."""
         self._size = size
         self._vectors: OrderedDict[tuple[str, bytes], np.ndarray] = OrderedDict()
 
     def embed(
-        self, heads: str, images: Sequence[Image.Image], embed: Callable[[Sequence[Image.Image]], np.ndarray]
+        self, model: str, images: Sequence[Image.Image], embed: Callable[[Sequence[Image.Image]], np.ndarray]
     ) -> np.ndarray:
-        """(N,) RGB images, at least one → (N, D); `embed` is called with those that are not remembered of `heads`."""
-        keys = [(heads, _pixels_digest(image)) for image in images]
+        """(N,) RGB images, at least one → (N, D); `embed` is called with those that are not remembered of `model`."""
+        keys = [(model, _pixels_digest(image)) for image in images]
         known = {key: self._vectors[key] for key in keys if key in self._vectors}
         missing = {key: image for key, image in zip(keys, images, strict=True) if key not in known}
         if missing:
@@ -154,10 +167,26 @@ class RememberedImages:
 
 
 def _pixels_digest(image: Image.Image) -> bytes:
-    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+    """A `readonly` image, which the methods of a pass share, keeps it: what draws into such an image gives it other
+    pixels (`Image.im`)."""
+    pixels, digest = vars(image).get(KEPT_DIGEST, (None, b""))
+    if pixels is not image.im:
+        digest = hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+        if image.readonly:
+            vars(image)[KEPT_DIGEST] = (image.im, digest)
+    return digest
 
 
-_remembered = RememberedImages()
+def as_rgb_images(images: Sequence[Image.Image]) -> list[Image.Image]:
+    """(N,) images of any mode → (N,) decoded RGB images, those that are RGB as they are."""
+    for image in images:
+        image.load()
+    return [image if image.mode == "RGB" else image.convert("RGB") for image in images]
+
+
+_remembered = RememberedImages(20_000)  # 1,024 numbers each are 4 kB
+#: Methods of one pass over images are at most a batch of 256 apart; 4,840 numbers each are 19 kB.
+_remembered_features = RememberedImages(512)
 
 
 class PhotoPairEncoder:
@@ -179,16 +208,16 @@ class PhotoPairEncoder:
 
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
-        heads, rgb = self.identity.weights_sha256, [image.convert("RGB") for image in images]
+        heads, rgb = self.identity.weights_sha256, as_rgb_images(images)
         rows = [_remembered.embed(heads, batch, self._embed) for batch in chunks(rgb, self.batch_size)]
         return np.concatenate(rows) if rows else np.zeros((0, self.head.width), dtype=np.float32)
 
     def _embed(self, images: Sequence[Image.Image]) -> np.ndarray:
-        return self.head.images(*self.features(images)).numpy()
+        return self.head.images(*self.features.remembered(images)).numpy()
 
     def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, T, 1280) float32: places of the last backbone's last layer, row by row."""
-        return self.features.backbones[-1].places([image.convert("RGB") for image in images]).numpy()
+        return self.features.backbones[-1].places(as_rgb_images(images)).numpy()
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at the sentence encoder's length. No prompt."""
@@ -228,7 +257,8 @@ def checked_tensors(file: Path, sha256: str) -> dict[str, torch.Tensor]:
 
 def load_features(names: Sequence[str], companions: Mapping[str, ModelAddress], device: str) -> PhotoFeatures:
     """The backbones `names`, found at the companions of the same names."""
-    return PhotoFeatures([load_backbone(name, local_folder(companions[name]), device) for name in names])
+    backbones = [load_backbone(name, local_folder(companions[name]), device) for name in names]
+    return PhotoFeatures(backbones, " ".join([*names, device]))
 
 
 def load_sentence_encoder(address: ModelAddress, request: EngineRequest, expected_sha256: str) -> Any:

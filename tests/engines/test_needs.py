@@ -20,7 +20,7 @@ from tests.support.tiny_models import profile_of
 def test_a_role_is_a_contract_an_engine_and_where_needed_its_needs() -> None:
     assert ROLES["safety_classifier"] is SafetyClassifier
     assert ROLES["wordnet"] is Wordnet
-    assert len(ROLES) == 24
+    assert len(ROLES) == 25
     modules = {module.name for module in pkgutil.iter_modules(engines.__path__)}
     assert set(ROLES) <= modules
     assert {module.name for module in pkgutil.iter_modules(needs.__path__)} <= set(ROLES)
