@@ -154,6 +154,7 @@ class Exam:
     """Rows of all sites with what the frozen encoders see of them, and what heads are trained on."""
 
     def __init__(self, data: Path, work: Path) -> None:
+        self.work = work
         work.mkdir(parents=True, exist_ok=True)
         table = work / "training.parquet"
         if not table.is_file():
@@ -202,6 +203,22 @@ def measured(
     return found
 
 
+def out_of_fold(exam: Exam, scores: dict[int, np.ndarray]) -> pl.DataFrame:
+    """A row per web pair: its score by heads that know nothing of its site, and that of its image with the caption of
+    a drawn row of another site, `other`."""
+    rng, parts = np.random.default_rng(0), []
+    for fold, of_fold in scores.items():
+        at = np.flatnonzero(exam.folds == fold)
+        owners, english = exam.owners[at], (exam.rows["language_guess"] == "en").to_numpy()[at]
+        others = [rng.choice(np.flatnonzero(english & (owners != owner))) for owner in owners]
+        rows = np.arange(len(at))
+        found = {"row": at, "other": at[others], "score": np.diag(of_fold), "score_other": of_fold[rows, others]}
+        parts.append(pl.DataFrame(found))
+    keys = exam.rows["key"].to_numpy()
+    table = pl.concat(parts)
+    return table.with_columns(key=pl.Series(keys[table["row"].to_numpy()]), other=pl.Series(keys[table["other"]]))
+
+
 def exam_rows(exam: Exam, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """A row per fit and part of the rows, and per fit the paired difference from Flickr8k alone."""
     masks = parts_of(exam.rows)
@@ -220,10 +237,12 @@ def exam_rows(exam: Exam, seeds: Sequence[int]) -> list[dict[str, Any]]:
         for seed in seeds:
             scores = {}
             for fold in range(FOLDS):
-                tensors = exam.heads(fold if share else None, share, recipe, seed, views)
+                if share or not fold:  # heads of Flickr8k alone have no folds
+                    tensors = exam.heads(fold if share else None, share, recipe, seed, views)
                 scores[fold] = scores_of(tensors, exam.web[np.flatnonzero(exam.folds == fold)])
-                photographs.append(_auc(scores_of(tensors, exam.held_out)))
+                photographs.append(figures(scores_of(tensors, exam.held_out)).auc)
             of_seeds.append(measured(exam, scores, masks, english))
+            out_of_fold(exam, scores).write_parquet(exam.work / f"scores_{name.replace(' ', '_')}_{seed}.parquet")
         found = {part: (np.mean([one[part][0] for one in of_seeds], 0), of_seeds[0][part][1]) for part in masks}
         before = before or found
         for part, (ranks, owners) in found.items():
@@ -239,10 +258,6 @@ def exam_rows(exam: Exam, seeds: Sequence[int]) -> list[dict[str, Any]]:
         rows.append({**held_out, "value": value, "low": low, "high": high, "sites": None, "seeds": len(seeds)})
         print(rows[-1], flush=True)
     return rows
-
-
-def _auc(scores: np.ndarray) -> float:
-    return figures(scores).auc
 
 
 def main() -> None:
