@@ -11,7 +11,7 @@ for an image's generated ones, also DIR/nearest_captions.
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -288,7 +288,11 @@ def run(given: argparse.Namespace) -> None:
     work = given.work or given.out / ".work"
     work.mkdir(parents=True, exist_ok=True)
     photos = chosen_photos(read_photos(given.pairs), given.max_photos)
+    chosen = {photo.name for photo in read_photos(given.photo_bank)} if given.photo_bank else set()
     photos, pairs = extract(photos, work, given.crops, progress)
+    rows = np.flatnonzero([photo.name in chosen for photo in photos])
+    if given.photo_bank and not len(rows):
+        raise ValueError(f"--photo-bank: expected photos of {given.pairs} in {given.photo_bank}, got none of them")
     encoder: Any = load_engine("sentence_encoder", Profile("training", {"sentence_encoder": SENTENCE_ENCODER}))
     classes = class_vectors(encoder)
     print(f"{len(pairs):,} photos, {len(pairs.sentences):,} captions")
@@ -312,6 +316,7 @@ def run(given: argparse.Namespace) -> None:
     }
     folder = given.out / photo_pair.KIND
     save_heads(folder, tensors, card)
+    _record(given, work, card, clock)
     print(f"{folder}: {clock.seconds():.0f} CPU-seconds; in a profile image_text_encoder: path:{folder}")
     if given.bank:
         captions = captions_in(given.bank)
@@ -321,21 +326,27 @@ def run(given: argparse.Namespace) -> None:
         }
         sentences = embedded(captions, encoder, "the bank", work, progress).astype(np.float32)
         save_bank(given.out / nearest_captions.KIND, captions, sentences, bank)
+        _record(given, work, card, clock)
         print(f"{given.out / nearest_captions.KIND}: {len(captions):,} captions")
-    if given.photo_bank:
+    if len(rows):
         address = given.bank_encoder or f"path:{folder.absolute()}"
         made_by = identify_engine("image_text_encoder", Profile("training", {"image_text_encoder": address}))
         vectors = photo_pair.PhotoPairHead(tensors).images(
-            torch.from_numpy(pairs.images[0].astype(np.float32)),
-            torch.from_numpy(pairs.probabilities.astype(np.float32)),
+            torch.from_numpy(pairs.images[0][rows].astype(np.float32)),
+            torch.from_numpy(pairs.probabilities[rows].astype(np.float32)),
         )
         bank = {"image_text_encoder": address, "image_text_encoder_sha256": made_by.weights_sha256}
         save_photo_bank(given.out / nearest_photo.KIND, vectors.numpy(), bank)
         print(f"{given.out / nearest_photo.KIND}: {len(vectors):,} photographs")
-    if (given.out / "manifest.json").is_file():  # the shipped folder
+        _record(given, work, card, clock)
+
+
+def _record(given: argparse.Namespace, work: Path, card: Mapping[str, Any], clock: Clock) -> None:
+    """In the shipped folder, hashes and how the heads were made: nothing is loaded from there without its hash."""
+    if (given.out / "manifest.json").is_file():
         setup = Setup(given.out, work, threads=given.threads, seed=given.seed)
         facts = {name: card[name] for name in ("recipe", "seed", "photos", "captions", "further_captions")}
-        record(setup, photo_pair.KIND, {**facts, "cpu_seconds": clock.seconds()}, measured)
+        record(setup, photo_pair.KIND, {**facts, "cpu_seconds": clock.seconds()}, card["cross_validated"])
         manifest.run(setup)
 
 
@@ -373,8 +384,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="captions of nearest_captions (one a line, or a column caption): choose ones that may be passed on",
     )  # fmt: skip
     parser.add_argument(
-        "--photo-bank", action="store_true", help="write OUT/nearest_photo too: vectors of the photos, for VBA"
-    )
+        "--photo-bank", type=Path, metavar="PAIRS",
+        help="write OUT/nearest_photo too, for VBA: vectors of those photos that are in this folder, tar or table",
+    )  # fmt: skip
     parser.add_argument("--bank-encoder", help=argparse.SUPPRESS)
     for field in fields(Recipe):
         kind = int if field.type in (int, "int") else float

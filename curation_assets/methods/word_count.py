@@ -22,6 +22,7 @@ METHOD = Method(
     source="this project: on alt texts of web sites the plainest sign of a description; docs/decisions/0061",
     version="1",
     summary="Number of the caption's words.",
+    default=False,  # profile photos names it
     no_planted_kind="no planted caption is worse for its length alone",
     example=Example(columns={"caption": ["logo", "a red  cube beside\ta ball", ""]}, value=[1.0, 6.0, 0.0]),
 )

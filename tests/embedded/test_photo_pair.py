@@ -154,14 +154,16 @@ def test_captions_of_files_are_distinct(tmp_path: Path) -> None:
 def test_the_command_trains_folders_that_a_profile_loads(tmp_path: Path, table: Path) -> None:
     bank = tmp_path / "bank.txt"
     bank.write_text("".join(f"a picture of a {colour} {shape}\n" for colour in COLOURS for shape in SHAPES))
-    out = tmp_path / "out"
+    out, red = tmp_path / "out", tmp_path / "red.csv"
+    pl.read_csv(table).filter(pl.col("image").str.starts_with("red")).write_csv(red)
     arguments = [
         sys.executable, "-m", "curation_assets.embedded", "photo_pair", "--pairs", str(table), "--out", str(out),
         "--bank", str(bank), "--more-captions-in", str(bank), "--folds", "2", "--heads", "2", "--epochs", "30",
-        "--crops", "0", "--threads", "1",
+        "--crops", "0", "--threads", "1", "--photo-bank", str(red),
     ]  # fmt: skip
     ran = subprocess.run(arguments, capture_output=True, text=True, timeout=500)
     assert ran.returncode == 0, ran.stderr
+    assert json.loads((out / "nearest_photo" / "card.json").read_text())["photos"] == 4
     assert "24 photos, 48 captions" in ran.stdout
     assert "cross-validated: {'folds': 2" in ran.stdout
     card = json.loads((out / "photo_pair" / "card.json").read_text())
@@ -176,6 +178,10 @@ def test_the_command_trains_folders_that_a_profile_loads(tmp_path: Path, table: 
     assert found.auc > 0.9  # it saw them: this says that what was trained is what answers
     captioner: Any = load_engine("captioner", profile)
     assert set(captioner.sample_captions(images[:1], [0], 2)[0]) <= set(bank.read_text().splitlines())
+    drawer: Any = load_engine("text_to_image", Profile("own", {"text_to_image": f"path:{out}/nearest_photo"}))
+    vectors = encoder.embed_images([photo.load() for photo in photos if photo.name.startswith("red")])
+    (found_photo,) = drawer.generate_images(["a red circle"], [0])
+    assert max(vectors @ found_photo.vector) > 0.99
 
 
 # --- the parts

@@ -170,10 +170,10 @@ def test_a_mix_learns_whose_ratings_follow_a_signal(pool: PoolContext) -> None:
 
 
 def test_a_mix_of_given_weights_is_their_sum(tmp_path: Path) -> None:
-    """Against the formula: z-scores over the pool, the logarithm of what is named, no row without a value."""
+    """Against the formula: z-scores over the pool, what is more than at_most counts as that, no row without a value."""
     (tmp_path / "given.yaml").write_text(
         "name: given\nkind: linear_mix\nmix: [signals.clip_score, signals.word_count]\n"
-        "weights: {signals.clip_score: 0.5, signals.word_count: -2}\nlogarithms: [signals.word_count]\n"
+        "weights: {signals.clip_score: 0.5, signals.word_count: -2}\nat_most: {signals.word_count: 10}\n"
     )
     recipe = load_recipe(tmp_path / "given.yaml").settings
     assert recipe.files == ()
@@ -188,8 +188,8 @@ def test_a_mix_of_given_weights_is_their_sum(tmp_path: Path) -> None:
         }
     )
     scored = recipe.score(rows, recipe.fit([rows[:2], rows[2:]], {}))
-    seen, logs = clip[[0, 1, 3, 4]], np.log1p(words)
-    z = 0.5 * (clip - seen.mean()) / seen.std() - 2 * (logs - logs.mean()) / logs.std()
+    seen, cut = clip[[0, 1, 3, 4]], np.array([1.0, 3.0, 4.0, 10.0, 0.0])
+    z = 0.5 * (clip - seen.mean()) / seen.std() - 2 * (cut - cut.mean()) / cut.std()
     expected = 1 / (1 + np.exp(-z))
     np.testing.assert_allclose(scored["quality"].drop_nulls(), expected[[0, 1, 3, 4]])
     assert scored["reason"].to_list() == [None, None, "signals.clip_score:image_broken", None, None]
@@ -210,7 +210,7 @@ def test_a_mix_without_any_value_of_a_signal_is_refused(tmp_path: Path) -> None:
         ("", "needs the file ratings, or weights of exactly"),
         ("ratings: a.csv\nweights: {signals.clip_score: 1, signals.icc: 1}\n", "ratings a.csv and weights"),
         ("weights: {signals.clip_score: 1}\n", "weights of exactly"),
-        ("ratings: a.csv\nlogarithms: [signals.word_count]\n", "logarithms must be signals of mix"),
+        ("ratings: a.csv\nat_most: {signals.word_count: 10}\n", "at_most must name signals of mix"),
     ],
 )
 def test_a_mix_needs_ratings_or_all_weights(tmp_path: Path, settings: str, message: str) -> None:

@@ -17,11 +17,11 @@ from curation_assets.stores.text_tables import read_table
 class KIND(Kind):
     """One linear layer over standardised signals (M-FLYT; docs/formulas.md §15.7).
 
-    Raises ValueError unless either the file `ratings` or a weight of every signal is given, and for logarithms of
-    signals that are not mixed.
+    Raises ValueError unless either the file `ratings` or a weight of every signal is given, and for an at_most of a
+    signal that is not mixed.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("weights", "logarithms")
+    later: ClassVar[tuple[str, ...]] = ("weights", "at_most")
 
     mix: tuple[str, ...] = setting(description="stage.table of the signals that are mixed.")
     ratings: str | None = setting(
@@ -30,8 +30,8 @@ class KIND(Kind):
     weights: Mapping[str, Number] = setting(
         default_factory=dict, description="In place of ratings: signal → weight of its standardised values."
     )
-    logarithms: tuple[str, ...] = setting(
-        default=(), description="Signals, at least 0, of which log(1 + value) is standardised and mixed."
+    at_most: Mapping[str, Number] = setting(
+        default_factory=dict, description="Signal → value above which more counts no further."
     )
     model: Literal["logistic", "ridge"] = setting(
         default="logistic", description="P(rated above the median), or the rating itself."
@@ -44,8 +44,8 @@ class KIND(Kind):
                 f"linear_mix needs the file ratings, or weights of exactly {list(self.mix)}; "
                 f"got ratings {self.ratings} and weights of {list(self.weights) or 'none'}"
             )
-        if unmixed := set(self.logarithms) - set(self.mix):
-            raise ValueError(f"logarithms must be signals of mix {list(self.mix)}, got {sorted(unmixed)}")
+        if unmixed := set(self.at_most) - set(self.mix):
+            raise ValueError(f"at_most must name signals of mix {list(self.mix)}, got {sorted(unmixed)}")
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -80,10 +80,9 @@ class KIND(Kind):
         )
 
     def _values(self, rows: pl.DataFrame) -> np.ndarray:
-        """(N, K), logarithms taken; NaN where there is no value."""
-        columns = [floats(rows, name) for name in self.mix]
-        chosen = [name in self.logarithms for name in self.mix]
-        return np.stack([np.log1p(column) if log else column for column, log in zip(columns, chosen, strict=True)], 1)
+        """(N, K), cut at `at_most`; NaN where there is no value."""
+        columns = [np.minimum(floats(rows, name), float(self.at_most.get(name, np.inf))) for name in self.mix]
+        return np.stack(columns, axis=1)
 
     def _ratings(self, path: Path, ids: pl.Series) -> np.ndarray:
         """(N,) mean rating of each sample, NaN without one. Raises ValueError for a file without both columns."""
