@@ -18,8 +18,11 @@ from curation_assets.cli.common import (
     warn,
 )
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
+from curation_assets.flow.composition import sampled_composition
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of, web_worths_of
 from curation_assets.flow.graph import why_broken
+from curation_assets.flow.worth import WEB, domain_in_words
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_pools import check_unused
 from curation_assets.operations.removed_shards import remove_shards
@@ -144,6 +147,8 @@ def add(
     for column in known_scores(pool):
         notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
     _show_profile(pool)
+    if pool.image_domain == WEB:
+        _show_holdings(PoolContext.open(settings, pool.name))
     notice(f"Next: `curate run {pool.name}` (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
 
 
@@ -157,12 +162,26 @@ def _show_profile(pool: Pool) -> None:
     if pool.profile == PHOTO_PROFILE:
         show(
             f"Profile: {name}, small models for photographs (`curate methods --profile {name}` gives what each "
-            "value is worth). Another: --profile, or the line `profile:` of the declaration"
+            "value is worth, on web pairs too). Another: --profile, or the line `profile:` of the declaration"
         )
-    elif pool.image_domain == "photographs" and name == DEFAULT_PROFILE:
+    elif pool.image_domain in (WEB, "photographs") and name == DEFAULT_PROFILE:
         show(f"Profile: {name}, whose models know drawn scenes only; for photographs: profile {PHOTO_PROFILE}")
     else:
         show(f"Profile: {name}")
+
+
+def _show_holdings(ctx: PoolContext) -> None:
+    """Shares of kinds of images and of languages in a few rows, and what the policies' signals are worth for these."""
+    composition = sampled_composition(ctx)
+    if composition is None:
+        show("Kinds of images and languages, and what the values are worth for them, are known after the run")
+        return
+    show(f"Holds: {composition} (of {composition.n} rows looked at; a run counts all)")
+    references = sorted({reference for policy in policies_of(ctx) for reference in policy.references})
+    worths = [worth for worth in web_worths_of(ctx, references, composition) if worth.is_measured]
+    if worths:
+        rows = [(worth.reference, str(worth)) for worth in worths]
+        show_table(("signal", "worth"), rows, left=2, title=f"What the signals are worth on {domain_in_words(WEB)}")
 
 
 def _signals(pairs: list[str]) -> dict[str, str]:

@@ -33,12 +33,13 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import left_out, policies_of, worths_of
+from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
+from curation_assets.flow.worth import domain_in_words
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
@@ -445,7 +446,9 @@ def _show_worths(ctx: PoolContext) -> None:
     references = sorted({reference for policy in policies_of(ctx) for reference in policy.references})
     worths = worths_of(ctx, references)
     if worths:
-        title = f"What the signals are worth on {ctx.pool.image_domain} (AUC of clean against noise, 95 % interval)"
+        if holds := holds_in_words(ctx):
+            show(f"The pool holds {holds}")
+        title = f"What the signals are worth on {domain_in_words(ctx.pool.image_domain)}"
         show_table(("signal", "worth"), list(worths.items()), left=2, title=title)
     for sentence in left_out(ctx):
         notice(sentence)

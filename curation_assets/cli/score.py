@@ -26,7 +26,7 @@ from curation_assets.cli.common import (
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
-from curation_assets.flow.worth import worth_of
+from curation_assets.flow.worth import web_worth_of, worth_of
 from curation_assets.methods import Method, all_methods, get_method
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
@@ -117,7 +117,8 @@ def score(
     if line is not None:
         show(line)
     if "image" in chosen.columns or set(chosen.columns) & set(DERIVED_COLUMNS):
-        show(f"On photographs, with the models of {addresses.name}: {worth_of(f'signals.{method}', addresses)}")
+        for where, worth in _worths(method, addresses).items():
+            show(f"With the models of {addresses.name} {where}: {worth}")
     missing = scored[f"{method}_reason"].drop_nulls().value_counts(sort=True)
     for reason, count in missing.iter_rows():
         show(f"  {count:,} without: {reason}")
@@ -173,7 +174,7 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
 def methods(
     profile: Annotated[
         str | None,
-        typer.Option("--profile", help="Which methods this profile runs, and what each is worth on photographs."),
+        typer.Option("--profile", help="Which methods this profile runs, and what each is worth."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/methods.md.")] = False,
     into: Annotated[
@@ -209,13 +210,22 @@ def methods(
             console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))
 
 
+def _worths(method: str, profile: Profile) -> dict[str, str]:
+    """Where it was measured → what a method is worth there with the models of a profile."""
+    reference = f"signals.{method}"
+    return {
+        "on web pairs (own text against others')": str(web_worth_of(reference, profile, None)),
+        "on photographs that people described (clean against planted noise)": str(worth_of(reference, profile)),
+    }
+
+
 def _runs(method: Method) -> str:
     """In which pools a method runs: a pool of captions only leaves out what reads images."""
     return ("default" if method.default else "if named") + (", with images" if method.image_columns else "")
 
 
 def _show_profile(profile: Profile) -> None:
-    """The methods that a profile runs: with which models, and what their values are worth on photographs."""
+    """The methods that a profile runs: with which models, and what their values are worth."""
     from curation_assets.outputs.report.method_table import availability
 
     chosen = profile_without_pool(profile)
@@ -223,13 +233,15 @@ def _show_profile(profile: Profile) -> None:
     for method in all_methods().values():
         lacks = availability(method, chosen)
         models = ", ".join(chosen.roles[role] for role in roles_needed(method, ()) if role in chosen.roles)
-        worth = lacks if lacks and lacks.startswith("needs ") else str(worth_of(f"signals.{method.name}", chosen))
-        rows.append((method.name, _runs(method), models or "none", worth))
-    headings = ("method", "runs", "models", "on photographs: AUC of clean against noise, 95 % interval")
+        worths = _worths(method.name, chosen)
+        if lacks and lacks.startswith("needs "):
+            worths = dict.fromkeys(worths, lacks)
+        rows.append((method.name, _runs(method), models or "none", *worths.values()))
+    headings = ("method", "runs", "models", *worths)
     if console.width >= WIDE:
         show_table(headings, rows, left=headings, keep=("method",))
         return
-    for name, runs, models, worth in rows:
+    for name, runs, *values in rows:
         show(Text.assemble((name, "bold"), f"  {runs}"))
-        for fact, value in (("models", models), ("on photographs", worth)):
+        for fact, value in zip(headings[2:], values, strict=True):
             console.print(Padding(Text(f"{fact}: {value}"), (0, 0, 0, 4)))

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from curation_assets.core.validation import check_known
+from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.sql import SqlModel, recipes
-from curation_assets.flow.worth import Worth, worth_of
+from curation_assets.flow.worth import WEB, Composition, WebWorth, Worth, web_worth_of, worth_of
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
@@ -173,25 +174,48 @@ def left_out(ctx: PoolContext) -> list[str]:
 
 
 def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
-    """What each signal is worth on the pool's images, in words; empty for captions only and for the scene world.
+    """What each signal is worth on the pool's rows, in words; empty for captions only and for the scene world.
 
     A world knows its planted truth: `downstream/separation` has the AUCs of its own samples.
     """
     domain = ctx.pool.image_domain
     if domain is None or ctx.pool.kind == "world":
         return {}
+    if domain == WEB:
+        return {worth.reference: str(worth) for worth in web_worths_of(ctx, references)}
     if domain != "photographs":
         return dict.fromkeys(references, "not measured on such images")
     return {reference: str(_worth(ctx, reference)) for reference in references}
 
 
+def holds_in_words(ctx: PoolContext) -> str | None:
+    """Which kinds of images and languages a pool of web pairs holds; None where no table tells, and for other pools."""
+    composition = composition_of(ctx) if ctx.pool.image_domain == WEB else None
+    return None if composition is None else str(composition)
+
+
+def web_worths_of(
+    ctx: PoolContext, references: Iterable[str], composition: Composition | None = None
+) -> list[WebWorth]:
+    """What each signal is worth for the kinds of images and the languages of the pool (its tables', unless given); none
+    where it is no pool of web pairs."""
+    if ctx.pool.image_domain != WEB:
+        return []
+    composition = composition or composition_of(ctx)
+    return [web_worth_of(reference, ctx.profile, composition, _given(ctx)) for reference in references]
+
+
 def _worth(ctx: PoolContext, reference: str) -> Worth:
-    return worth_of(reference, ctx.profile, {*ctx.options.given, *ctx.options.given_signals})
+    return worth_of(reference, ctx.profile, _given(ctx))
+
+
+def _given(ctx: PoolContext) -> set[str]:
+    return {*ctx.options.given, *ctx.options.given_signals}
 
 
 def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
-    """What the policy reads and is at chance on photographs, where the pool holds some."""
-    if ctx.pool.image_domain != "photographs":
+    """What the policy reads and is at chance on photographs, where the pool may hold some."""
+    if ctx.pool.image_domain not in (WEB, "photographs"):
         return []
     worths = (_worth(ctx, reference) for reference in policy.references)
     return [worth for worth in worths if worth.is_meaningful is False]

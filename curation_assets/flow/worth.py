@@ -1,6 +1,11 @@
-"""What a signal is worth on photographs: AUCs that were measured with named models, and where they do not apply."""
+"""What a signal is worth on rows like a pool's: AUCs that were measured with named models, and where they do not apply.
+
+Two tables: on photographs with captions that people wrote, for planted kinds of noise; and on pairs of real web pages,
+for kinds of images and the language of the text.
+"""
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +21,11 @@ from curation_assets.scoring.prepared import roles_needed
 #: Measured by benchmarks/noisy_photos.py on photographs that no shipped model was trained on.
 MEASURED = Path(__file__).parent / "worth_on_photographs.csv"
 DOMAIN = "photographs"
+#: Measured by benchmarks/web_pairs.py on pairs of sites that the models were not trained on.
+MEASURED_ON_WEB = Path(__file__).parent / "worth_on_web_pairs.csv"
+WEB = "web"
+ENGLISH, OTHER_LANGUAGE = "en", "other"
+ANY_KIND = "all"
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,111 @@ class Worth:
             return f"not measured on {DOMAIN}"
         figures = "AUC " + "; ".join(map(str, self.measurements))
         return f"not meaningful on {DOMAIN} ({figures})" if self.is_meaningful is False else figures
+
+
+@dataclass(frozen=True)
+class WebMeasurement:
+    """How well a signal tells an image's own text from texts of other sites."""
+
+    auc: float  # chance that the own text has the better value; .5 is chance
+    low: float  # 95 % interval over sites
+    high: float
+    n: int  # pairs
+
+    def __str__(self) -> str:
+        return f"{_two(self.auc)} [{_two(self.low)}, {_two(self.high)}], n {self.n}"
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Which kinds of images with texts of which language a pool holds."""
+
+    counts: Mapping[tuple[str, str], int]  # (kind of image, ANY_KIND where unknown; ENGLISH or OTHER_LANGUAGE) → rows
+    is_sample: bool = False  # a few rows, looked at before a run
+
+    @property
+    def n(self) -> int:
+        """Rows that were looked at."""
+        return sum(self.counts.values())
+
+    def kinds(self) -> list[tuple[str, float]]:
+        """Kind → its share of the rows, the largest first."""
+        return self._shares(0)
+
+    def languages(self) -> list[tuple[str, float]]:
+        """ENGLISH, OTHER_LANGUAGE → share of the rows, the larger first."""
+        return self._shares(1)
+
+    def _shares(self, place: int) -> list[tuple[str, float]]:
+        counted: Counter[str] = Counter()
+        for group, count in self.counts.items():
+            counted[group[place]] += count
+        return [(name, count / self.n) for name, count in counted.most_common()]
+
+    def __str__(self) -> str:
+        """Such as '61% photo, 39% screenshot; 93% English'."""
+        kinds = ", ".join(f"{share:.0%} {kind}" for kind, share in self.kinds() if kind != ANY_KIND)
+        english = dict(self.languages()).get(ENGLISH, 0.0)
+        return f"{kinds or 'kinds of images unknown'}; {english:.0%} English"
+
+
+@dataclass(frozen=True)
+class WebWorth:
+    """What is known of a signal for the rows of a pool of web pairs."""
+
+    reference: str
+    parts: tuple[tuple[str, str, float | None, WebMeasurement | None], ...]  # kind, language, share of rows, the larger
+    # first; no share where the pool's rows are not known yet
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything is known of it for rows like these."""
+        return any(measured is not None for *_, measured in self.parts)
+
+    @property
+    def unmeasured(self) -> float:
+        """Share of the rows of whose kind and language nothing is known, in [0, 1]."""
+        return sum(share or 0.0 for _, _, share, measured in self.parts if measured is None)
+
+    def __str__(self) -> str:
+        """Such as 'AUC photo .87 [.83, .90], n 215 (62% of the rows); not measured: 38% of the rows'."""
+        if not self.is_measured:
+            return "not measured on web pairs"
+        shown = [
+            f"{group_name(kind, language)} {measured}" + ("" if share is None else f" ({share:.0%} of the rows)")
+            for kind, language, share, measured in self.parts
+            if measured is not None
+        ]
+        rest = [f"not measured: {self.unmeasured:.0%} of the rows"] if self.unmeasured >= 0.005 else []
+        return "AUC " + "; ".join([*shown, *rest])
+
+
+def domain_in_words(domain: str | None) -> str:
+    """Where pairs come from, and what an AUC compares there: 'web pairs (AUC of …)'."""
+    if domain == WEB:
+        return "web pairs (AUC of an image's own text against texts of other sites, 95 % interval)"
+    return f"{domain} (AUC of clean against noise, 95 % interval)"
+
+
+def group_name(kind: str, language: str) -> str:
+    """Such as 'photo' of English texts, 'photo, not English'."""
+    return ("all kinds" if kind == ANY_KIND else kind) + ("" if language == ENGLISH else ", not English")
+
+
+def web_worth_of(
+    reference: str, profile: Profile, composition: Composition | None, given: Collection[str] = ()
+) -> WebWorth:
+    """What a signal is worth on web pairs like the pool's, with the models of `profile`; `given` as in `worth_of`.
+
+    Without `composition`, which a run makes known: for English texts with images of all kinds.
+    """
+    engines = None if _rests_on(reference, given) else engines_of(reference, profile)
+    rows = {} if engines is None else _measured_on_web().get((reference, engines), {})
+    if composition is None:
+        group = (ANY_KIND, ENGLISH)
+        return WebWorth(reference, ((*group, None, rows[group]),) if group in rows else ())
+    ordered = sorted(composition.counts.items(), key=lambda item: (-item[1], item[0]))
+    return WebWorth(reference, tuple((*group, count / composition.n, rows.get(group)) for group, count in ordered))
 
 
 def worth_of(reference: str, profile: Profile, given: Collection[str] = ()) -> Worth:
@@ -93,6 +208,16 @@ def _made_for(reference: str) -> tuple[str, ...]:
     if reference in recipes():
         return recipes()[reference].made_for
     return next((all_methods()[name].made_for for name in _methods_of(reference)), ())
+
+
+@functools.cache
+def _measured_on_web() -> Mapping[tuple[str, str], Mapping[tuple[str, str], WebMeasurement]]:
+    """(reference, engines) → (kind of image, language) → measurement."""
+    rows: dict[tuple[str, str], dict[tuple[str, str], WebMeasurement]] = {}
+    for row in pl.read_csv(MEASURED_ON_WEB, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
+        measured = WebMeasurement(row["auc"], row["low"], row["high"], row["n"])
+        rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"], row["language"]] = measured
+    return rows
 
 
 @functools.cache

@@ -165,7 +165,7 @@ def length_evidence(
 ) -> str | None:
     """A sentence when the ratings themselves follow caption length and per-length grouping is in force, else None.
 
-    `length_spearman`: of caption length with the human ratings; `by_length` and `globally`: Pearson correlation with
+    `length_spearman`: of caption length with the ratings; `by_length` and `globally`: Pearson correlation with
     the ratings of the fused teachers under either grouping, NaN where unknown; `n` ratings. formulas.md §12: .48
     against
     .89 on such a pool.

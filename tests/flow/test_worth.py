@@ -1,4 +1,5 @@
-"""What signals are worth on photographs: matched by models, shown in words, and what follows for the policies."""
+"""What signals are worth on rows like a pool's: matched by models, kind of image and language, shown in words, and what
+follows for the policies."""
 
 from pathlib import Path
 
@@ -6,10 +7,13 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import load_profile, load_settings
-from curation_assets.flow import worth
+from curation_assets.embedded.image_kind import KINDS
+from curation_assets.flow import composition, worth
+from curation_assets.flow.composition import composition_of, sampled_composition
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.stores.pools.declaration import add_pool
+from tests.support.lineage_pools import jpeg, write_tar
 
 ENGINES = "image_text_encoder=embedded:clip"
 
@@ -37,7 +41,7 @@ def photo_pool(home: Path, **options: object) -> PoolContext:
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text("url,caption\nhttp://127.0.0.1/a.jpg,a dog\n")
     settings = load_settings(home, "embedded")
-    add_pool(settings, "photos", source, options=options)
+    add_pool(settings, "photos", source, options={"image_domain": "photographs", **options})
     return PoolContext.open(settings, "photos")
 
 
@@ -97,6 +101,110 @@ def test_values_that_the_user_brings_are_not_judged_by_the_models(tmp_path: Path
     assert worth.worth_of("fused.icc_clip", embedded, {"clip_score"}).is_meaningful is None
 
 
+@pytest.fixture
+def measured_on_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "web.csv"
+    path.write_text(
+        "reference,engines,kind,language,auc,low,high,n\n"
+        f"signals.clip_score,{ENGINES},photo,en,0.866,0.832,0.896,215\n"
+        f"signals.clip_score,{ENGINES},screenshot,en,0.598,0.52,0.67,50\n"
+        f"signals.clip_score,{ENGINES},all,en,0.709,0.669,0.742,647\n"
+        f"signals.clip_score,{ENGINES},photo,other,0.61,0.5,0.72,40\n"
+    )
+    monkeypatch.setattr(worth, "MEASURED_ON_WEB", path)
+    worth._measured_on_web.cache_clear()
+    yield
+    worth._measured_on_web.cache_clear()
+
+
+@pytest.mark.usefixtures("measured_on_web")
+def test_on_web_pairs_figures_are_those_of_the_kinds_and_languages_at_hand() -> None:
+    embedded = load_profile("embedded")
+    holds = worth.Composition({("photo", "en"): 60, ("diagram", "en"): 20, ("photo", "other"): 12, ("logo", "en"): 8})
+    assert str(holds) == "72% photo, 20% diagram, 8% logo; 88% English"
+    found = worth.web_worth_of("signals.clip_score", embedded, holds)
+    assert found.unmeasured == pytest.approx(0.28)
+    assert str(found) == (
+        "AUC photo .87 [.83, .90], n 215 (60% of the rows); photo, not English .61 [.50, .72], n 40 (12% of the rows); "
+        "not measured: 28% of the rows"
+    )
+    only_logos = worth.Composition({("logo", "en"): 5})
+    assert str(worth.web_worth_of("signals.clip_score", embedded, only_logos)) == "not measured on web pairs"
+    unknown = worth.Composition({(worth.ANY_KIND, "en"): 5})
+    assert str(unknown) == "kinds of images unknown; 100% English"
+    assert str(worth.web_worth_of("signals.clip_score", embedded, unknown)).startswith("AUC all kinds .71 [")
+    before = worth.web_worth_of("signals.clip_score", embedded, None)
+    assert str(before) == "AUC all kinds .71 [.67, .74], n 647"
+    for others in (
+        worth.web_worth_of("signals.clip_score", embedded.with_roles(image_text_encoder="path:/mine"), holds),
+        worth.web_worth_of("signals.clip_score", embedded, holds, {"clip_score"}),  # values that the user brings
+        worth.web_worth_of("signals.icc", embedded, holds),
+    ):
+        assert str(others) == "not measured on web pairs"
+
+
+@pytest.mark.usefixtures("measured", "measured_on_web")
+def test_no_figure_of_photographs_stands_for_web_pairs(tmp_path: Path) -> None:
+    """What planted noise among photographs that people described gives (.97, .52) is not shown for alt texts."""
+    ctx = photo_pool(tmp_path, image_domain=None)
+    assert ctx.pool.image_domain == "web"
+    shown = worths_of(ctx, ["signals.clip_score", "signals.icc"])
+    assert shown == {
+        "signals.clip_score": "AUC all kinds .71 [.67, .74], n 647",  # no run yet: no kinds
+        "signals.icc": "not measured on web pairs",
+    }
+    assert "clip" not in {policy.name for policy in policies_of(ctx)}, "at chance on photographs, it is at chance here"
+
+
+def store_rows(ctx: PoolContext, table: str, rows: pl.DataFrame) -> None:
+    ctx.store.write(table, rows, "photos-000000", code_version="1")
+
+
+@pytest.mark.usefixtures("measured_on_web")
+def test_kinds_and_languages_are_counted_from_the_pools_tables(tmp_path: Path) -> None:
+    ctx = photo_pool(tmp_path, image_domain=None)
+    assert composition_of(ctx) is None
+    captions = ["a dog", "рыжий кот на окне", "ein Hund", "42", None]
+    ids = pl.DataFrame({"sample_id": [f"{i:032x}" for i in range(5)], "source_row": list(range(5))})
+    status = pl.Series("status", ["kept", "kept", "kept", "kept", "dropped"])
+    store_rows(ctx, "raw/samples", ids.with_columns(pl.Series("caption", captions), status))
+    kinds = pl.Series("kind", ["photo", "photo", "screenshot", None, None], dtype=pl.String)
+    store_rows(ctx, "signals/image_kind", ids.with_columns(kinds))
+    by_script = composition_of(ctx)
+    assert by_script is not None
+    assert by_script.counts == {
+        ("photo", "en"): 1, ("photo", "other"): 1, ("screenshot", "en"): 1, ("unknown", "en"): 1,
+    }  # fmt: skip
+    values = pl.Series("value", [1.0, 0.0, 0.0, None, None])
+    store_rows(ctx, "signals/english", ids.with_columns(values))
+    judged = composition_of(ctx)
+    assert judged is not None
+    assert judged.counts == {
+        ("photo", "en"): 1, ("photo", "other"): 1, ("screenshot", "other"): 1, ("unknown", "en"): 1,
+    }  # fmt: skip
+    assert worths_of(ctx, ["signals.clip_score"])["signals.clip_score"].endswith("not measured: 50% of the rows")
+
+
+def test_a_few_rows_are_looked_at_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition, "MAX_SAMPLE_SECONDS", 600.0)
+    settings = load_settings(tmp_path)
+    texts = ("a red cat", "рыжий кот")
+    rows = [(f"{i:06d}", f"https://example.org/{i}.jpg", texts[i % 2], jpeg(i)) for i in range(70)]
+    source = tmp_path / "source"
+    write_tar(source / "000000.tar", rows)
+    write_tar(source / "000001.tar", [("broken", "https://example.org/b.jpg", "a cat", b"no image")])
+    add_pool(settings, "tars", source)
+    holds = sampled_composition(PoolContext.open(settings, "tars"))
+    assert holds is not None
+    assert holds.is_sample
+    assert holds.n == 24, "of two tars half of the rows each, and one has none that can be read"
+    languages = dict(holds.languages())
+    assert set(languages) == {"en", "other"}
+    assert sum(languages.values()) == pytest.approx(1.0)
+    add_pool(settings, "scenes", source, profile="embedded")
+    assert sampled_composition(PoolContext.open(settings, "scenes")) is None, "its profile tells no kinds"
+
+
 def test_what_ships_was_measured_with_models_that_profiles_name() -> None:
     """A row that no shipped profile could show would be a leftover."""
     shipped = [load_profile(name) for name in ("embedded", "photos")]
@@ -106,3 +214,10 @@ def test_what_ships_was_measured_with_models_that_profiles_name() -> None:
         assert (row["engines"] or "") in engines, row
         assert 0 <= row["low"] <= row["auc"] <= row["high"] <= 1
         assert min(row["n"], row["n_clean"]) >= 30
+    for row in pl.read_csv(worth.MEASURED_ON_WEB).iter_rows(named=True):
+        engines = {worth.engines_of(row["reference"], profile) for profile in profiles}
+        assert (row["engines"] or "") in engines, row
+        assert row["kind"] in {*KINDS, worth.ANY_KIND}
+        assert row["language"] in {worth.ENGLISH, worth.OTHER_LANGUAGE}
+        assert 0 <= row["low"] <= row["auc"] <= row["high"] <= 1
+        assert row["n"] >= 30

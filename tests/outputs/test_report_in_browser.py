@@ -5,19 +5,23 @@ import io
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image
 
 from curation_assets.audit.diff import compare, what_if
 from curation_assets.core.settings import load_settings
+from curation_assets.flow import worth
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.worth import engines_of
 from curation_assets.outputs.report import compare as compare_page
 from curation_assets.outputs.report.report import write_report
 from curation_assets.selection.rows import PoolRows
@@ -162,6 +166,44 @@ def test_a_page_fits_its_window_and_draws_every_picture(
     assert len(images) >= 10
     assert [alt for alt, drawn in images if not drawn] == []
     assert page.evaluate(OVERLAPPING) == []
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_kinds_and_what_values_are_worth_there_are_shown(
+    page: Page, pages: dict[str, str], ctx: PoolContext, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a pool of web pairs: every kind there is, half of them without a measurement."""
+    assert pages
+    (shard,) = ctx.store.partitions("raw/samples")
+    rows = ctx.store.read("raw/samples", shard).select("sample_id", "source_row")
+    kinds = ("photo", "photo", "photo", "screenshot", "diagram", "drawing", "logo", "document")
+    told = pl.Series("kind", [kinds[row % len(kinds)] for row in range(rows.height)])
+    ctx.store.write("signals/image_kind", rows.with_columns(told), shard, code_version="1")
+    measured = tmp_path / "web.csv"
+    lines = [
+        f"signals.{name},{engines_of(f'signals.{name}', ctx.profile)},{kind},en,0.866,0.832,0.896,2150"
+        for name in ("clip_score", "sieve")
+        for kind in ("photo", "screenshot", "diagram")
+    ]
+    measured.write_text("\n".join(["reference,engines,kind,language,auc,low,high,n", *lines]))
+    monkeypatch.setattr(worth, "MEASURED_ON_WEB", measured)
+    worth._measured_on_web.cache_clear()
+    options = replace(ctx.pool.options, image_domain="web", policies=("icc", "sieve"))
+    as_web = PoolContext(ctx.settings, replace(ctx.pool, options=options), ctx.store)
+    write_report(as_web, tmp_path / "report.html", trained={}, untrained_reason="None is wanted")
+    worth._measured_on_web.cache_clear()
+    page.open((tmp_path / "report.html").as_uri(), width)
+    page.evaluate(UNFOLD)
+    text = page.evaluate("document.querySelector('#holdings').innerText")
+    for said in ("38 %", "12 %", "screenshot", "100 %", "0.87", "0.83–0.90,", "n 2,150", "not measured"):
+        assert said in text, text
+    assert "Not measured on web pairs:" in text
+    assert "icc" in text.partition("Not measured on web pairs:")[2]
+    assert page.errors == []
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate(OVERLAPPING) == []
+    assert page.evaluate(STRUCTURE) == []
+    assert page.evaluate(FAINT) == []
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])

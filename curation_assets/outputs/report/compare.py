@@ -18,7 +18,8 @@ from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.core.plain_json import plain
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of, worths_of
+from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
+from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import lower_is_better
 from curation_assets.outputs.report.image_texts import MAX_LETTERS
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
@@ -59,7 +60,8 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         limit=MAX_ROWS,
         max_letters=MAX_LETTERS,
         worths=worths,
-        domain=ctx.pool.image_domain,
+        domain=domain_in_words(ctx.pool.image_domain),
+        holds=holds_in_words(ctx),
         data_pictures=0 if data is None else len(data["pictures"]),
         data=None if data is None else _inline(json.dumps(data, ensure_ascii=False), is_json=True),
         script=_inline((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),

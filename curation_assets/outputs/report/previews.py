@@ -19,7 +19,7 @@ SMALL_BINS, SMALL_BIN_PX, SMALL_HEIGHT_PX = 40, 6, 64
 def plot_of(table: str, frame: pl.DataFrame) -> tuple[str, str] | None:
     """What it shows, and the plot worth looking at for a table as Markdown; None where there is none.
 
-    Rows by state and reason, agreement with people, the plane of rated captions, or the distribution of its value.
+    Rows by state and reason, agreement with ratings, the plane of rated captions, or the distribution of its value.
     Those of shards are shorter than INLINE_CHARACTERS.
     """
     name, columns = table.split("/")[-1], set(frame.columns)

@@ -1,4 +1,4 @@
-"""How well every part of ICC agrees with people: teachers, similarities, fusion, student, baselines (formulas.md §1.9).
+"""How well every part of ICC agrees with ratings: teachers, similarities, fusion, student, baselines (formulas §1.9).
 
 Part of the stage distilled. Options of a pool: `caption_benchmark` and `word_benchmark` (files of the user's; nothing
 is ever fitted on them), `agreement_methods` (further methods that read captions, such as concreteness_lexicon,

@@ -95,10 +95,10 @@ class Pool:
 
     @property
     def image_domain(self) -> ImageDomain | None:
-        """What the images show; None for captions only."""
+        """Where the pairs come from; None for captions only."""
         if not self.has_images:
             return None
-        return self.options.image_domain or ("scenes" if self.kind == "world" else "photographs")
+        return self.options.image_domain or ("scenes" if self.kind == "world" else "web")
 
     @property
     def planted(self) -> tuple[int, int]:

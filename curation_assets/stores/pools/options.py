@@ -15,7 +15,7 @@ from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
 DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (docs/formulas.md §2.2: 4 → 33.7, 8 → 34.0)
 
-ImageDomain = Literal["photographs", "scenes", "other"]
+ImageDomain = Literal["web", "photographs", "scenes", "other"]
 FuseOn = Literal["teacher", "student"]
 KeepWhich = Literal["best", "hard", "easy", "random"]
 Similarity = Literal["text_similarity", "edit_similarity"]
@@ -141,7 +141,7 @@ class PoolOptions:
     # raw
     image_domain: ImageDomain | None = setting(
         default=None,
-        description="What the images show, and so which measured AUCs are shown; null: photographs (a world: scenes).",
+        description="Where the pairs come from, and so which measured AUCs are shown; null: web (a world: scenes).",
     )
     min_success_rate: Number = setting(
         default=0.1, ge=0, le=1, description="Share of the pool's usable rows that must not fail; 0: never stops."

@@ -1,0 +1,105 @@
+"""Which kinds of images and which languages a pool holds: from its tables, or from a few images before any run."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
+from curation_assets.methods import get_method
+from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.objects import object_home
+from curation_assets.stores.webdataset import find_tars, members_by_key, text_of
+
+KINDS, LANGUAGES = "signals/image_kind", "signals/english"
+SAMPLED_TARS, SAMPLED_ROWS = 4, 48  # before a run; a second or two
+MAX_SAMPLE_SECONDS = 5.0  # then the rest is left out
+
+
+def composition_of(ctx: PoolContext) -> Composition | None:
+    """Of the rows that raw kept, in the shards whose tables are there; None before there is any.
+
+    A row without a value of `image_kind` has a kind of its own, 'unknown'. Where the pool runs no `english`, the script
+    of the text tells English from other languages.
+    """
+    if not ctx.store.partitions("raw/samples"):
+        return None
+    tables = [name for name in (KINDS, LANGUAGES) if ctx.store.partitions(name)]
+    if not tables:
+        return None
+    shards = sorted(set.intersection(*(set(ctx.store.partitions(name)) for name in ("raw/samples", *tables))))
+    if not shards:
+        return None
+    rows = ctx.store.scan("raw/samples", shards).filter(pl.col("status") == "kept")
+    rows = rows.select("shard", "source_row", language=language_by_script(pl.col("caption")), kind=pl.lit(ANY_KIND))
+    if KINDS in tables:
+        told = ctx.store.scan(KINDS, shards).select("shard", "source_row", told=pl.col("kind").fill_null("unknown"))
+        rows = rows.join(told, on=["shard", "source_row"], how="left").with_columns(kind="told")
+    if LANGUAGES in tables:
+        is_english = pl.when(pl.col("value") == 1).then(pl.lit(ENGLISH)).when(pl.col("value") == 0)
+        found = is_english.then(pl.lit(OTHER_LANGUAGE)).alias("found")  # null for a row without a value
+        values = ctx.store.scan(LANGUAGES, shards).select("shard", "source_row", found)
+        rows = rows.join(values, on=["shard", "source_row"], how="left")
+        rows = rows.with_columns(language=pl.coalesce("found", "language"))
+    counted = rows.group_by("kind", "language").len().collect()
+    counts = {(kind, language): count for kind, language, count in counted.iter_rows()}
+    return Composition(counts) if counts else None
+
+
+def language_by_script(caption: pl.Expr) -> pl.Expr:
+    """OTHER_LANGUAGE where fewer than half of a text's letters are Latin, else ENGLISH: what letters alone can tell."""
+    text = caption.fill_null("")
+    is_other = 2 * text.str.count_matches(r"\p{Latin}") < text.str.count_matches(r"\p{L}")
+    return pl.when(is_other).then(pl.lit(OTHER_LANGUAGE)).otherwise(pl.lit(ENGLISH))
+
+
+def sampled_composition(ctx: PoolContext) -> Composition | None:
+    """Of a few rows, evenly spaced in a few tars, before any run: where the pool has tars on this disk and runs
+    `image_kind`. None where it has not, where a model is not there, and where no row of the sample can be read.
+    """
+    run = {method.name: method for method in ctx.methods("signals")}
+    if ctx.pool.kind != "webdataset" or "image_kind" not in run:
+        return None
+    language = get_method("english")
+    try:
+        engines = ctx.engines(dict.fromkeys([*run["image_kind"].roles, *language.roles]))
+    except (ModelUnavailableError, ValueError):
+        return None
+    counts: Counter[tuple[str, str]] = Counter()
+    end = time.monotonic() + MAX_SAMPLE_SECONDS
+    for image, caption in _some_rows(ctx):
+        told = run["image_kind"].function(image=[image], **{role: engines[role] for role in run["image_kind"].roles})
+        english = language.function(caption=[caption], **{role: engines[role] for role in language.roles})
+        counts[told.details["kind"][0], ENGLISH if english.value[0] == 1 else OTHER_LANGUAGE] += 1
+        if time.monotonic() > end:
+            break
+    return Composition(counts, is_sample=True) if counts else None
+
+
+def _some_rows(ctx: PoolContext) -> Iterator[tuple[Image.Image, str]]:
+    """Images with their texts, of pairs of files in tars; what cannot be read is left out."""
+    source = ctx.pool.source_path(ctx.settings)
+    if object_home(source) is not None:
+        return
+    tars = find_tars(source)
+    last = len(tars) - 1
+    places = sorted({round(place) for place in np.linspace(0, last, SAMPLED_TARS)}) if tars else []
+    for place in places:
+        try:
+            index = tar_index(tars[place])
+        except OSError:
+            continue
+        pairs = [(one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
+        count = min(len(pairs), SAMPLED_ROWS // len(places))
+        for row in np.linspace(0, len(pairs) - 1, count).astype(int) if count else []:
+            image, text = pairs[row]
+            caption, _ = text_of(index, text)
+            try:
+                yield decode_image(index.read(image), ctx.pool.download.limits), caption or ""
+            except (ImageRejected, OSError):
+                continue
