@@ -335,3 +335,20 @@ def test_why_takes_the_key_of_a_tar(finished_pool: FinishedPool) -> None:
         entries = json.loads(curate("why", identifier, *home).stdout)
         assert row["sample_id"] in {one["sample_id"] for one in entries}
     assert "no sample with key 'nothing'" in curate("why", "nothing", *home).stderr
+
+
+@pytest.mark.parametrize(("given", "spins"), [(None, "0"), ("ACTIVE", "30000000000")])
+def test_threads_that_wait_for_work_leave_the_processor_to_others(given: str | None, spins: str) -> None:
+    """GNU's OpenMP, as torch loads it after the command began, does not spin, unless the user's environment says so."""
+    code = (
+        "import sys\nfrom curation_assets.cli import main\nsys.argv = ['curate', '--version']\n"
+        "try:\n    main()\nfinally:\n    import torch"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
+    environment |= {"OMP_DISPLAY_ENV": "verbose"} | ({} if given is None else {"OMP_WAIT_POLICY": given})
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    if "GOMP_SPINCOUNT" not in run.stderr:
+        pytest.skip("torch has another OpenMP than GNU's here")
+    assert f"GOMP_SPINCOUNT = '{spins}'" in run.stderr
