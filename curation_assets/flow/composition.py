@@ -89,17 +89,19 @@ def _some_rows(ctx: PoolContext) -> Iterator[tuple[Image.Image, str]]:
     tars = find_tars(source)
     last = len(tars) - 1
     places = sorted({round(place) for place in np.linspace(0, last, SAMPLED_TARS)}) if tars else []
+    chosen = []
     for place in places:
         try:
             index = tar_index(tars[place])
         except OSError:
             continue
-        pairs = [(one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
+        pairs = [(index, one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
         count = min(len(pairs), SAMPLED_ROWS // len(places))
-        for row in np.linspace(0, len(pairs) - 1, count).astype(int) if count else []:
-            image, text = pairs[row]
-            caption, _ = text_of(index, text)
-            try:
-                yield decode_image(index.read(image), ctx.pool.download.limits), caption or ""
-            except (ImageRejected, OSError):
-                continue
+        chosen += [pairs[row] for row in np.linspace(0, len(pairs) - 1, count).astype(int)] if count else []
+    for row in np.random.default_rng(0).permutation(len(chosen)):  # those looked at in time are of all tars
+        index, image, text = chosen[row]
+        caption, _ = text_of(index, text)
+        try:
+            yield decode_image(index.read(image), ctx.pool.download.limits), caption or ""
+        except (ImageRejected, OSError):
+            continue

@@ -17,11 +17,12 @@ from curation_assets.flow.sql import recipes
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import PARTLY
 from curation_assets.scoring.prepared import roles_needed
+from curation_assets.selection.fitted import load_recipes
 
 #: Measured by benchmarks/noisy_photos.py on photographs that no shipped model was trained on.
 MEASURED = Path(__file__).parent / "worth_on_photographs.csv"
 DOMAIN = "photographs"
-#: Measured by benchmarks/web_pairs.py on pairs of sites that the models were not trained on.
+#: Measured by benchmarks/worth_on_web_pairs.py on pairs of sites that the models were not trained on.
 MEASURED_ON_WEB = Path(__file__).parent / "worth_on_web_pairs.csv"
 WEB = "web"
 ENGLISH, OTHER_LANGUAGE = "en", "other"
@@ -200,6 +201,9 @@ def _methods_of(reference: str) -> list[str]:
     if reference in recipes():
         read = [name for name in recipes()[reference].references if name in recipes() or name.startswith("signals.")]
         return [method for name in read for method in _methods_of(name)]
+    fitted = load_recipes().get(reference.removeprefix("fused."))
+    if fitted is not None and fitted.key == reference:
+        return [method for name in fitted.settings.signals for method in _methods_of(name)]
     name = reference.removeprefix("signals.")
     return [name] if name in all_methods() else []
 

@@ -68,6 +68,7 @@ def test_models_behind_a_recipe_are_those_of_all_its_signals() -> None:
         "captioner=embedded:captioner;sentence_encoder=embedded:minilm"
     )
     assert worth.engines_of("fused.duplicates", profile) == ""
+    assert worth.engines_of("fused.web", profile) == ENGINES  # a fitted recipe: a mix of clip_score and word_count
     assert worth.engines_of("signals.nsfw", profile) is None  # the profile names no classifier
 
 

@@ -12,7 +12,8 @@ import polars as pl
 from curation_assets.audit.ledger import Ledger, ledger_path, read_ledger, recorded_columns, signal_column
 from curation_assets.audit.shifts import host_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION, worths_of
+from curation_assets.flow.declared import CHOSEN_CAPTION, holds_in_words, worths_of
+from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import all_methods
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
@@ -235,6 +236,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "signals": [],
         "image_domain": subset.ctx.pool.image_domain,
         "worths": {},
+        "worths_on": domain_in_words(subset.ctx.pool.image_domain),
+        "holds": holds_in_words(subset.ctx),
         "verdicts": [],
         "models": [],
         "code": [],

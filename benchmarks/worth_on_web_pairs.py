@@ -1,0 +1,161 @@
+"""What values are worth on web pairs, per kind of image and language: flow/worth_on_web_pairs.csv.
+
+    python benchmarks/worth_on_web_pairs.py --data ../shared/data
+
+With the models of profile photos, on the pairs of owners without any row of an open licence: nothing that ships was
+trained on these. The kind of an image is what the method `image_kind` tells, the language what `english` tells, as in a
+pool. AUC of an image with its own text against images of its kind with 40 texts each of other owners, in the same
+language; 95 % intervals by drawing owners with replacement. Groups of fewer than 30 pairs or 10 owners are left out.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from curation_assets.core.settings import load_profile
+from curation_assets.engines import load_engine
+from curation_assets.flow import worth
+from curation_assets.methods.english import english
+from curation_assets.numeric.medium_phrases import mask_medium_phrases
+from curation_assets.selection.fitted import load_recipes
+from curation_assets.stores.images import decode_image, tar_index
+
+CAPTIONS = 8  # of profile photos
+MISMATCHES, RESAMPLES = 40, 1000
+FEWEST_PAIRS, FEWEST_OWNERS = 30, 10
+SIGNALS = ("fused.sieve_clip", "fused.web", "signals.clip_score", "signals.sieve")
+
+
+class Scores:
+    """Values of any image with any text."""
+
+    def __init__(self, images: list[Image.Image], texts: list[str], engines: dict[str, Any]) -> None:
+        encoder, sentences = engines["image_text_encoder"], engines["sentence_encoder"]
+        self.images, self.texts = encoder.embed_images(images), encoder.embed_texts(texts)
+        generated = engines["captioner"].beam_captions(images, CAPTIONS)
+        own = [mask_medium_phrases(text) for text in texts]
+        self.is_empty = np.array([not text for text in own])
+        self.own = sentences.embed_sentences(own)
+        vectors = [sentences.embed_sentences([mask_medium_phrases(text) for text in group]) for group in generated]
+        self.generated = np.stack(vectors)  # (N, CAPTIONS, D)
+        self.words = np.array([len(text.split()) for text in texts], dtype=np.float64)
+        every = np.arange(len(texts))
+        clip, sieve = self._clip(every, every), self._sieve(every, every)
+        self.ranges = {"clip": (clip.min(), clip.max()), "sieve": (sieve.min(), sieve.max())}
+        self.mix = load_recipes()["web"].settings
+        self.means_and_sds = {"clip": (clip.mean(), clip.std()), "words": self._of_words(self._cut_words(every))}
+
+    def _of_words(self, words: np.ndarray) -> tuple[float, float]:
+        return float(words.mean()), float(words.std())
+
+    def _cut_words(self, text: np.ndarray) -> np.ndarray:
+        return np.minimum(self.words[text], self.mix.at_most["signals.word_count"])
+
+    def _clip(self, image: np.ndarray, text: np.ndarray) -> np.ndarray:
+        return np.einsum("nd,nd->n", self.images[image], self.texts[text])
+
+    def _sieve(self, image: np.ndarray, text: np.ndarray) -> np.ndarray:
+        cosines = np.concatenate(
+            [
+                np.einsum("nkd,nd->nk", self.generated[image[part]], self.own[text[part]])
+                for part in np.array_split(np.arange(len(image)), max(1, len(image) // 2000))
+            ]
+        )
+        return np.where(self.is_empty[text], 0.0, cosines.max(axis=1))
+
+    def of(self, image: np.ndarray, text: np.ndarray) -> dict[str, np.ndarray]:
+        """(M,), (M,) rows → signal → (M,) values."""
+        clip, sieve = self._clip(image, text), self._sieve(image, text)
+        (low, high), (lowest, highest) = self.ranges["clip"], self.ranges["sieve"]
+        (mean, sd), (words, words_sd) = self.means_and_sds["clip"], self.means_and_sds["words"]
+        weights = self.mix.weights
+        return {
+            "signals.clip_score": clip,
+            "signals.sieve": sieve,
+            "fused.sieve_clip": (clip - low) / (high - low) + (sieve - lowest) / (highest - lowest),
+            "fused.web": weights["signals.clip_score"] * (clip - mean) / sd
+            + weights["signals.word_count"] * (self._cut_words(text) - words) / words_sd,
+        }
+
+
+def held_out(web: Path) -> pl.DataFrame:
+    """Pairs of owners of whom nothing may have been trained on."""
+    pairs = pl.read_parquet(web / "pairs.parquet")
+    trained = pairs.filter(pl.col("licence_class") == "open")["owner"].unique().to_list()
+    return pairs.filter(~pl.col("owner").is_in(trained)).sort("shard", "key")
+
+
+def others_of(owners: np.ndarray, languages: np.ndarray) -> np.ndarray:
+    """(N, MISMATCHES) rows of other owners whose text is in the row's language."""
+    rng = np.random.default_rng(0)
+    chosen = [
+        np.flatnonzero((languages == one) & (owners != owner)) for owner, one in zip(owners, languages, strict=True)
+    ]
+    return np.stack([rng.choice(rows, MISMATCHES) for rows in chosen])
+
+
+def interval(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean of (N,), owners drawn with replacement."""
+    names, at = np.unique(owners, return_inverse=True)
+    sums, counts = np.bincount(at, values), np.bincount(at)
+    drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
+    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    web = parser.parse_args().data / "web"
+    rows, profile = held_out(web), load_profile("photos").with_roles(student="embedded:icc_student")
+    names = ("image_text_encoder", "captioner", "sentence_encoder", "kind_classifier", "language_identifier")
+    engines: dict[str, Any] = {name: load_engine(name, profile) for name in names}
+    images = [
+        decode_image(tar_index(web / shard).read(f"{key}.jpg"))
+        for shard, key in rows.select("shard", "key").iter_rows()
+    ]
+    texts, owners = rows["alt"].to_list(), rows["owner"].to_numpy()
+    classifier = engines["kind_classifier"]
+    probabilities, scores = [], None
+    for start in range(0, len(images), 256):  # while photo_pair's features of these are remembered
+        part = images[start : start + 256]
+        engines["image_text_encoder"].embed_images(part)
+        probabilities.append(classifier.kind_probabilities(part))
+    kinds = np.array(classifier.kinds)[np.concatenate(probabilities).argmax(axis=1)]
+    told = english(texts, engines["language_identifier"]).value == 1
+    languages = np.where(told, worth.ENGLISH, worth.OTHER_LANGUAGE)
+    scores = Scores(images, texts, engines)
+    every, others = np.arange(len(texts)), others_of(owners, languages)
+    own = scores.of(every, every)
+    mismatched = scores.of(np.repeat(every, MISMATCHES), others.ravel())
+    found = []
+    for signal in SIGNALS:
+        matrix = mismatched[signal].reshape(others.shape)
+        for language in (worth.ENGLISH, worth.OTHER_LANGUAGE):
+            for kind in (*classifier.kinds, worth.ANY_KIND):
+                at = (languages == language) & ((kinds == kind) | (kind == worth.ANY_KIND))
+                if at.sum() < FEWEST_PAIRS or len(np.unique(owners[at])) < FEWEST_OWNERS:
+                    continue
+                below = np.sort(matrix[at].ravel())
+                ranks = np.searchsorted(below, own[signal][at], "left") + np.searchsorted(
+                    below, own[signal][at], "right"
+                )
+                shares = ranks / 2 / len(below)  # (n,), their mean is the AUC
+                low, high = interval(shares, owners[at])
+                found.append(
+                    {"reference": signal, "engines": worth.engines_of(signal, profile), "kind": kind,
+                     "language": language, "auc": shares.mean(), "low": low, "high": high, "n": int(at.sum())}
+                )  # fmt: skip
+    table = pl.DataFrame(found).with_columns(pl.col("auc", "low", "high").round(4))
+    table.write_csv(worth.MEASURED_ON_WEB)
+    with pl.Config(tbl_rows=-1):
+        print(table.drop("engines"))
+
+
+if __name__ == "__main__":
+    main()
