@@ -31,10 +31,11 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import worths_of
+from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
+from curation_assets.flow.worth import domain_in_words
 from curation_assets.numeric.identity import UID_DTYPE, unpack_uids
 from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
@@ -115,6 +116,8 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "pool_kind": ctx.pool.kind,
             "image_domain": ctx.pool.image_domain,
             "worths": worths_of(ctx, policy.references),
+            "worths_on": domain_in_words(ctx.pool.image_domain),
+            "holds": holds_in_words(ctx),
         },
     )
     remove_all_stale(releases_root(home, pool))

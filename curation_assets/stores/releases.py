@@ -66,7 +66,7 @@ class Release:
     counts: Mapping[str, int]  # rows, kept, dropped, failed
     left_out: Mapping[str, int]  # reason → rows of the pool that are not in the ledger
     models: tuple[Mapping[str, Any], ...]  # table, address, revision, weights_sha256
-    about: Mapping[str, Any]  # of the pool: kind, image_domain, worths
+    about: Mapping[str, Any]  # of the pool: kind, image_domain, worths, what these are measured on, holds
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # path → sha256, bytes
     withdrawn: Withdrawal | None = None
     folder: Path = Path()
