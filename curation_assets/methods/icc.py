@@ -5,17 +5,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.core.roles import Student
+from curation_assets.core.roles import LanguageIdentifier, Student
 from curation_assets.methods import Example, Method, Values
+from curation_assets.methods.datacomp_caption import ExampleIdentifier
+from curation_assets.methods.english import english
+
+NOT_ENGLISH = "not_english"
 
 
-def icc(caption: Sequence[str], student: Student, clip01: bool = False) -> Values:
+def icc(
+    caption: Sequence[str],
+    student: Student,
+    language_identifier: LanguageIdentifier,
+    clip01: bool = False,
+    english_only: bool = True,
+) -> Values:
     """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (docs/formulas.md §1.1).
 
-    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie.
+    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A caption that is not English
+    (as the method `english` has it) has no value, reason NOT_ENGLISH, unless the student reads several languages or
+    `english_only` is off.
     """
     value = student.score_captions(caption)  # (N,)
-    return Values.of(np.clip(value, 0.0, 1.0) if clip01 else value)
+    reason: list[str | None] = [None] * len(caption)
+    if english_only and not getattr(student, "is_multilingual", False):
+        is_english = english(caption, language_identifier).value == 1
+        value = np.where(is_english, value, np.nan)
+        reason = [None if is_one else NOT_ENGLISH for is_one in is_english]
+    return Values(np.clip(value, 0.0, 1.0) if clip01 else value, reason)
 
 
 class _ExampleStudent:
@@ -31,18 +48,18 @@ METHOD = Method(
     name="icc",
     function=icc,
     columns=("caption",),
-    roles=("student",),
+    roles=("student", "language_identifier"),
     unit="concreteness, nominally 0 to 1, not clipped",
     bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (docs/formulas.md §1.1)
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
-    version="1",
+    version="2",
     blank_caption="empty_caption",
     summary="Concreteness of the caption: the student's regression of the fused teachers' scores.",
     made_for=("abstract", "partial", "boilerplate", "file_name"),
     example=Example(
         columns={"caption": ["red dog", "dog of hope forever", "hope"]},
         value=[1.04, 0.26, 0.0],
-        roles={"student": _ExampleStudent()},
+        roles={"student": _ExampleStudent(), "language_identifier": ExampleIdentifier()},
     ),
 )

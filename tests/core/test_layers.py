@@ -196,7 +196,8 @@ from curation_assets.methods import get_method
 from curation_assets.scoring.samples import score_samples
 profile = load_profile("embedded").with_roles(student="embedded:icc_student")
 samples = pl.DataFrame({"sample_id": ["0" * 32], "caption": ["a red kite"]})
-scored = score_samples(get_method("icc"), samples, {"student": load_engine("student", profile)})
+engines = {role: load_engine(role, profile) for role in get_method("icc").roles}
+scored = score_samples(get_method("icc"), samples, engines)
 assert scored["value"][0] > 0.5, scored
 """
     assert loaded_by(code, heavy) == ["torch"]

@@ -217,7 +217,7 @@ def test_score_runs_an_optional_method_and_methods_says_which_are(tmp_path: Path
 
 def test_icc_is_raw_unless_clipping_is_asked_for() -> None:
     method = get_method("icc")
-    captions, student = method.example.columns["caption"], method.example.roles["student"]
-    assert method.function(caption=captions, student=student).value.max() == pytest.approx(1.04)
-    clipped = with_parameters(method, clip01=True).function(caption=captions, student=student)
+    captions, roles = method.example.columns["caption"], method.example.roles
+    assert method.function(caption=captions, **roles).value.max() == pytest.approx(1.04)
+    clipped = with_parameters(method, clip01=True).function(caption=captions, **roles)
     assert clipped.value.tolist() == [1.0, 0.26, 0.0]

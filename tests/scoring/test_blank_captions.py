@@ -116,11 +116,11 @@ def test_a_blank_caption_is_the_last_reason_of_a_row() -> None:
 
 
 def test_a_blank_caption_is_no_answer_of_an_engine() -> None:
-    def icc(caption: list[str], student: None) -> Values:
+    def icc(caption: list[str], student: None, language_identifier: None) -> Values:
         if "boom" in caption:
             raise RuntimeError("a tensor of a strange shape")
         return Values.of(np.ones(len(caption)))
 
     method = replace(get_method("icc"), function=icc)
     with pytest.raises(BrokenEngineError, match="every sample"):
-        score_samples(method, samples_of(["", "boom", " "]), {"student": None})
+        score_samples(method, samples_of(["", "boom", " "]), {"student": None, "language_identifier": None})
