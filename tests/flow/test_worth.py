@@ -63,7 +63,10 @@ def test_a_measurement_counts_for_its_own_models_and_kinds_only() -> None:
 
 def test_models_behind_a_recipe_are_those_of_all_its_signals() -> None:
     profile = load_profile("embedded").with_roles(student="embedded:icc_student")
-    assert worth.engines_of("fused.icc_clip", profile) == f"{ENGINES};student=embedded:icc_student"
+    assert (
+        worth.engines_of("fused.icc_clip", profile)
+        == f"{ENGINES};language_identifier=embedded:lid176;student=embedded:icc_student"
+    )
     assert worth.engines_of("signals.sieve", profile) == (
         "captioner=embedded:captioner;sentence_encoder=embedded:minilm"
     )

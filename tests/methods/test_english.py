@@ -19,7 +19,7 @@ from tests.support.paths import SHARED_DATA
 PAIRS = SHARED_DATA / "web" / "pairs.parquet"
 ENGLISH = [
     "a red kite",
-    "linnet",
+    "Setup",
     "mahjong",
     "Git Cherry-Pick",
     "sedge warbler",
@@ -27,7 +27,7 @@ ENGLISH = [
     "🎉",
     "…",
     "R1",
-    "café au lait",
+    "lua header",
 ]
 OTHER = ["красный змей", "凉拌莴笋-预览图-1", "リセットスイッチ", "鱼香茄子 3", "der rote Drachen steigt über dem Feld",
          "une femme avec un chapeau bleu"]  # fmt: skip
