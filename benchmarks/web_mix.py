@@ -55,7 +55,7 @@ def labelled_rows(data: Path, work: Path) -> pl.DataFrame:
     scores = scores.group_by("key").agg(pl.col("score", "score_other").mean(), pl.col("other").first())
     rows = labels.join(pairs, on="key").join(scores, on="key").join(
         pairs.select(other="key", other_alt="alt"), on="other", how="left"
-    )  # fmt: skip
+    ).sort("key")  # fmt: skip
     folds = {owner: int(unit_interval_of(sample_id_of(owner, ""), "folds") * 5) for owner in set(rows["owner"])}
     shared = [
         "key", "owner", pl.col("owner").replace_strict(folds).alias("fold"),

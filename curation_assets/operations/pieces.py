@@ -101,7 +101,7 @@ FILE_OPTIONS = {
     "reference_images": ("signals/image_clusters", "signals/target_images"),
 }
 SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in; "
-NO_WEIGHTS = "no fusion weights ship for these teachers and models: take profile photos, or "
+NO_WEIGHTS = "no fusion weights ship for these teachers and models: `curate pool set {pool} profile=photos`, or "
 RATE = "rate some of yours (curate annotate sample, rate, merge) and set options: {labels: FILE}"
 
 
@@ -118,7 +118,7 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
     if ctx.ratings is None and WEIGHTS in made:
         is_required = ctx.options.fuse_on == "student" or not has_shipped_weights(ctx)
-        advice = (NO_WEIGHTS if is_required else SHIPPED_WEIGHTS) + RATE
+        advice = (NO_WEIGHTS.format(pool=ctx.pool.name) if is_required else SHIPPED_WEIGHTS) + RATE
         pieces.append(Piece("option labels", "", "missing", None, (WEIGHTS,), advice, is_required=is_required))
     return pieces
 
