@@ -198,6 +198,50 @@ def test_rao_tables_agree_with_each_other(home: Path) -> None:
     assert next(row.labels["training_sets"] for row in rao2.rows) == 4  # the pool has no policy reward
 
 
+def test_agreement_with_people_beside_the_printed_one(home: Path, tmp_path: Path) -> None:
+    for name in ("icc3", "icc4", "icc5"):
+        assert "agreement takes rated captions" in str(paper_table(name, sources(home, "first")).absent)
+    settings = load_settings(tmp_path, "photos")
+    (tmp_path / "captions.csv").write_text("caption\na red kite\n")
+    add_pool(settings, "texts", tmp_path / "captions.csv", columns={"url": None}, options={"distil": True})
+    ctx = PoolContext.open(settings, "texts")
+    scorers = [("vba", "text_similarity", False), ("vba", "text_similarity", True), ("sba_linear", "cosine", False),
+               ("fused", None, False), ("icc", None, False), ("icc, the pool's own student", None, False),
+               ("clip_stroop", None, False), ("caption length", None, False)]  # fmt: skip
+    frame = pl.DataFrame(
+        {
+            "benchmark": ["rated captions"] * len(scorers),
+            "scorer": [name for name, _, _ in scorers],
+            "similarity": [similarity for _, similarity, _ in scorers],
+            "standardised": [per_length for _, _, per_length in scorers],
+            "saw_ratings": [name == "fused" for name, _, _ in scorers],
+            "n": [300] * len(scorers),
+        }
+    ).with_columns(
+        pl.lit(value + step).alias(f"{name}{end}")
+        for name, value in (("pearson", 0.6), ("spearman", 0.5), ("kendall", 0.4))
+        for end, step in (("", 0.0), ("_low", -0.1), ("_high", 0.05))
+    )
+    ctx.store.materialise("distilled/agreement", lambda: frame, code_version="test")
+    tables = {name: paper_table(name, Sources([ctx])) for name in ("icc3", "icc4", "icc5")}
+    ours = {name: [row.labels["scorer"] for row in table.rows if row.origin == HERE] for name, table in tables.items()}
+    assert ours == {
+        "icc3": ["icc", "icc, the pool's own student", "clip_stroop", "caption length"],
+        "icc4": ["vba", "vba", "sba_linear"],
+        "icc5": ["fused", "icc", "icc, the pool's own student"],
+    }
+    fused = tables["icc5"].rows[0]
+    assert fused.labels["rated"] == "rated captions, fitted on them"
+    assert fused.cells["pearson"] == Cell(0.6, 0.5, pytest.approx(0.65))
+    assert tables["icc5"].rows[1].origin == PRINTED, "the printed row of the fusion stands below ours"
+    assert tables["icc5"].rows[1].cells["pearson"].value == 0.6
+    assert [row.labels["per_length"] for row in tables["icc4"].rows if row.origin == HERE] == ["", "yes", ""]
+    shown = curate("tables", "texts", "--table", "icc4", "--home", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    line = next(line for line in shown.output.splitlines() if "edit_similarity" in line and line.split()[0] == "vba")
+    assert ".41" in line, "VBA by edit similarity, printed"
+
+
 def test_icc6_compares_the_parts_of_icc(home: Path, tmp_path: Path) -> None:
     absent = paper_table("icc6", sources(home, "first")).absent
     assert absent is not None

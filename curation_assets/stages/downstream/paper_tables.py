@@ -17,7 +17,7 @@ import yaml
 
 from curation_assets.audit.diff import iou_at
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import policies_of, teacher_names
 from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.agreement import spearman
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
@@ -25,6 +25,7 @@ from curation_assets.numeric.metrics.data_set_score import spearman_interval
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import PoolRows
 from curation_assets.selection.training_sets import TrainingKey
+from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS
 from curation_assets.stages.downstream.comparison import (
     ALL_TRAINERS,
     compare_training_sets,
@@ -225,14 +226,17 @@ def _printed_rows(printed: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-_LABELS = ("evaluation_set", "training_set", "size", "samples", "scale", "ranking", "removed", "stage")
+_LABELS = ("evaluation_set", "training_set", "size", "samples", "scale", "ranking", "removed", "stage", "scorer",
+           "similarity", "per_length", "rated", "n")  # fmt: skip
 
 
 def _beside(ours: Sequence[Row], printed: Sequence[Row]) -> list[Row]:
     """Each printed row below our rows of the same training set, ranking or stage; others at the end."""
 
     def key(row: Row) -> object:
-        return next(row.labels[name] for name in ("removed", "training_set", "ranking", "stage") if name in row.labels)
+        return next(
+            row.labels[name] for name in ("removed", "training_set", "ranking", "stage", "scorer") if name in row.labels
+        )
 
     if all(row.origin == HERE for row in (*ours, *printed)):
         return list(ours)
@@ -284,6 +288,53 @@ def icc2(sources: Sources) -> list[Row]:
 def _note_sizes(sources: Sources, table: pl.DataFrame) -> None:
     if table["size"].n_unique() == 1:
         sources.remarks.append("One size only; the option `downstream_sizes`, such as [.125, .25, .5], adds others.")
+
+
+def icc3(sources: Sources) -> list[Row]:
+    """Agreement with people: the students and the baselines, on every rated set."""
+    teachers = [teacher for ctx in sources.pools for teacher in teacher_names(ctx)]
+    return _agreement_rows(sources, ~pl.col("scorer").is_in([*teachers, "fused"]))
+
+
+def icc4(sources: Sources) -> list[Row]:
+    """Agreement with people by teacher, similarity and standardisation."""
+    teachers = [teacher for ctx in sources.pools for teacher in teacher_names(ctx)]
+    return _agreement_rows(sources, pl.col("scorer").is_in(teachers))
+
+
+def icc5(sources: Sources) -> list[Row]:
+    """Agreement with people before and after distillation: the fused teachers, the students."""
+    return _agreement_rows(sources, (pl.col("scorer") == "fused") | pl.col("scorer").str.starts_with("icc"))
+
+
+def _agreement_rows(sources: Sources, chosen: pl.Expr) -> list[Row]:
+    """Rows of distilled/agreement of the pools that have it."""
+    rows = []
+    for ctx in sources.pools:
+        with contextlib.suppress(MissingTableError):
+            for row in ctx.store.read("distilled/agreement").filter(chosen).iter_rows(named=True):
+                labels = {
+                    **({"pool": ctx.pool.name} if len(sources.pools) > 1 else {}),
+                    "scorer": row["scorer"],
+                    "similarity": row["similarity"] or "",
+                    "per_length": "yes" if row["standardised"] else "",
+                    "rated": row["benchmark"] + (", fitted on them" if row["saw_ratings"] else ""),
+                    "n": row["n"],
+                }
+                cells = {name: Cell(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in CORRELATIONS}
+                rows.append(Row(labels, cells))
+    if not rows:
+        raise RowsMissingError(
+            "agreement takes rated captions: a pool with `distil: true` and the option `labels`, `caption_benchmark` "
+            "or `word_benchmark` (docs/icc.md); then curate run"
+        )
+    shipped = [row for row in rows if row.labels["scorer"] == "fused" and str(row.labels["rated"]) == CAPTIONS]
+    if shipped and any(ctx.ratings is None for ctx in sources.pools):
+        sources.remarks.append(
+            "Without labels the fusion weights are those that ship, fitted on 300 captions of LAION; a benchmark of "
+            "these captions has been seen by them and by the shipped student."
+        )
+    return rows
 
 
 def icc6(sources: Sources) -> list[Row]:
@@ -555,6 +606,9 @@ def _mean_difference(metrics: pl.DataFrame, key: tuple[str, str], removed: Seque
 MAKERS: Mapping[str, Maker] = {
     "icc1": icc1,
     "icc2": icc2,
+    "icc3": icc3,
+    "icc4": icc4,
+    "icc5": icc5,
     "icc6": icc6,
     "sieve1": sieve1,
     "fig4": fig4,
