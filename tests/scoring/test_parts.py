@@ -13,6 +13,7 @@ from curation_assets.scoring import files
 from curation_assets.scoring.files import rows_in_parts, score_file, score_in_parts, unfinished_folder
 
 ICC = get_method("icc")
+OTHER_ROLES = {"language_identifier": ICC.example.roles["language_identifier"]}
 
 
 class Lengths:
@@ -46,8 +47,12 @@ def test_parts_give_the_same_table(source: Path, details: bool) -> None:
     out = source.with_name("parts.parquet")
     assert rows_in_parts(ICC, source, out) == 23
     done: list[int] = []
-    score_in_parts(ICC, source, out, {"student": Lengths()}, made_by={}, progress=done.append, details=details)
-    whole = score_file(ICC, source, source.with_name("whole.parquet"), {"student": Lengths()}, details=details)
+    score_in_parts(
+        ICC, source, out, {"student": Lengths(), **OTHER_ROLES}, made_by={}, progress=done.append, details=details
+    )
+    whole = score_file(
+        ICC, source, source.with_name("whole.parquet"), {"student": Lengths(), **OTHER_ROLES}, details=details
+    )
     assert_frame_equal(pl.read_parquet(out), whole)
     assert whole["icc"].to_list() == [*map(float, range(1, 22)), None, None]
     assert whole["icc_reason"].to_list()[-2:] == ["empty_caption", "no_caption"]
@@ -60,10 +65,10 @@ def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
     out = source.with_name("out.parquet")
     first, second = Lengths(stop_at=8), Lengths()
     with pytest.raises(KeyboardInterrupt):
-        score_in_parts(ICC, source, out, {"student": first}, made_by={"model": "a"}, batch_size=2)
+        score_in_parts(ICC, source, out, {"student": first, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
     assert not out.exists()
     assert len(first.seen) == 12
-    score_in_parts(ICC, source, out, {"student": second}, made_by={"model": "a"}, batch_size=2)
+    score_in_parts(ICC, source, out, {"student": second, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
     assert first.seen + second.seen == ["x" * number for number in range(1, 22)]
     assert pl.read_parquet(out)["icc"].drop_nulls().to_list() == list(range(1, 22))
 
@@ -71,9 +76,11 @@ def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
 def test_other_models_begin_anew(source: Path) -> None:
     out = source.with_name("out.parquet")
     with pytest.raises(KeyboardInterrupt):
-        score_in_parts(ICC, source, out, {"student": Lengths(stop_at=4)}, made_by={"model": "a"}, batch_size=2)
+        score_in_parts(
+            ICC, source, out, {"student": Lengths(stop_at=4), **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2
+        )
     again = Lengths()
-    score_in_parts(ICC, source, out, {"student": again}, made_by={"model": "b"}, batch_size=2)
+    score_in_parts(ICC, source, out, {"student": again, **OTHER_ROLES}, made_by={"model": "b"}, batch_size=2)
     assert len(again.seen) == 21
     assert not unfinished_folder(out).exists()
 

@@ -134,7 +134,7 @@ def test_a_broken_contract_is_raised() -> None:
 def test_missing_columns_and_roles_are_named() -> None:
     with pytest.raises(ValueError, match=r"samples lack \['caption'\]"):
         score_samples(METHOD, table(["a"]).drop("caption"), {})
-    with pytest.raises(ValueError, match=r"needs the roles \['student'\]"):
+    with pytest.raises(ValueError, match=r"needs the roles \['student', 'language_identifier'\]"):
         score_samples(get_method("icc"), table(["a"]), {})
 
 
