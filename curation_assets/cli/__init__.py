@@ -61,7 +61,7 @@ def main() -> None:
     temporary files removed. The status is the command's own.
     """
     # read by OpenMP when it is loaded: threads that wait for work spin for it unless told otherwise, which on a machine
-    # with other work cost 13 times the CPU seconds and 4 times the time of an image's embedding (benchmarks/results)
+    # with other work cost 11 times the CPU seconds and 4 times the time of an image's embedding (docs/decisions/0057)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     status = 1
 

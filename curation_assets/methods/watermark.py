@@ -32,8 +32,8 @@ def watermark(text_boxes: Sequence[Sequence[Mapping[str, Any]]], names: Sequence
     )
 
 
-def _box(text: str, left: float = 0.0) -> dict[str, Any]:
-    corners = [left, 0.0, left + 40, 0.0, left + 40, 10.0, left, 10.0]
+def _box(text: str, left: float = 0.0, top: float = 0.0) -> dict[str, Any]:
+    corners = [left, top, left + 40, top, left + 40, top + 10, left, top + 10]
     return {"text": text, "confidence": 0.9, "polygon": corners}
 
 
@@ -46,7 +46,7 @@ METHOD = Method(
     bounds=(0.0, 1.0),
     direction="higher",
     source="this project: rules on text boxes; docs/formulas.md §14.2",
-    version="1",
+    version="2",
     summary="1 where no agency's name, notice of rights, stamp or repeated text is read in the image, else 0.",
     no_planted_kind="no planted image has a watermark",
     default=False,
@@ -57,7 +57,7 @@ METHOD = Method(
                 [_box("www.alamy.com")],
                 [_box("(c) 2014"), _box("Ann Lee")],
                 [_box("Sample")],
-                [_box("Lee Photo", left) for left in (0.0, 60.0, 120.0)],
+                [_box("Lee Photo", left, top) for left, top in ((0.0, 0.0), (60.0, 30.0), (0.0, 60.0))],
                 [_box("free sample")],
                 [],
             ]

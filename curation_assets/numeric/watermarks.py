@@ -1,7 +1,7 @@
-"""Watermarks by what is read in an image: agencies' names, notices of rights, stamps, and one text on a grid."""
+"""Watermarks by what is read in an image: agencies' names, notices of rights, stamps, and one text all over."""
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -13,13 +13,15 @@ from curation_assets.numeric.watermark_words import AGENCIES, PHRASES, STAMPS
 
 Rule = Literal["agency", "notice", "stamp", "repeated"]
 MIN_FUZZY_LETTERS = 8  # of a name that may be misread: one letter of it may be wrong or missing
-MIN_REPEATS, MIN_REPEATED_LETTERS = 3, 4  # of a word on a grid: so often, so many letters or digits
-MAX_HEIGHT_DIFFERENCE = 0.25  # of a word on a grid, as a share of the median height
+MIN_REPEATS, MIN_WHOLE_REPEATS = 3, 2  # of a word of a tiled mark: so often, and so often with one letter lost at most
+MIN_REPEATED_LETTERS = 4  # or digits, of such a word
+MIN_HEIGHTS_OFF_LINE = 0.5  # deviation of such a word's places from one line, in heights of it
+MIN_LETTER_SHARE = 0.5  # of all letters and digits that are read: what a mark that is no agency's name has
 
 _NAME = r"[^\W\d_]{2,}"
 _NOTICE = re.compile(
-    # "© 2014 Ann Lee", "(c) Lee", "copyright by Lee"; then "Lee™", "Lee (TM)"
-    rf"(?:©|\(c\)|\bcopyright\b)[\s\d.,:;–-]*{_NAME}(?:\s{_NAME}){{0,2}}|{_NAME}\s*(?:™|®|\(tm\)|\(r\))",
+    # "© 2014 Ann Lee", "(c) Lee", "copyright by Lee"
+    rf"(?:©|\(c\)|\bcopyright\b)[\s\d.,:;–-]*{_NAME}(?:\s{_NAME}){{0,2}}",
     re.IGNORECASE,
 )
 
@@ -36,22 +38,29 @@ def find_watermark(boxes: Sequence[TextBox], further: Sequence[str] = ()) -> Wat
 
     Boxes count from two letters or digits and a confidence of .5 on. They are taken in the order given, the reading
     order of the text spotter: names and notices may stretch over several. Case, blanks and punctuation do not matter,
-    except in a notice. `further`: names that count as an agency's.
+    except in a notice. Notices, stamps and repeats must be half of the letters read, for menus and labels have their
+    words too. `further`: names that count as an agency's.
     """
     read = [box for box in boxes if is_confirmed(box)]
     words = [word for box in read for word in _words(box.text)]
     for name in (*AGENCIES, *further):
         if held := _held_name(words, "".join(_words(name))):
             return Watermark("agency", held)
-    if notice := _NOTICE.search(" ".join(box.text for box in read)):
+    placed = [place for box in read for place in _placed_words(box)]
+    enough = MIN_LETTER_SHARE * sum(len(word) for word in words)
+    if (notice := _NOTICE.search(" ".join(box.text for box in read))) and _letters(notice[0]) >= enough:
         return Watermark("notice", notice[0])
     for box in read:
-        if " ".join(_words(box.text)) in STAMPS:
+        if " ".join(_words(box.text)) in STAMPS and _letters(box.text) >= enough:
             return Watermark("stamp", box.text)
     for phrase in PHRASES:
         if f" {phrase} " in f" {' '.join(words)} ":
             return Watermark("stamp", phrase)
-    return _repeated(read)
+    return _repeated(placed)
+
+
+def _letters(text: str) -> int:
+    return sum(map(len, WORD.findall(text)))
 
 
 def _words(text: str) -> list[str]:
@@ -78,21 +87,36 @@ def _holds_nearly(word: str, name: str) -> bool:
     return any(Levenshtein.distance(part, name, score_cutoff=1) <= 1 for part in parts)
 
 
-def _repeated(boxes: Sequence[TextBox]) -> Watermark | None:
-    """A word that stands three times or more in one height, each a step of one vector away from another."""
-    same: dict[str, list[tuple[np.ndarray, float]]] = defaultdict(list)
-    for box in boxes:
-        for word, centre, height in _placed_words(box):
-            if len(word) >= MIN_REPEATED_LETTERS:
-                same[word].append((centre, height))
-    for word, places in same.items():
-        heights = np.array([height for _, height in places])
-        median = float(np.median(heights))
-        is_alike = np.abs(heights - median) <= MAX_HEIGHT_DIFFERENCE * median
-        centres = np.array([centre for centre, _ in places])[is_alike]  # (K, 2)
-        if on_grid(centres, tolerance=median) >= MIN_REPEATS:
+def _repeated(words: Sequence[tuple[str, np.ndarray, float]]) -> Watermark | None:
+    """A word that is read over and over, cut or misread too, not along one line, and makes up most of what is read.
+
+    Tables and menus repeat words along a line, or among many others.
+    """
+    counts = Counter(word for word, _, _ in words if len(word) >= MIN_REPEATED_LETTERS)
+    for word in sorted(counts, key=lambda word: (-counts[word], -len(word), word)):  # the likeliest reading first
+        readings = [place for place in words if _is_reading_of(place[0], word)]
+        whole = sum(len(read) >= max(MIN_REPEATED_LETTERS, len(word) - 1) for read, _, _ in readings)
+        if len(readings) < MIN_REPEATS or whole < MIN_WHOLE_REPEATS:
+            continue
+        if sum(len(read) for read, _, _ in readings) < MIN_LETTER_SHARE * sum(len(read) for read, _, _ in words):
+            continue
+        height = float(np.median([height for _, _, height in readings]))
+        if off_line(np.array([centre for _, centre, _ in readings])) >= MIN_HEIGHTS_OFF_LINE * height:
             return Watermark("repeated", word)
     return None
+
+
+def _is_reading_of(read: str, word: str) -> bool:
+    """Whether `read` is a part of a word, or the word but for one letter of four."""
+    most = max(1, len(word) // 4)
+    return read in word or Levenshtein.distance(read, word, score_cutoff=most) <= most
+
+
+def off_line(points: np.ndarray) -> float:
+    """Standard deviation of points across the straight line that fits them best. (K, 2), px → px; 0 up to 2 points."""
+    if len(points) < 3:
+        return 0.0
+    return float(np.linalg.svd(points - points.mean(axis=0), compute_uv=False)[-1] / np.sqrt(len(points)))
 
 
 def _placed_words(box: TextBox) -> list[tuple[str, np.ndarray, float]]:
@@ -106,22 +130,3 @@ def _placed_words(box: TextBox) -> list[tuple[str, np.ndarray, float]]:
     matches = WORD.finditer(box.text)
     shares = [(match[0].casefold(), (match.start() + match.end()) / 2 / len(box.text)) for match in matches]
     return [(word, left + share * (right - left), height) for word, share in shares]
-
-
-def on_grid(centres: np.ndarray, tolerance: float) -> int:
-    """Largest number of points that are each one step away from another, the step being one vector for all of them.
-
-    (K, 2), px → 0 … K. Steps tried are those from a point to its nearest neighbour; `tolerance` in px per axis.
-    Three points on a line at equal distances count 3, the corners of a parallelogram 4, two points 2.
-    """
-    if len(centres) < 2:
-        return 0
-    steps = centres[None, :] - centres[:, None]  # (K, K, 2), from the first to the second
-    distances = np.linalg.norm(steps, axis=2) + np.diag(np.full(len(centres), np.inf))
-    tried = steps[np.arange(len(centres)), distances.argmin(axis=1)]  # (K, 2)
-    counts = []
-    for step in tried:
-        is_step = (np.abs(steps - step) <= tolerance).all(axis=2)  # (K, K)
-        np.fill_diagonal(is_step, False)
-        counts.append(int((is_step.any(axis=0) | is_step.any(axis=1)).sum()))
-    return max(counts)

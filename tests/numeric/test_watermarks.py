@@ -5,7 +5,7 @@ import pytest
 
 from curation_assets.numeric.text_masking import TextBox
 from curation_assets.numeric.watermark_words import AGENCIES, PHRASES, STAMPS
-from curation_assets.numeric.watermarks import find_watermark, on_grid
+from curation_assets.numeric.watermarks import find_watermark, off_line
 
 
 def box(text: str, left: float = 0, top: float = 0, height: float = 10, confidence: float = 0.9) -> TextBox:
@@ -36,7 +36,7 @@ def rule_of(*texts: str) -> str | None:
         (["(c) 2014", "Ann Lee"], "notice"),
         (["Copyright: Lee"], "notice"),
         (["©"], None),  # nobody's
-        (["Lens™"], "notice"),
+        (["Lens™"], None),  # a trademark
         (["(c) 4"], None),
         (["SAMPLE"], "stamp"),
         (["free sample"], None),
@@ -64,26 +64,35 @@ def test_further_names() -> None:
     assert find_watermark(boxes, ["", "…"]) is None, "a name without letters is nowhere"
 
 
-def test_a_text_on_a_grid_is_repeated() -> None:
+def test_a_text_all_over_an_image_is_repeated() -> None:
     tiled = [box("Lee Foto", 60 * column + 5 * row, 30 * row) for row in range(3) for column in range(3)]
     found = find_watermark(tiled)
     assert found is not None
     assert (found.rule, found.text) == ("repeated", "foto")
-    assert find_watermark(tiled[:2]) is None, "twice is not on a grid"
-    scattered = [box("Lee Foto", left, top) for left, top in ((0, 0), (100, 13), (37, 90), (260, 41))]
-    assert find_watermark(scattered) is None
-    of_all_sizes = [box("Lee Foto", 60 * i, 0, height=10 * 2**i) for i in range(3)]
-    assert find_watermark(of_all_sizes) is None
+    assert find_watermark([tiled[0], tiled[4]]) is None, "twice is not all over"
+    cut = [box(text, 60 * (i % 2), 30 * i) for i, text in enumerate(("kestrelpix", "trelpix", "kestrelplx", "kestr"))]
+    found = find_watermark(cut)
+    assert found is not None, "cut at the edges, one letter misread"
+    assert found.rule == "repeated"
+    assert find_watermark(cut[1:2] * 3 + cut[3:]) is None, "places on one line"
+    assert find_watermark([box("Lee Foto", 60 * i) for i in range(5)]) is None, "a row of a menu"
+    menu = [box(word, 9 * i, 20 * i) for i, word in enumerate(("settings", "network", "printers", "displays", "audio"))]
+    assert find_watermark([*tiled[:4], *menu]) is None, "less than half of what is read"
     assert find_watermark([box(f"Lee {word}", 60 * i) for i, word in enumerate(("one", "two", "three"))]) is None
 
 
-def test_points_on_a_grid() -> None:
-    line = np.array([[0.0, 0.0], [10.0, 1.0], [20.0, 0.0]])
-    assert on_grid(line, tolerance=2) == 3
-    assert on_grid(line, tolerance=0.5) == 2
-    assert on_grid(np.array([[0.0, 0.0], [10.0, 0.0], [3.0, 20.0], [13.0, 20.0]]), tolerance=1) == 4
-    assert on_grid(np.zeros((1, 2)), tolerance=1) == 0
-    assert on_grid(np.zeros((0, 2)), tolerance=1) == 0
+def test_a_mark_is_most_of_what_is_read() -> None:
+    page = [box("settings of the network and its printers", top=40)]
+    for mark in ("(c) 2014 Ann Lee", "Preview"):
+        assert find_watermark([box(mark)]) is not None
+        assert find_watermark([box(mark), *page]) is None
+    assert find_watermark([box("shutterstock"), *page]) is not None, "a name counts anywhere"
+
+
+def test_deviation_from_a_line() -> None:
+    assert off_line(np.array([[0.0, 0.0], [10.0, 10.0], [30.0, 30.0]])) == pytest.approx(0, abs=1e-9)
+    assert off_line(np.array([[0.0, 1.0], [10.0, -1.0], [20.0, -1.0], [30.0, 1.0]])) == pytest.approx(1)
+    assert off_line(np.array([[0.0, 0.0], [5.0, 9.0]])) == 0
 
 
 def test_word_lists_are_in_order_and_in_small_letters() -> None:
