@@ -51,11 +51,11 @@ def with_interval(truth: np.ndarray, probabilities: np.ndarray, owners: np.ndarr
     rng = np.random.default_rng(0)
 
     def figures(rows: np.ndarray) -> dict[str, float]:
-        told, kind = probabilities[rows].argmax(axis=1), truth[rows]
+        found, kind = probabilities[rows].argmax(axis=1), truth[rows]
         return {
             "photo or not, AUC": roc_auc(probabilities[rows, 0], kind == 0),
-            "photo or not, right": float(((told == 0) == (kind == 0)).mean()),
-            "kind, right": float((told == kind).mean()),
+            "photo or not, right": float(((found == 0) == (kind == 0)).mean()),
+            "kind, right": float((found == kind).mean()),
         }
 
     drawn = [
@@ -92,15 +92,15 @@ def measure(rows: pl.DataFrame, data: Path) -> pl.DataFrame:
         found += [
             {"labels": name, **row} for row in with_interval(truth[chosen], probabilities[chosen], owners[chosen])
         ]
-    told = probabilities.argmax(axis=1)
+    found_kinds = probabilities.argmax(axis=1)
     for kind, name in enumerate(engine.kinds):
         for answer, other in enumerate(engine.kinds):
-            count = int(((truth == kind) & (told == answer)).sum())
-            row = {"figure": f"{name} told as {other}", "value": count, "n": int((truth == kind).sum())}
+            count = int(((truth == kind) & (found_kinds == answer)).sum())
+            row = {"figure": f"{name} classified as {other}", "value": count, "n": int((truth == kind).sum())}
             found.append({"labels": "all", **row})
     photos = [photo.load() for photo in read_photos(data / "photos" / "000005.tar")]
     share = float((engine.kind_probabilities(photos).argmax(axis=1) == 0).mean())
-    found.append({"labels": "photographs", "figure": "told as photo", "value": share, "n": len(photos)})
+    found.append({"labels": "photographs", "figure": "classified as photo", "value": share, "n": len(photos)})
     return pl.DataFrame(found).select("labels", "figure", pl.col("value", "low", "high").round(4), "n", "owners")
 
 

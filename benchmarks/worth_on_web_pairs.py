@@ -127,8 +127,8 @@ def main() -> None:
         engines["image_text_encoder"].embed_images(part)
         probabilities.append(classifier.kind_probabilities(part))
     kinds = np.array(classifier.kinds)[np.concatenate(probabilities).argmax(axis=1)]
-    told = english(texts, engines["language_identifier"]).value == 1
-    languages = np.where(told, worth.ENGLISH, worth.OTHER_LANGUAGE)
+    is_english = english(texts, engines["language_identifier"]).value == 1
+    languages = np.where(is_english, worth.ENGLISH, worth.OTHER_LANGUAGE)
     scores = Scores(images, texts, engines)
     every, others = np.arange(len(texts)), others_of(owners, languages)
     own = scores.of(every, every)

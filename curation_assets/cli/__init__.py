@@ -60,7 +60,7 @@ def main() -> None:
     for it. Registered first, `leave` is the last of the exit functions: threads are joined by then, workers ended and
     temporary files removed. The status is the command's own.
     """
-    # read by OpenMP when it is loaded: threads that wait for work spin for it unless told otherwise, which on a machine
+    # read by OpenMP when it is loaded: threads that wait for work spin for it by default, which on a machine
     # with other work cost 11 times the CPU seconds and 4 times the time of an image's embedding (docs/decisions/0057)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     status = 1

@@ -122,15 +122,15 @@ def temperature_of(logits: torch.Tensor, kinds: torch.Tensor) -> float:
 def figures(logits: torch.Tensor, kinds: torch.Tensor) -> dict[str, Any]:
     """n, AUC of photographs against the others by the probability of photo, shares that are right, confusion."""
     probabilities = logits.double().softmax(dim=1).numpy()
-    told, truth = probabilities.argmax(axis=1), kinds.numpy()
+    found, truth = probabilities.argmax(axis=1), kinds.numpy()
     counts = np.zeros((len(KINDS), len(KINDS)), dtype=int)
-    np.add.at(counts, (truth, told), 1)
+    np.add.at(counts, (truth, found), 1)
     return {
         "n": len(truth),
         "photo_auc": round(roc_auc(probabilities[:, 0], truth == 0), 4),
-        "photo_right": round(float(((told == 0) == (truth == 0)).mean()), 4),
-        "kind_right": round(float((told == truth).mean()), 4),
-        "confusion": counts.tolist(),  # rows: the kind, columns: what is told, both in the order of KINDS
+        "photo_right": round(float(((found == 0) == (truth == 0)).mean()), 4),
+        "kind_right": round(float((found == truth).mean()), 4),
+        "confusion": counts.tolist(),  # rows: the kind, columns: what was found, both in the order of KINDS
     }
 
 

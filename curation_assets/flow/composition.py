@@ -38,8 +38,8 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     rows = ctx.store.scan("raw/samples", shards).filter(pl.col("status") == "kept")
     rows = rows.select("shard", "source_row", language=language_by_script(pl.col("caption")), kind=pl.lit(ANY_KIND))
     if KINDS in tables:
-        told = ctx.store.scan(KINDS, shards).select("shard", "source_row", told=pl.col("kind").fill_null("unknown"))
-        rows = rows.join(told, on=["shard", "source_row"], how="left").with_columns(kind="told")
+        kinds = ctx.store.scan(KINDS, shards).select("shard", "source_row", found=pl.col("kind").fill_null("unknown"))
+        rows = rows.join(kinds, on=["shard", "source_row"], how="left").with_columns(kind="found")
     if LANGUAGES in tables:
         is_english = pl.when(pl.col("value") == 1).then(pl.lit(ENGLISH)).when(pl.col("value") == 0)
         found = is_english.then(pl.lit(OTHER_LANGUAGE)).alias("found")  # null for a row without a value
@@ -73,9 +73,9 @@ def sampled_composition(ctx: PoolContext) -> Composition | None:
     counts: Counter[tuple[str, str]] = Counter()
     end = time.monotonic() + MAX_SAMPLE_SECONDS
     for image, caption in _some_rows(ctx):
-        told = run["image_kind"].function(image=[image], **{role: engines[role] for role in run["image_kind"].roles})
+        found = run["image_kind"].function(image=[image], **{role: engines[role] for role in run["image_kind"].roles})
         english = language.function(caption=[caption], **{role: engines[role] for role in language.roles})
-        counts[told.details["kind"][0], ENGLISH if english.value[0] == 1 else OTHER_LANGUAGE] += 1
+        counts[found.details["kind"][0], ENGLISH if english.value[0] == 1 else OTHER_LANGUAGE] += 1
         if time.monotonic() > end:
             break
     return Composition(counts, is_sample=True) if counts else None
