@@ -38,8 +38,8 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     rows = ctx.store.scan("raw/samples", shards).filter(pl.col("status") == "kept")
     rows = rows.select("shard", "source_row", language=language_by_script(pl.col("caption")), kind=pl.lit(ANY_KIND))
     if KINDS in tables:
-        kinds = ctx.store.scan(KINDS, shards).select("shard", "source_row", of_image=pl.col("kind").fill_null("unknown"))
-        rows = rows.join(kinds, on=["shard", "source_row"], how="left").with_columns(kind="of_image")
+        kinds = ctx.store.scan(KINDS, shards).select("shard", "source_row", shown=pl.col("kind").fill_null("unknown"))
+        rows = rows.join(kinds, on=["shard", "source_row"], how="left").with_columns(kind="shown")
     if LANGUAGES in tables:
         is_english = pl.when(pl.col("value") == 1).then(pl.lit(ENGLISH)).when(pl.col("value") == 0)
         found = is_english.then(pl.lit(OTHER_LANGUAGE)).alias("found")  # null for a row without a value
