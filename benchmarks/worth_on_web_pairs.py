@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from PIL import Image
+from web_pairs import interval
 
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
@@ -25,7 +26,7 @@ from curation_assets.selection.fitted import load_recipes
 from curation_assets.stores.images import decode_image, tar_index
 
 CAPTIONS = 8  # of profile photos
-MISMATCHES, RESAMPLES = 40, 1000
+MISMATCHES = 40
 FEWEST_PAIRS, FEWEST_OWNERS = 30, 10
 SIGNALS = ("fused.sieve_clip", "fused.web", "signals.clip_score", "signals.sieve")
 
@@ -96,15 +97,6 @@ def others_of(owners: np.ndarray, languages: np.ndarray) -> np.ndarray:
         np.flatnonzero((languages == one) & (owners != owner)) for owner, one in zip(owners, languages, strict=True)
     ]
     return np.stack([rng.choice(rows, MISMATCHES) for rows in chosen])
-
-
-def interval(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the mean of (N,), owners drawn with replacement."""
-    names, at = np.unique(owners, return_inverse=True)
-    sums, counts = np.bincount(at, values), np.bincount(at)
-    drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
-    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def main() -> None:
