@@ -42,6 +42,7 @@ from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
+from curation_assets.stores.temporary import TEMPORARY
 from curation_assets.stores.url_tables import SPLIT_FILE
 
 SOURCE_ADVICE = (
@@ -205,7 +206,9 @@ def _first_line(error: BaseException) -> str:
 def _folders(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
     for stage in STAGES:
         folder = ctx.store.root / stage
-        for link in sorted(path for path in folder.glob("*") if path.is_symlink()):
+        # a link under a temporary name is a write that was killed, and the next write removes it
+        links = (path for path in folder.glob("*") if path.is_symlink() and not TEMPORARY.match(path.name))
+        for link in sorted(links):
             yield partial(_link_damages, ctx, tables, link)
         for version in sorted(folder.glob(".*.version-*")):
             yield partial(_version_damages, ctx, tables, version)

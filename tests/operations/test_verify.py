@@ -24,6 +24,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import Damage, verify_pool
 from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.pools.shards import source_fingerprint
+from curation_assets.stores.temporary import host
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.torture.faults.bit_flips import flip_bit
 
@@ -68,6 +69,21 @@ def test_a_writer_stopped_between_table_and_copy_is_no_damage(ctx: PoolContext) 
     copy.write_bytes(earlier)
     flip_bit(path, random.Random(1))
     assert [damage.path for damage in damages_of(ctx)] == [path]
+
+
+def test_a_link_that_a_killed_write_left_is_no_damage_and_the_next_write_removes_it(ctx: PoolContext) -> None:
+    """It was named as a table of its own, and a repair ended there: no table has such a name."""
+    link = ctx.store.asset_path("filtered/ledger")
+    left = link.with_name(f".{link.name}.tmp-{host()}-{2**22 + 1}-0123abcd")  # no process has this number
+    left.symlink_to(os.readlink(link))
+    assert damages_of(ctx) == []
+    (ctx.store.root / "filtered" / "ledger" / "icc.parquet").write_bytes(b"not a ledger")
+    repaired = CliRunner().invoke(
+        app, ["verify", "photos", "--repair", "--profile", "embedded", "--home", str(ctx.settings.home)]
+    )
+    assert repaired.exit_code == 0, repaired.output
+    assert not left.is_symlink()
+    assert damages_of(ctx) == []
 
 
 def test_tables_of_earlier_versions_are_compared_by_their_content(ctx: PoolContext) -> None:
