@@ -139,14 +139,24 @@ def test_the_student_of_icc_paper_is_trained_by_its_recipe(zoo: Path, tmp_path: 
 
 
 def test_the_teachers_of_laptop_run(zoo: Path) -> None:
-    """A diffusion model of two steps without guidance, BLIP's beams, a small language model behind a bridge."""
-    folders = {"text_to_image": zoo / "turbo", "beam_captioner": zoo / "blip", "semantic_decoder": zoo / "llama"}
+    """Retrieval in the place of drawing, and a small language model behind a bridge where the pool names SBA."""
     profile = tiny(
-        "laptop", folders, text_to_image={"height": 32, "width": 32},
+        "laptop", {"semantic_decoder": zoo / "llama"},
         semantic_decoder={"text_encoder": f"path:{zoo / 'clip'}", "bridge": f"path:{zoo / 'bridge'}"},
     )  # fmt: skip
-    assert profile.generation["text_to_image"]["guidance_scale"] == 0
-    for teacher in ("vba", "sba"):
+    assert profile.options["teachers"] == ["vba", "sba_linear"]
+    for teacher, beams in (("vba", 5), ("sba", 3)):
         scored = score(teacher, profile, samples_of(CAPTIONS))
         assert scored["value"].null_count() == 0
-        assert [len(beams) for beams in scored["reconstructions"]] == [3, 3, 3]
+        assert [len(found) for found in scored["reconstructions"]] == [beams] * 3
+
+
+def test_a_diffusion_model_without_guidance_draws_for_blips_beams(zoo: Path) -> None:
+    """As sd-turbo wants it: two steps, no guidance."""
+    profile = load_profile("photos").with_roles(
+        text_to_image=f"path:{zoo / 'turbo'}", beam_captioner=f"path:{zoo / 'blip'}"
+    )
+    profile = profile.with_generation("text_to_image", steps=2, guidance_scale=0.0, height=32, width=32)
+    scored = score("vba", profile, samples_of(CAPTIONS))
+    assert scored["value"].null_count() == 0
+    assert [len(beams) for beams in scored["reconstructions"]] == [5, 5, 5]
