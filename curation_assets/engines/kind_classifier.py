@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 
 from curation_assets.core.roles import ModelIdentity
@@ -31,7 +30,9 @@ class KindHead:
 
     def __call__(self, features: torch.Tensor) -> np.ndarray:
         """(N, F) → (N, K) float64, rows sum to 1."""
-        return F.linear(features, self.weight, self.bias).double().softmax(dim=1).numpy()
+        # a sum per row, no matrix product: the value of an image is the same whatever stands beside it
+        logits = (features.double()[:, None, :] * self.weight.double()).sum(dim=2) + self.bias.double()
+        return logits.softmax(dim=1).numpy()
 
 
 class FeatureKinds:
