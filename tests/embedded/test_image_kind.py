@@ -49,8 +49,8 @@ def test_a_folder_is_trained_and_a_profile_names_it(table: Path, capsys: pytest.
     assert card["cross_validated"]["kind_right"] >= 0.9
     profile = Profile("test", {"kind_classifier": f"path:{out / 'image_kind'}"}, device="cpu")
     engine: Any = load_engine("kind_classifier", profile)
-    told = engine.kind_probabilities([drawn("logo", 3), drawn("photo", 4)]).argmax(axis=1)
-    assert [engine.kinds[one] for one in told] == ["logo", "photo"]
+    found = engine.kind_probabilities([drawn("logo", 3), drawn("photo", 4)]).argmax(axis=1)
+    assert [engine.kinds[one] for one in found] == ["logo", "photo"]
 
 
 def test_what_cannot_be_trained_on_is_refused(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

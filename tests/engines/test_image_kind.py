@@ -1,4 +1,4 @@
-"""embedded:image_kind: photographs told from drawn pages, at no pass of the backbones beside photo_pair's."""
+"""embedded:image_kind: photographs among drawn pages, at no pass of the backbones beside photo_pair's."""
 
 import json
 import shutil
@@ -45,11 +45,11 @@ def test_photographs_are_told_from_drawn_pages(classifier: Any) -> None:
     assert isinstance(classifier, KindClassifier)
     photos = list(read_photos(20).values())
     values = image_kind([*photos, *map(page, range(4))], classifier)
-    told = values.details["kind"]
-    assert told[:20].count("photo") >= 18
-    assert "photo" not in told[20:]
+    found = values.details["kind"]
+    assert found[:20].count("photo") >= 18
+    assert "photo" not in found[20:]
     assert values.value[:20].min() > values.value[20:].max()
-    for value, kind, probability in zip(values.value, told, values.details["kind_probability"], strict=True):
+    for value, kind, probability in zip(values.value, found, values.details["kind_probability"], strict=True):
         assert 0 <= value <= probability <= 1
         assert (value == probability) == (kind == "photo")
 

@@ -177,8 +177,8 @@ def test_kinds_and_what_values_are_worth_there_are_shown(
     (shard,) = ctx.store.partitions("raw/samples")
     rows = ctx.store.read("raw/samples", shard).select("sample_id", "source_row")
     kinds = ("photo", "photo", "photo", "screenshot", "diagram", "drawing", "logo", "document")
-    told = pl.Series("kind", [kinds[row % len(kinds)] for row in range(rows.height)])
-    ctx.store.write("signals/image_kind", rows.with_columns(told), shard, code_version="1")
+    found = pl.Series("kind", [kinds[row % len(kinds)] for row in range(rows.height)])
+    ctx.store.write("signals/image_kind", rows.with_columns(found), shard, code_version="1")
     measured = tmp_path / "web.csv"
     lines = [
         f"signals.{name},{engines_of(f'signals.{name}', ctx.profile)},{kind},en,0.866,0.832,0.896,2150"
