@@ -122,12 +122,12 @@ def _counts(samples: pl.DataFrame) -> dict[str, int]:
 def _holdings_section(ctx: PoolContext) -> dict[str, Any] | None:
     """Shares of kinds of images and of languages, and for these what the signals are worth; None where no table tells,
     and for other pools than of web pairs."""
-    composition = composition_of(ctx)
-    if composition is None or ctx.pool.image_domain != WEB:
+    composition = composition_of(ctx) if ctx.pool.image_domain == WEB else None
+    if composition is None:
         return None
     references = {reference for policy in policies_of(ctx) for reference in policy.references if reference != RANDOM}
     references |= {f"signals.{method.name}" for method in ctx.methods("signals")}
-    worths = web_worths_of(ctx, sorted(references))
+    worths = web_worths_of(ctx, sorted(references), composition)
     measured = [worth for worth in worths if worth.is_measured]
     cells = {(worth.reference, part[:2]): part[3] for worth in measured for part in worth.parts}
     groups = [part[:3] for part in measured[0].parts] if measured else []
@@ -284,8 +284,10 @@ def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
 def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """A section per policy; and of those that had no value to judge by, which have none, the commonest reason."""
     located = samples.select("shard", "source_row", "caption", "tar", "member")
-    sections, without_values = [], {}
-    for policy in policies_of(ctx):
+    sections, without_values, policies = [], {}, policies_of(ctx)
+    # once for all policies: the kinds and languages of the whole pool are counted for it
+    worths = worths_of(ctx, {reference for policy in policies for reference in policy.references})
+    for policy in policies:
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         if not verdicts["value"].drop_nulls().len():
             reasons = verdicts["reason"].cast(pl.String).drop_nulls().value_counts()
@@ -301,7 +303,7 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict
         sections.append(
             {
                 "policy": policy,
-                "worths": worths_of(ctx, policy.references),
+                "worths": {reference: worths[reference] for reference in policy.references if reference in worths},
                 "kept": kept.height,
                 "dropped": dropped.height,
                 "failed": joined.height - kept.height - dropped.height,
