@@ -64,6 +64,25 @@ def test_a_vector_depends_on_its_own_image_alone(encoder: Any, images: list[Imag
     np.testing.assert_allclose(np.concatenate([encoder.embed_texts([one]) for one in texts]), read, atol=1e-5)
 
 
+def test_features_are_the_same_whatever_the_threads_and_the_batch(images: list[Image.Image]) -> None:
+    backbone = load_backbone("efficientnet-lite0", resolve_address("embedded:efficientnet-lite0").folder, "cpu")
+    rgb = [image.convert("RGB") for image in images] * 3
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        means, maxima = backbone.pooled(rgb)
+        places, classes = backbone.places(rgb), backbone.class_probabilities(means)
+        torch.set_num_threads(3)
+        parts = [backbone.pooled([image]) for image in rgb]
+        assert torch.equal(torch.cat([part for part, _ in parts]), means)
+        assert torch.equal(backbone.pooled(rgb)[1], maxima)
+        assert torch.equal(backbone.places(rgb), places)
+        assert torch.equal(backbone.class_probabilities(means), classes)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_the_cosine_is_the_weighted_mean_of_the_blocks() -> None:
     """Two heads and ConSE with weights 3 : 1 : 1, each block computed by hand."""
     rng = torch.Generator().manual_seed(0)
