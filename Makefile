@@ -64,7 +64,7 @@ ui: install ## Open the Dagster UI on http://127.0.0.1:3000 (same graph, sensors
 	$(BIN)/curate ui
 
 train-embedded: install ## Rebuild the shipped models from scratch (about an hour on two cores)
-	$(BIN)/python -m curation_assets.embedded --out curation_assets/embedded/weights
+	$(BIN)/python -m lab --out curation_assets/embedded/weights
 
 bench: install ## Held-out quality of the embedded models
 	$(BIN)/python benchmarks/quality.py

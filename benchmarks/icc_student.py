@@ -20,13 +20,13 @@ from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from curation_assets.core.settings import load_profile
-from curation_assets.embedded.real_student import labelled_alt_texts, short_captions, training_captions
 from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.caption_benchmark import STOP_WORDS, is_unigram_noun, word_ratings
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.stores.text_tables import read_table
+from lab.real_student import labelled_alt_texts, short_captions, training_captions
 
 NOUNS = 1_000
 #: The same six drawable and six undrawable sentences in seven languages, written for this file.

@@ -1,7 +1,7 @@
 """Kinds of images of web pairs: the table that embedded:image_kind is trained on, and how right it is elsewhere.
 
     python benchmarks/image_kind.py --data ../shared/data --table kinds.csv
-    python -m curation_assets.embedded image_kind --pairs kinds.csv --out curation_assets/embedded/weights
+    python -m lab image_kind --pairs kinds.csv --out curation_assets/embedded/weights
     python benchmarks/image_kind.py --data ../shared/data
 
 Labels by hand: those of web/labels_400.parquet, and 881 more in image_kind_labels.csv (a key, a kind; one labeller,
@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import load_profile
-from curation_assets.embedded.photo_pairs_read import read_photos
 from curation_assets.engines import load_engine
 from curation_assets.numeric.separation import roc_auc
 from curation_assets.stores.images import decode_image, tar_index
+from lab.photo_pairs_read import read_photos
 
 HERE = Path(__file__).parent
 RESULTS, LABELS = HERE / "results" / "image_kind.csv", HERE / "image_kind_labels.csv"

@@ -34,11 +34,11 @@ from scipy.stats import rankdata
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import load_profile
-from curation_assets.embedded.photo_pairs_read import Photo
 from curation_assets.engines import load_engine
 from curation_assets.numeric.conceptual_captions.overlap import overlapping_words
 from curation_assets.numeric.dependency import Token
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from lab.photo_pairs_read import Photo
 
 RESULTS = Path(__file__).parent / "results" / "noun_grounding.csv"
 EXAM, REFERENCES = "000005", ("000003", "000004")

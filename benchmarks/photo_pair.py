@@ -26,11 +26,11 @@ import torch
 from PIL import Image
 
 from curation_assets.core.settings import Profile, load_profile
-from curation_assets.embedded.photo_pairs_read import Photo, read_photos
 from curation_assets.engines import load_engine
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.methods.sieve import sieve
 from curation_assets.numeric.medium_phrases import mask_medium_phrases
+from lab.photo_pairs_read import Photo, read_photos
 
 RESULTS = Path(__file__).parent / "results" / "photo_pair.csv"
 HELD_OUT, JUDGED = "000005", "000000"

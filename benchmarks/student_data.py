@@ -1,6 +1,6 @@
 """Do further encoders, norms or surface facts help the student's target? `--shared DIR --mpnet DIR`.
 
-The 300 rated captions, 10-fold cross-validation of `embedded.real_student`'s calibration (logistic fusion and ridge)
+The 300 rated captions, 10-fold cross-validation of `lab.real_student`'s calibration (logistic fusion and ridge)
 with further columns beside MiniLM's fourth layer; the same folds for every candidate, mean of REPEATS. Differences to
 the target of today are paired: 2,000 bootstrap draws over captions, first repeat. Nothing is distilled here.
 
@@ -22,7 +22,11 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold
 
 from curation_assets.core.settings import Profile
-from curation_assets.embedded.real_student import (
+from curation_assets.engines import load_engine
+from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.numeric.caption_benchmark import STOP_WORDS
+from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
+from lab.real_student import (
     FOLDS,
     LOGISTIC_SHARE,
     RATING_MAX,
@@ -37,10 +41,6 @@ from curation_assets.embedded.real_student import (
     described,
     difference,
 )
-from curation_assets.engines import load_engine
-from curation_assets.engines.addresses import WEIGHTS_ROOT
-from curation_assets.numeric.caption_benchmark import STOP_WORDS
-from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 
 LANCASTER_HEADS = Path(__file__).with_name("lancaster_heads.safetensors")
 MPNET_LAYERS = (4, 6, 8, 10, 12)

@@ -4,7 +4,7 @@
     python benchmarks/web_pairs.py exam --data ../shared/data --work DIR [--seeds 0 1]
 
 `table` writes the photographs of Flickr8k with five captions each and the web pairs of open licences in English, two
-words or more, with their owner as group: `python -m curation_assets.embedded photo_pair --pairs TABLE.parquet`.
+words or more, with their owner as group: `python -m lab photo_pair --pairs TABLE.parquet`.
 
 `exam` fits heads five times, each time without the owners of one fold, and scores all rows of those owners, whatever
 their licence. AUC of an image with its own caption above the same images with English captions of other owners of the
@@ -27,11 +27,11 @@ from rich.console import Console
 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Profile
-from curation_assets.embedded.photo_pair import CROPS, SENTENCE_ENCODER, class_vectors, embedded, extract, scores_of
-from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
-from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
 from curation_assets.engines import load_engine
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
+from lab.photo_pair import CROPS, SENTENCE_ENCODER, class_vectors, embedded, extract, scores_of
+from lab.photo_pair_fit import PairFeatures, Recipe, figures, fit
+from lab.photo_pairs_read import Photo, captions_in, read_photos
 
 RESULTS = Path(__file__).parent / "results" / "web_pairs.csv"
 FOLDS = 5
@@ -126,9 +126,9 @@ def interval(values: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
 
 def features_of(photos: Sequence[Photo], work: Path, known: tuple[Sequence[Photo], PairFeatures]) -> PairFeatures:
     """One view of each photo, the first caption; of `known` photos from there, of the others kept in `work`."""
-    from curation_assets.embedded.photo_pair import digest
     from curation_assets.engines import photo_pair, resolve_address
     from curation_assets.engines.efficientnet import BACKBONES
+    from lab.photo_pair import digest
 
     place = {photo.name: number for number, photo in enumerate(known[0])}
     missing = [photo for photo in photos if photo.name not in place]

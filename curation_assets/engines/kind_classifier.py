@@ -1,6 +1,6 @@
 """The role kind_classifier: photograph, screenshot …, by one linear layer on the features that photo_pair reads.
 
-A folder holds `kinds.safetensors` and `card.json` (kinds, backbones, sha256 of the file). `embedded/image_kind.py`
+A folder holds `kinds.safetensors` and `card.json` (kinds, backbones, sha256 of the file). `lab/image_kind.py`
 trains one. Where photo_pair has just embedded an image, its kind costs a product of 3,840 × 6 numbers.
 """
 

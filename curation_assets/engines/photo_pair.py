@@ -4,7 +4,7 @@ An image is seen by EfficientNet-Lite backbones, a caption is read by a sentence
 a space of its own; a further block, untrained, is ConSE (Norouzi et al. 2014): the sentence vectors of the ImageNet
 classes that the backbone sees, weighted by their probabilities, against the caption's sentence vector. The blocks, each
 of unit length times the root of its weight, lie side by side: the cosine of two vectors is the weighted mean of the
-blocks' cosines. `embedded/photo_pair.py` trains a folder of this kind on any pairs.
+blocks' cosines. `lab/photo_pair.py` trains a folder of this kind on any pairs.
 """
 
 import hashlib

@@ -86,8 +86,8 @@ def _pins_by_place(folder: Path) -> Iterator[Pins]:
 
 _REPAIR = "`curate verify POOL --repair` makes it again"
 REINSTALL = (
-    "install the package again, or after a training of one's own run "
-    "`python -m curation_assets.embedded --out FOLDER --stages manifest`"
+    "install the package again, or after a training of one's own run, in a checkout, "
+    "`python -m lab --out FOLDER --stages manifest`"
 )
 
 

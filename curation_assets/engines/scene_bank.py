@@ -2,7 +2,7 @@
 
 The bank stands where the text-to-image model stands in VBA: a caption is "drawn" by the scenes nearest to it and
 "described" by their captions. Embeddings of the embedded bank by the shipped encoder are shipped (made by
-embedded/scene_bank.py); those of any other bank are computed once and kept in the user's cache folder.
+lab/scene_bank.py); those of any other bank are computed once and kept in the user's cache folder.
 """
 
 import hashlib

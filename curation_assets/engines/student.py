@@ -1,6 +1,6 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
 
-A card with `layers` and `pooling` (the shipped student: embedded/real_student.py) reads those layers of the encoder
+A card with `layers` and `pooling` (the shipped student: lab/real_student.py) reads those layers of the encoder
 instead of its sentence embedding; `short_captions` states what the values of captions of few words are worth.
 """
 

@@ -11,7 +11,7 @@ PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPO
 DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("[0-9]*.md"))
 SOURCES = [
     path
-    for folder in ("curation_assets", "tests", "benchmarks", "dbt_like_sql", "docs")
+    for folder in ("curation_assets", "lab", "tests", "benchmarks", "dbt_like_sql", "docs")
     for path in sorted((REPOSITORY / folder).rglob("*"))
     if path.suffix in (".py", ".sql", ".yaml", ".md", ".jinja") and "weights" not in path.parts
 ]

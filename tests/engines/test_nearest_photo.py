@@ -10,11 +10,11 @@ import pytest
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import PhotoVector
 from curation_assets.core.settings import Profile
-from curation_assets.embedded.photo_pair import save_photo_bank
 from curation_assets.engines import load_engine
 from curation_assets.engines.nearest_captions import NearestCaptions
 from curation_assets.engines.nearest_photo import NearestPhoto, from_stored, to_stored
 from curation_assets.methods.vba import vba
+from lab.photo_pair import save_photo_bank
 
 ENCODER = "embedded:photo_pair"
 CAPTIONS = ["a dog runs on a beach", "two men play football", "a red bus in a street", "a bowl of soup on a table"]

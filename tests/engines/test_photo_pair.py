@@ -140,8 +140,8 @@ def test_photos_find_their_own_caption(encoder: Any) -> None:
     tar = PHOTOS / "000005.tar"
     if not tar.is_file():
         pytest.skip(f"needs {tar} (CURATION_TEST_DATA)")
-    from curation_assets.embedded.photo_pair_fit import figures
-    from curation_assets.embedded.photo_pairs_read import read_photos
+    from lab.photo_pair_fit import figures
+    from lab.photo_pairs_read import read_photos
 
     photos = read_photos(tar)[::10]
     seen = encoder.embed_images([photo.load() for photo in photos])

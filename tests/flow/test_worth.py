@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import load_profile, load_settings
-from curation_assets.embedded.image_kind import KINDS
 from curation_assets.flow import composition, worth
 from curation_assets.flow.composition import composition_of, sampled_composition
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.stores.pools.declaration import add_pool
+from lab.image_kind import KINDS
 from tests.support.lineage_pools import jpeg, write_tar
 
 ENGINES = "image_text_encoder=embedded:clip"

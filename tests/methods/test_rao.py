@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.core.settings import load_profile
-from curation_assets.embedded.common import draw_specs
-from curation_assets.embedded.object_detector import label_scores
 from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
 from curation_assets.numeric.metrics.data_set_score import data_set_scores, predictive_correlation
@@ -33,6 +31,8 @@ from curation_assets.scoring.files import read_captions, score_file
 from curation_assets.scoring.samples import score_samples
 from curation_assets.world.pool import plant_pool, render
 from curation_assets.world.scene import render_scene
+from lab.common import draw_specs
+from lab.object_detector import label_scores
 
 PROFILE = load_profile("embedded")
 POOL = ["red kite beach", "tractor barn", "red tractor", "kite kite sea"]

@@ -161,7 +161,7 @@ def test_treebank_accuracy_is_what_the_card_says():
     path = SHARED_DATA / "treebank"
     if not path.is_dir():
         pytest.skip("needs the treebank in ../shared")
-    from curation_assets.embedded.parser import evaluate, read_treebank
+    from lab.parser import evaluate, read_treebank
 
     manifest = json.loads((WEIGHTS.parent / "manifest.json").read_text())["models"]["parser"]
     noted = manifest["stages"]["parser"]["test"]

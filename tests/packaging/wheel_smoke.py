@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,9 @@ def build(uv: str, out: Path) -> Path:
     """The wheel, made from the source distribution as a registry would get it."""
     run(uv, "build", "--quiet", "--out-dir", out, REPOSITORY, cwd=REPOSITORY)
     (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert tops == {"curation_assets", wheel.name.partition("-py3")[0] + ".dist-info"}, f"the wheel holds {sorted(tops)}"
     print(f"wheel: {wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB")
     return wheel
 

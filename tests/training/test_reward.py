@@ -143,7 +143,7 @@ def scene_rankings(folder: Path, count: int, seed: int = 3) -> Path:
 
 @pytest.mark.skipif(
     not (WEIGHTS_ROOT / "reward_model").is_dir(),
-    reason="no reward model ships; python -m curation_assets.embedded makes it",
+    reason="no reward model ships; python -m lab makes it",
 )
 def test_shipped_model_prefers_what_the_criteria_prefer(tmp_path: Path) -> None:
     path = scene_rankings(tmp_path, 40, seed=99)

@@ -12,8 +12,8 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     card = card_of(address)
     if card.get("kind") != "image_kind":
         raise ValueError(
-            f"{address.text} tells no kinds of images (no card.json of kind image_kind); train one: "
-            "python -m curation_assets.embedded image_kind --help"
+            f"{address.text} tells no kinds of images (no card.json of kind image_kind); train one "
+            "in a checkout: python -m lab image_kind --help"
         )
     return {name: resolve(f"embedded:{name}") for name in card["backbones"]}
 

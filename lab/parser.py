@@ -1,4 +1,4 @@
-"""Trains the embedded tagger and parser: `python -m curation_assets.embedded.parser --treebank DIR --out DIR`.
+"""Trains the embedded tagger and parser: `python -m lab.parser --treebank DIR --out DIR`.
 
 spaCy's own trainer on a Universal Dependencies treebank of English (`*-{train,dev,test}.conllu[.gz]`). Captions differ
 from a treebank in two ways that matter: many are lower-case and few end in a full stop. So part of the training
@@ -20,8 +20,8 @@ from spacy.cli.train import train
 from spacy.tokens import Doc, DocBin
 from spacy.training.converters import conllu_to_docs
 
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Setup
+from lab import manifest
+from lab.common import Setup
 
 SPLITS = ("train", "dev", "test")
 GROUP_SHARES = (0.6, 0.25, 0.15)  # share of texts of 1, 2 and 3 sentences
@@ -270,7 +270,7 @@ def _forget_paths(folder: Path) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m curation_assets.embedded.parser", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab.parser", description=__doc__)
     parser.add_argument("--treebank", type=Path, required=True, help="folder with *-{train,dev,test}.conllu[.gz]")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights; writes OUT/parser")
     parser.add_argument("--work", type=Path, help="folder for intermediate files (default OUT/.work)")

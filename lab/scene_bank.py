@@ -7,10 +7,10 @@ from safetensors.numpy import save_file
 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import load_profile
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.engines import load_engine
 from curation_assets.engines.scene_bank import EMBEDDINGS_FILE, SceneBankEngine, embed_scenes
 from curation_assets.stores.file_hash import file_sha256
+from lab.common import Clock, Setup, record, replaced_folder
 
 
 def run(setup: Setup) -> None:

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import photo_pair as command
-from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit, reduction
-from curation_assets.embedded.photo_pairs_read import captions_in, read_photos
 from curation_assets.engines import load_engine
 from curation_assets.engines.photo_pair import PhotoPairHead
+from lab import photo_pair as command
+from lab.photo_pair_fit import PairFeatures, Recipe, figures, fit, reduction
+from lab.photo_pairs_read import captions_in, read_photos
 
 COLOURS = ("red", "green", "blue", "yellow", "black", "white")
 SHAPES = ("circle", "square", "triangle", "stripe")
@@ -157,7 +157,7 @@ def test_the_command_trains_folders_that_a_profile_loads(tmp_path: Path, table: 
     out, red = tmp_path / "out", tmp_path / "red.csv"
     pl.read_csv(table).filter(pl.col("image").str.starts_with("red")).write_csv(red)
     arguments = [
-        sys.executable, "-m", "curation_assets.embedded", "photo_pair", "--pairs", str(table), "--out", str(out),
+        sys.executable, "-m", "lab", "photo_pair", "--pairs", str(table), "--out", str(out),
         "--bank", str(bank), "--more-captions-in", str(bank), "--folds", "2", "--heads", "2", "--epochs", "30",
         "--crops", "0", "--threads", "1", "--photo-bank", str(red),
     ]  # fmt: skip

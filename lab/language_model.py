@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import BOS, CONTEXT, EOS, PAD, build_language_model
-from curation_assets.embedded.common import Clock, Setup, by_length, load_tokenizer, one_cycle, progress, record
-from curation_assets.embedded.saving import save_language_model
-from curation_assets.embedded.tokenizer import grammar_captions
+from lab.architectures import BOS, CONTEXT, EOS, PAD, build_language_model
+from lab.common import Clock, Setup, by_length, load_tokenizer, one_cycle, progress, record
+from lab.saving import save_language_model
+from lab.tokenizer import grammar_captions
 
 STEPS, BATCH, LEARNING_RATE = 1300, 128, 2e-3
 SEPARATOR = 1

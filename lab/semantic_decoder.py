@@ -9,10 +9,10 @@ from rapidfuzz.distance import Levenshtein
 from torch import nn
 from transformers import CLIPModel, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import BOS, CONTEXT, EOS, LM_WIDTH, PAD, PREFIX_LENGTH, build_bridge
-from curation_assets.embedded.common import Clock, Setup, encode, load_tokenizer, one_cycle, progress, record
-from curation_assets.embedded.saving import save_bridge
-from curation_assets.embedded.tokenizer import grammar_captions
+from lab.architectures import BOS, CONTEXT, EOS, LM_WIDTH, PAD, PREFIX_LENGTH, build_bridge
+from lab.common import Clock, Setup, encode, load_tokenizer, one_cycle, progress, record
+from lab.saving import save_bridge
+from lab.tokenizer import grammar_captions
 
 STEPS, BATCH, LEARNING_RATE = 2200, 64, 4e-3
 # ICC trains this layer on a concept-balanced part of Conceptual Captions, where abstract captions are rare.

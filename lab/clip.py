@@ -11,8 +11,10 @@ import torch
 from torch import nn
 from transformers import CLIPModel, PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import PAD, build_clip
-from curation_assets.embedded.common import (
+from curation_assets.world.grammar import clean_caption
+from curation_assets.world.pool import CAPTION_FOR
+from lab.architectures import PAD, build_clip
+from lab.common import (
     GROUP,
     HELD_OUT_SEED,
     Clock,
@@ -28,11 +30,9 @@ from curation_assets.embedded.common import (
     to_pixels,
     training_scenes,
 )
-from curation_assets.embedded.saving import save_clip
-from curation_assets.embedded.tokenizer import grammar_captions
-from curation_assets.embedded.vision import LabelHeads, label_loss, scene_targets
-from curation_assets.world.grammar import clean_caption
-from curation_assets.world.pool import CAPTION_FOR
+from lab.saving import save_clip
+from lab.tokenizer import grammar_captions
+from lab.vision import LabelHeads, label_loss, scene_targets
 
 STEPS, BATCH = 330, 128
 LEARNING_RATE, LEARNING_RATE_IMAGE = 1.2e-3, 4e-4

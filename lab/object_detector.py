@@ -12,7 +12,10 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import CLIPVisionModel
 
-from curation_assets.embedded.common import (
+from curation_assets.engines.object_detector import patch_features, read_tower
+from curation_assets.world.scene import SceneSpec, object_boxes, render_scene
+from curation_assets.world.shapes import OBJECTS
+from lab.common import (
     HELD_OUT_SEED,
     TRAINING_SEED,
     Clock,
@@ -25,9 +28,6 @@ from curation_assets.embedded.common import (
     replaced_folder,
     to_pixels,
 )
-from curation_assets.engines.object_detector import patch_features, read_tower
-from curation_assets.world.scene import SceneSpec, object_boxes, render_scene
-from curation_assets.world.shapes import OBJECTS
 
 SCENES, OVERLAID, TEXT_ONLY = 4000, 500, 300  # text in a picture is no object
 STEPS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 800, 4096, 3e-2, 1e-4

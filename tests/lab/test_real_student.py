@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import Profile
-from curation_assets.embedded.real_student import labelled_alt_texts
 from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT, resolve_address
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.engines.student import MlpStudent
 from curation_assets.numeric.agreement import correlations
 from curation_assets.stores.file_hash import file_sha256
+from lab.real_student import labelled_alt_texts
 from tests.support.paths import PROFILES, SHARED_DATA
 
 FOLDER = WEIGHTS_ROOT / "icc_student"
@@ -191,7 +191,7 @@ def test_layers_by_hand() -> None:
 
 def test_a_head_is_the_engines_network() -> None:
     """What training evaluates is what the engine computes, and distillation learns."""
-    from curation_assets.embedded import real_student
+    from lab import real_student
 
     rng = np.random.default_rng(0)
     x = real_student.unit(rng.normal(size=(1024, 384 * len(real_student.POOLING)))).astype(np.float32)
@@ -212,7 +212,7 @@ def test_a_head_is_the_engines_network() -> None:
 
 
 def test_calibration_weighs_the_four_ratings_alike() -> None:
-    from curation_assets.embedded import real_student
+    from lab import real_student
 
     rng = np.random.default_rng(1)
     ratings = np.repeat([0.0, 1.0, 2.0, 3.0], [5, 30, 30, 60])

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from curation_assets.embedded.architectures import WIDTH, build_vision
-from curation_assets.embedded.common import (
+from curation_assets.world.backgrounds import BACKGROUNDS
+from curation_assets.world.scene import COLOURS, VIEW_PX
+from curation_assets.world.shapes import OBJECTS
+from lab.architectures import WIDTH, build_vision
+from lab.common import (
     HELD_OUT_SEED,
     Clock,
     Scenes,
@@ -23,9 +26,6 @@ from curation_assets.embedded.common import (
     to_pixels,
     training_scenes,
 )
-from curation_assets.world.backgrounds import BACKGROUNDS
-from curation_assets.world.scene import COLOURS, VIEW_PX
-from curation_assets.world.shapes import OBJECTS
 
 STEPS, BATCH, LEARNING_RATE = 1200, 64, 1.5e-3
 BACKGROUND_WEIGHT = 0.15  # most patches hold no object: unweighted, "nothing here" is learned and little else

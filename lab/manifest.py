@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from curation_assets.embedded.common import Setup
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.seal import FIELD, UNSEALED, sealed_text
+from lab.common import Setup
 
 REBUILD = (
-    "python -m curation_assets.embedded --out DIR follows these recipes and seeds; the bytes differ from machine "
+    "python -m lab --out DIR follows these recipes and seeds; the bytes differ from machine "
     "to machine, and the first rounds of captioner and text_to_image shipped here ran under other random streams."
 )
 # shipped folder -> the stages that made it
@@ -53,7 +53,7 @@ def run(setup: Setup) -> None:
         for stage in stages:
             note = setup.work / f"note_{stage}.json"
             if note.exists():
-                script = f"curation_assets/embedded/{stage}.py"
+                script = f"lab/{stage}.py"
                 made[stage] = {"script": script, **json.loads(note.read_text())}
         seconds = sum(s["recipe"].get("cpu_seconds", 0) for s in made.values())
         models[name] = {"files": files_of(setup.out / name), "stages": made, "training_cpu_seconds": round(seconds, 1)}

@@ -1,7 +1,8 @@
-"""`python -m curation_assets.embedded --out DIR`: rebuilds the embedded models, stage by stage, resumable.
+"""`python -m lab --out DIR`: rebuilds the embedded models, stage by stage, resumable.
 
-`python -m curation_assets.embedded photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`), and
-`image_kind --pairs TABLE --out DIR` on images whose kind you know.
+`python -m lab photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`), and
+`image_kind --pairs TABLE --out DIR` on images whose kind you know. All of it runs in a checkout: the wheel holds the
+weights only.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from curation_assets.embedded.common import Setup
+from lab.common import Setup
 
 STAGES = (
     "tokenizer", "initialise", "vision", "language_model", "captioner", "clip", "text_to_image",
@@ -19,7 +20,7 @@ STAGES = (
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m curation_assets.embedded", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--work", type=Path, help="folder for intermediate files (default OUT/.work)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="run these, in their order")
@@ -33,7 +34,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Runs the requested stages; a stage that finished before in the same work folder is skipped."""
     if sys.argv[1:2] in (["photo_pair"], ["image_kind"]):
-        importlib.import_module(f"curation_assets.embedded.{sys.argv[1]}").main(sys.argv[2:])
+        importlib.import_module(f"lab.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = parse()
     setup = Setup(
@@ -44,7 +45,7 @@ def main() -> None:
         if done.exists() and not arguments.again and stage != "manifest":
             print(f"{stage}: done before, skipped (--again runs it anew)")
             continue
-        importlib.import_module(f"curation_assets.embedded.{stage}").run(setup)
+        importlib.import_module(f"lab.{stage}").run(setup)
         done.write_text(f"scale {setup.scale}, seed {setup.seed}\n")
 
 

@@ -1,4 +1,4 @@
-"""Kinds of images: `python -m curation_assets.embedded image_kind --pairs TABLE --out DIR`.
+"""Kinds of images: `python -m lab image_kind --pairs TABLE --out DIR`.
 
 Trains the linear layer of `engines/kind_classifier.py` on frozen features, on a CPU. TABLE has the columns image (a
 path relative to the table, or TAR:MEMBER), kind (of KINDS) and, if there is one, group, such as the site: rows of a
@@ -21,8 +21,6 @@ from safetensors.torch import save_file
 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.validation import check_known
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.engines import photo_pair, resolve_address
 from curation_assets.engines.efficientnet import BACKBONES
 from curation_assets.engines.kind_classifier import KIND, KINDS_FILE
@@ -32,6 +30,8 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.rankings import load_ranked_image
 from curation_assets.stores.text_tables import read_rows
+from lab import manifest
+from lab.common import Clock, Setup, record, replaced_folder
 
 KINDS = ("photo", "screenshot", "diagram", "drawing", "logo", "document")
 PENALTY = 0.1  # times the sum of squares of the weights; of .03 to 1 by cross-validation
@@ -171,7 +171,7 @@ def run(given: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line. A message and status 2 for input that cannot be trained on."""
     parser = argparse.ArgumentParser(
-        prog="python -m curation_assets.embedded image_kind",
+        prog="python -m lab image_kind",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,8 +1,8 @@
 """Stage `initialise`: untrained models in the shipped layouts, for models that are not there yet."""
 
-from curation_assets.embedded import architectures, saving
-from curation_assets.embedded.common import Setup
 from curation_assets.engines.patch_codec import PatchCodec
+from lab import architectures, saving
+from lab.common import Setup
 
 
 def run(setup: Setup) -> None:

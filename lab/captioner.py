@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast, VisionEncoderDecoderModel
 
-from curation_assets.embedded.architectures import PAD, build_captioner
-from curation_assets.embedded.common import (
+from curation_assets.world import words
+from curation_assets.world.grammar import clean_caption
+from lab.architectures import PAD, build_captioner
+from lab.common import (
     HELD_OUT_SEED,
     Clock,
     Scenes,
@@ -24,10 +26,8 @@ from curation_assets.embedded.common import (
     to_pixels,
     training_scenes,
 )
-from curation_assets.embedded.saving import save_captioner
-from curation_assets.embedded.vision import LabelHeads, label_loss, scene_targets
-from curation_assets.world import words
-from curation_assets.world.grammar import clean_caption
+from lab.saving import save_captioner
+from lab.vision import LabelHeads, label_loss, scene_targets
 
 ROUNDS = (320, 500)  # each with its own warm-up and cosine; label loss in the first only
 BATCH, LEARNING_RATE, LABEL_WEIGHT = 64, 1e-3, 0.3

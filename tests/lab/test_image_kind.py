@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import image_kind as command
 from curation_assets.engines import load_engine
+from lab import image_kind as command
 
 
 def drawn(kind: str, number: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""The image–text encoder for photographs: `python -m curation_assets.embedded photo_pair --pairs PAIRS --out DIR`.
+"""The image–text encoder for photographs: `python -m lab photo_pair --pairs PAIRS --out DIR`.
 
 Trains the heads of `engines/photo_pair.py` on photos with captions, on a CPU: features of 2,000 photos take minutes,
 the heads a few more. PAIRS is a folder of webdataset tars (KEY.jpg, KEY.txt), one tar, or a table with the columns
@@ -24,10 +24,6 @@ from safetensors.torch import save_file
 
 from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
-from curation_assets.embedded.photo_pair_fit import PairFeatures, Recipe, figures, fit
-from curation_assets.embedded.photo_pairs_read import Photo, captions_in, read_photos
 from curation_assets.engines import (
     identify_engine,
     load_engine,
@@ -41,6 +37,10 @@ from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import ImageRejected
+from lab import manifest
+from lab.common import Clock, Setup, record, replaced_folder
+from lab.photo_pair_fit import PairFeatures, Recipe, figures, fit
+from lab.photo_pairs_read import Photo, captions_in, read_photos
 
 SENTENCE_ENCODER = "embedded:minilm"
 CLASS_PROMPT = "a photo of a {}"
@@ -361,7 +361,7 @@ def _recipe_options() -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line. A message and status 2 for input that cannot be trained on."""
     parser = argparse.ArgumentParser(
-        prog="python -m curation_assets.embedded photo_pair",
+        prog="python -m lab photo_pair",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

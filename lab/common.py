@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import BOS, CONTEXT, EOS, PAD
 from curation_assets.training.schedule import warm_up_then_cosine
 from curation_assets.world.pool import draw_scene_of_kind
 from curation_assets.world.scene import SceneSpec, draw_spec, model_view, patch_labels, render_scene, swap_object
+from lab.architectures import BOS, CONTEXT, EOS, PAD
 
 GROUP = 4  # scenes of a group differ in one object only: the hard negatives of the contrastive stage
 TRAINING_SEED, HELD_OUT_SEED = 20_001, 90_001

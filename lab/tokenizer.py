@@ -4,14 +4,14 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import BOS, CONTEXT, EOS, VOCABULARY
-from curation_assets.embedded.common import Clock, Setup, record
 from curation_assets.world.pool import CAPTION_FOR, WEB_MIX, draw_scene_of_kind
+from lab.architectures import BOS, CONTEXT, EOS, VOCABULARY
+from lab.common import Clock, Setup, record
 
 
 def english_words() -> list[str]:
     """The whole words of MiniLM's vocabulary, commonest first, so that text from outside the world encodes too."""
-    from curation_assets.embedded.minilm import vocabulary
+    from lab.minilm import vocabulary
 
     return [w for w in vocabulary() if w.isalpha() and w.isascii() and len(w) > 2]
 

@@ -11,8 +11,10 @@ from diffusers import UNet2DConditionModel
 from torch import nn
 from transformers import CLIPTextModel, PreTrainedTokenizerFast
 
-from curation_assets.embedded.architectures import build_scheduler, build_unet
-from curation_assets.embedded.common import (
+from curation_assets.engines.patch_codec import PatchCodec, PatchLatents
+from curation_assets.world.pool import CAPTION_FOR
+from lab.architectures import build_scheduler, build_unet
+from lab.common import (
     Clock,
     Scenes,
     Setup,
@@ -23,9 +25,7 @@ from curation_assets.embedded.common import (
     to_pixels,
     training_scenes,
 )
-from curation_assets.embedded.saving import save_text_to_image
-from curation_assets.engines.patch_codec import PatchCodec, PatchLatents
-from curation_assets.world.pool import CAPTION_FOR
+from lab.saving import save_text_to_image
 
 # steps; each with its own warm-up and decay, each from the average of the one before
 ROUNDS = (1200, 1200, 1000, 1600)

@@ -1,4 +1,4 @@
-"""The student for real captions: `python -m curation_assets.embedded.real_student --shared DIR --out DIR`.
+"""The student for real captions: `python -m lab.real_student --shared DIR --out DIR`.
 
 Teachers on real text (formulas.md §12): the scene bank, and a semantic-bottleneck autoencoder over MiniLM embeddings.
 300 LAION captions that people rated 0 to 3 (`icc/calibration_300.tsv`) calibrate them; a small head on MiniLM's fourth
@@ -29,8 +29,6 @@ from sklearn.model_selection import KFold
 from tqdm import tqdm
 
 from curation_assets.core.settings import Profile, load_profile
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
 from curation_assets.engines import load_engine, resolve_address
 from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.sentence_layers import load_layers
@@ -42,6 +40,8 @@ from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.text_tables import read_table
 from curation_assets.training.students import StudentCard
 from curation_assets.world.bank import vocabulary
+from lab import manifest
+from lab.common import Clock, Setup, record, replaced_folder
 
 ENCODER = "embedded:minilm"
 STUDENT_LAYER, SENTENCE_LAYER = 4, 6  # read by the student; the embedding itself
@@ -448,9 +448,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m curation_assets.embedded.real_student", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m lab.real_student", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--shared", type=Path, required=True, help="folder that holds data/captions, data/icc, data/web"
     )

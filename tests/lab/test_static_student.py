@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import static_student
-from curation_assets.embedded.common import Setup
 from curation_assets.engines import identify_engine, load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.student import CascadeStudent
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.world.bank.captions import bank_captions
+from lab import static_student
+from lab.common import Setup
 
 FOLDER = WEIGHTS_ROOT / "icc_student_static"
 CARD: dict[str, Any] = json.loads((FOLDER / "card.json").read_text())

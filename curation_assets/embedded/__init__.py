@@ -1,1 +1,0 @@
-"""Scripts that rebuild the shipped weights of the embedded models, with fixed seeds."""
