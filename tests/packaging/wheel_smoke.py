@@ -55,7 +55,8 @@ def build(uv: str, out: Path) -> Path:
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert tops == {"curation_assets", wheel.name.partition("-py3")[0] + ".dist-info"}, f"the wheel holds {sorted(tops)}"
+    package = {"curation_assets", wheel.name.partition("-py3")[0] + ".dist-info"}
+    assert tops == package, f"the wheel holds {sorted(tops)}"
     print(f"wheel: {wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB")
     return wheel
 
