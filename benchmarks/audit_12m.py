@@ -47,7 +47,7 @@ def build(home: Path, rows: int, shards: int, *, slim: bool = False) -> None:
     the time and a third of the disk. A process per core builds.
     """
     from curation_assets.core.settings import load_settings
-    from curation_assets.stores.pools.declaration import add_pool
+    from curation_assets.sources.declaration import add_pool
     from curation_assets.stores.shard_store import ShardStore
 
     home.mkdir(parents=True, exist_ok=True)

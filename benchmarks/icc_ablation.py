@@ -19,7 +19,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.outputs.report.pictures import agreement_figure
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool
 from curation_assets.world.pool import plant_labelled_captions
 
 HELD_OUT_SEED = 9_300_001  # no other script plants captions with it

@@ -20,8 +20,8 @@ import polars as pl
 from curation_assets.core.settings import load_settings, shard_key
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.clusters import fit_centroids
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals import image_clusters
-from curation_assets.stores.pools.declaration import add_pool
 
 ROWS_PER_SHARD = 10_000
 REFERENCES = 1_000

@@ -40,7 +40,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.parallel import warm_up
 from curation_assets.flow.run_table import keys_of, run_table
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 RESULTS = Path(__file__).parent / "results" / "image_signals.csv"
 MARKERS = ("<!-- figures of images -->", "<!-- end of figures of images -->")

@@ -33,8 +33,8 @@ from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.near_duplicates import hamming_pairs
 from curation_assets.scoring.derived import DERIVED_COLUMNS
+from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.stages.signals.tables import derived_columns
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.world.pool import plant_evaluation_scenes
 
 RESULTS = Path(__file__).parent / "results"

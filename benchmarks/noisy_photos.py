@@ -5,7 +5,7 @@
     python benchmarks/noisy_photos.py --into docs/photographs.md   # the page from the results alone
     python benchmarks/noisy_photos.py --publish                    # what commands and pages show beside a value
 
-A draw plants noise anew among the same photographs (`stores/pools/noisy_photos.py`), and the tables of `curate run`
+A draw plants noise anew among the same photographs (`sources/noisy_photos.py`), and the tables of `curate run`
 are made on it up to subsets, ledgers and the report. Without --whole the photographs are those of one shard that no
 training reads; with it all shards, most of which models for photographs may have been trained on: such rows are marked.
 
@@ -40,10 +40,10 @@ from curation_assets.numeric.metrics.separation import in_order
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.scoring.prepared import profile_without_pool, roles_needed
 from curation_assets.selection.policy import load_policies
+from curation_assets.sources.declaration import add_pool, list_pools, save_pool
+from curation_assets.sources.kinds.webdataset import read_tar_rows
+from curation_assets.sources.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.pools.declaration import add_pool, list_pools, save_pool
-from curation_assets.stores.pools.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
-from curation_assets.stores.webdataset import read_tar_rows
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"

@@ -22,10 +22,10 @@ from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.standardise import caption_length, fit_length_statistics, standardise
+from curation_assets.sources.declaration import add_world_pool
 from curation_assets.stages.downstream.tables import with_truth
 from curation_assets.stages.standardised.tables import fusion_options, standardised_labels
 from curation_assets.stages.teachers.tables import score_in_parts
-from curation_assets.stores.pools.declaration import add_world_pool
 
 POOL, BALANCED = "planted concreteness", "balanced captions"
 #: What the feasibility study of the embedded models measured: the bar. Its two test sets are a pool of the web's mix,

@@ -25,9 +25,9 @@ from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.selection.judging import kept_rows
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
+from curation_assets.sources.declaration import add_pool, add_world_pool
+from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.stages.downstream.tables import with_truth
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
-from curation_assets.stores.pools.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"

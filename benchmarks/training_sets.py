@@ -7,7 +7,7 @@
     python benchmarks/training_sets.py --into docs/evaluation.md     # the tables from the results alone
 
 `scenes`: pools of drawn scenes with planted noise, measured on held-out scenes. `photos`: photographs with planted
-noise (stores/pools/noisy_photos.py), one draw of the noise per pool, measured on the photographs of one shard that
+noise (sources/noisy_photos.py), one draw of the noise per pool, measured on the photographs of one shard that
 nothing was trained or chosen on; models on frozen features of the profile's encoder, and models from scratch.
 --set-choices: policies that look at the whole set, beside random, CLIP, SIEVE and ICC; the targets of norm_sim are
 photographs of a shard that the pool then has not, or scenes of a stream of their own. They need Debian's wordnet-base.
@@ -31,11 +31,11 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.sources.declaration import add_pool, add_world_pool, list_pools, load_pool, save_pool
+from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.stages.downstream.comparison import compare_training_sets
 from curation_assets.stages.downstream.subset_training import trainers_of
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool, list_pools, load_pool, save_pool
-from curation_assets.stores.pools.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"

@@ -30,9 +30,9 @@ from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.outputs.report.method_table import method_rows
 from curation_assets.scoring import files, prepared
 from curation_assets.scoring.prepared import ImageInput
-from curation_assets.stores.download import DownloadSettings
+from curation_assets.sources import declaration
+from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.objects import open_home
-from curation_assets.stores.pools import declaration
 
 __all__ = [
     "ExpectedError",

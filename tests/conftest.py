@@ -20,7 +20,7 @@ os.environ.pop("COLUMNS", None)  # processes of pytest-xdist have 80, and what i
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import TableReport
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool
 
 hypothesis_settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
 hypothesis_settings.load_profile("no deadline")

@@ -23,11 +23,11 @@ import polars as pl
 
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.objects import open_home
-from curation_assets.stores.pools.declaration import add_pool
-from curation_assets.stores.pools.noisy_photos import TRUTH, write_noisy_photos
 from tests.support.bucket import BUCKET, running_bucket
 from tests.support.paths import REPOSITORY
 from tests.support.ray_cluster import RayCluster, ray_cluster

@@ -211,7 +211,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from curation_assets.sources.declaration import add_pool, add_world_pool
 
 home = Path(sys.argv[1])
 rng = np.random.default_rng(0)

@@ -15,10 +15,10 @@ from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.parquet import read_parquet, scan_parquet
-from curation_assets.stores.pools.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -28,7 +28,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.numeric.selection import check_fraction
 from curation_assets.selection.rows import PoolRows
-from curation_assets.stores.pools.declaration import list_pools
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
 
 SHOWN_GROUPS = 8  # per dimension; --json has all

@@ -63,7 +63,7 @@ def retrieval(
     images (I, D), rows of captions (T, D), and the position of each caption's image (T,), from 0.
     """
     from curation_assets.scoring.evaluation import measure_retrieval, retrieval_of_embeddings
-    from curation_assets.stores.evaluation_sets import read_evaluation_set
+    from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
 
     files = {"images": image_embeddings, "captions": caption_embeddings, "caption_image": caption_image}
     given = {name: path for name, path in files.items() if path is not None}
@@ -120,7 +120,7 @@ def zero_shot(
     (zeroshot_classification_templates.txt), or in "a photo of a {}." where the set has none.
     """
     from curation_assets.scoring.evaluation import measure_zero_shot
-    from curation_assets.stores.evaluation_sets import read_evaluation_set
+    from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
 
     measured_set = read_evaluation_set(evaluation_set, split=split, limit=limit)
     encoder, folder, reporter = _encoder(home, profile, role)

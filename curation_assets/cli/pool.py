@@ -26,12 +26,9 @@ from curation_assets.flow.worth import WEB, domain_in_words
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_pools import check_unused
 from curation_assets.operations.removed_shards import remove_shards
-from curation_assets.stores.atomic import remove_path, write_text_atomically
-from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.lease import alone_with_tables, pool_lease
-from curation_assets.stores.pools import declaration
-from curation_assets.stores.pools.declaration import Pool, add_pool, list_pools, load_pool, source_split
-from curation_assets.stores.pools.described import (
+from curation_assets.sources import declaration
+from curation_assets.sources.declaration import Pool, add_pool, list_pools, load_pool, source_split
+from curation_assets.sources.described import (
     known_scores,
     read_as,
     rows_that_fail,
@@ -40,10 +37,13 @@ from curation_assets.stores.pools.described import (
     understood,
     unused_images,
 )
-from curation_assets.stores.pools.shards import discover_shards
+from curation_assets.sources.kinds.url_table import COLUMN_OPTIONS
+from curation_assets.sources.kinds.webdataset import check_images
+from curation_assets.sources.shards import discover_shards
+from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.url_tables import COLUMN_OPTIONS
-from curation_assets.stores.webdataset import check_images
 
 
 def add(

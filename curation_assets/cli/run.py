@@ -43,11 +43,11 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
+from curation_assets.sources.declaration import add_world_pool, list_pools
 from curation_assets.stages.downstream.evaluation_set import untrained_reason
 from curation_assets.stages.downstream.training_sets import keys_of_pool
 from curation_assets.stages.raw.deliveries import pool_notes
 from curation_assets.stores.catalog import view_sql
-from curation_assets.stores.pools.declaration import add_world_pool, list_pools
 from curation_assets.stores.shard_store import WHOLE
 
 CHANGES = "Dry run: what if …"

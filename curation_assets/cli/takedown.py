@@ -18,8 +18,8 @@ from curation_assets.cli.common import (
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.denylist import KINDS, Kind, add_to_denylist
-from curation_assets.stores.pools.declaration import list_pools
 
 
 def add(

@@ -9,7 +9,7 @@ from curation_assets.defs.assets import asset_key, job_name, partitions_definiti
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.stores.pools.declaration import declaration_sha256
+from curation_assets.sources.declaration import declaration_sha256
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

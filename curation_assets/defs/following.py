@@ -25,8 +25,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
+from curation_assets.sources.declaration import declaration_sha256
 from curation_assets.stores.parquet import scan_parquet
-from curation_assets.stores.pools.declaration import declaration_sha256
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

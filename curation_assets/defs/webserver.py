@@ -32,7 +32,7 @@ from curation_assets.core.errors import ExpectedError
 from curation_assets.core.own_pages import OWN_NAMES, Kind, Message, OwnPagesOnly
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.stores.pools.declaration import declaration_sha256, list_pools
+from curation_assets.sources.declaration import declaration_sha256, list_pools
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
 from curation_assets.methods import get_method
+from curation_assets.sources.kinds.webdataset import find_tars, members_by_key, text_of
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.objects import object_home
-from curation_assets.stores.webdataset import find_tars, members_by_key, text_of
 
 KINDS, LANGUAGES = "signals/image_kind", "signals/english"
 SAMPLED_TARS, SAMPLED_ROWS = 4, 48  # before a run; a second or two

@@ -12,7 +12,7 @@ from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, r
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
-from curation_assets.stores.webdataset import TAR_REASONS
+from curation_assets.sources.kinds.webdataset import TAR_REASONS
 
 SUBSETS = "filtered/subsets"
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart

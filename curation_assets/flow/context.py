@@ -16,11 +16,11 @@ from curation_assets.core.settings import Profile, Settings
 from curation_assets.core.validation import check_known
 from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method, teachers
 from curation_assets.scoring.parameters import described_settings, with_parameters
+from curation_assets.sources.declaration import Pool, declared_options, load_pool
+from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
-from curation_assets.stores.pools.declaration import Pool, declared_options, load_pool
 from curation_assets.stores.pools.options import PoolOptions, with_profile_options
-from curation_assets.stores.pools.shards import discover_shards
 from curation_assets.stores.shard_store import ShardStore
 
 

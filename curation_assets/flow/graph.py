@@ -7,7 +7,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
-from curation_assets.stores.pools.declaration import list_pools
+from curation_assets.sources.declaration import list_pools
 
 
 def tables_of(ctx: PoolContext) -> dict[str, Table]:

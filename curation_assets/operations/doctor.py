@@ -237,9 +237,9 @@ def pools(home: Path) -> Iterator[Finding]:
     from curation_assets.core.settings import load_settings
     from curation_assets.flow.context import PoolContext
     from curation_assets.flow.graph import why_broken
+    from curation_assets.sources.declaration import list_pools
     from curation_assets.stores.lease import holder_of
     from curation_assets.stores.objects import open_home
-    from curation_assets.stores.pools.declaration import list_pools
 
     settings = load_settings(home)
     open_home(settings.home)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from curation_assets.core.settings import Settings
 from curation_assets.core.version import __version__
-from curation_assets.stores.guarded_http import Deadline, GuardedHttp
+from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.processes import ProcessName
 from curation_assets.stores.url_safety import UrlRefused

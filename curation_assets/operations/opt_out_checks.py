@@ -15,13 +15,13 @@ import polars as pl
 from curation_assets.core.json_files import read_json_lines
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.flow.context import PoolContext
+from curation_assets.sources.download.download import image_fetcher
+from curation_assets.sources.download.image_fetch import ImageFetcher
+from curation_assets.sources.download.reasons import reason_of
+from curation_assets.sources.shards import ROBOTS_FOLDER
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.download import image_fetcher
-from curation_assets.stores.download_reasons import reason_of
-from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.pools.shards import ROBOTS_FOLDER
 
 PROPOSED = "opt_outs.jsonl"
 CURSOR, CURSOR_DIGITS = "opt_outs.cursor", 12  # how far the last night came: the first digits of an id

@@ -12,8 +12,8 @@ from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stages.distilled.tables import has_shipped_weights
-from curation_assets.stores.pools.declaration import list_pools
 
 
 class MissingPiecesError(ExpectedError):

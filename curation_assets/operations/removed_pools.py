@@ -2,7 +2,7 @@
 
 from curation_assets.core.settings import Settings
 from curation_assets.flow.graph import sound_and_broken
-from curation_assets.stores.pools.declaration import load_pool
+from curation_assets.sources.declaration import load_pool
 from curation_assets.stores.releases import list_releases
 
 

@@ -19,11 +19,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError
+from curation_assets.sources.download.retry import request_retry
+from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
-from curation_assets.stores.download_retry import request_retry
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.shard_store import ShardStore
 
 DOWNLOADS = "raw/downloads"

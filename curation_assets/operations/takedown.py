@@ -42,6 +42,9 @@ from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.selection.rows import DUPLICATES
+from curation_assets.sources.declaration import WORLD_SOURCE, Pool, list_pools, load_pool
+from curation_assets.sources.download.download import take_down_downloads
+from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
 from curation_assets.stores.atomic import (
     PRIVATE,
     fetch_folder,
@@ -52,15 +55,12 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist, add_to_denylist
-from curation_assets.stores.download import take_down_downloads
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.pools.declaration import WORLD_SOURCE, Pool, list_pools, load_pool
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.subsets import read_subset_npy

@@ -18,14 +18,14 @@ from curation_assets.core.errors import StoreError
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.table import Table
-from curation_assets.stores import webdataset
+from curation_assets.sources.kinds import webdataset
+from curation_assets.sources.shards import source_files, takedown_facts, tars_of_pool
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, sha256_now
 from curation_assets.stores.images import ImageRejected, TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.pools.shards import source_files, takedown_facts, tars_of_pool
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.tar_rewriting import ReadMember, rewrite_tar
 

@@ -29,21 +29,21 @@ from curation_assets.flow.table import Table
 from curation_assets.operations.releases import verify_release
 from curation_assets.operations.takedown_sources import registered_config_hash
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
+from curation_assets.sources.declaration import WORLD_TRUTH
+from curation_assets.sources.download.download import RECEIPT_FILE
+from curation_assets.sources.kinds.url_table import SPLIT_FILE
+from curation_assets.sources.shards import DOWNLOADS_FOLDER, source_files
 from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import folder_sha256, frame_sha256
-from curation_assets.stores.download import RECEIPT_FILE
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.pools.declaration import WORLD_TRUTH
-from curation_assets.stores.pools.shards import DOWNLOADS_FOLDER, source_files
 from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, CorruptTableError, manifest_text
 from curation_assets.stores.temporary import TEMPORARY
-from curation_assets.stores.url_tables import SPLIT_FILE
 
 SOURCE_ADVICE = (
     "bring back the file as it was; nothing here can repair it. If you changed it: `curate run` registers it"

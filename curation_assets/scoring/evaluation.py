@@ -21,9 +21,9 @@ from curation_assets.numeric.metrics.retrieval import (
     recalls_of_ranks,
     retrieval_ranks,
 )
+from curation_assets.sources.evaluation_sets.sets import EvaluationImage, EvaluationSet, load_image
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.evaluation_sets import EvaluationImage, EvaluationSet, load_image
 from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 

@@ -23,8 +23,8 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.plane_sampling import sample_plane
 from curation_assets.numeric.rater_agreement import Level, krippendorff_alpha, weighted_kappa
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.teachers.tables import read_labels
-from curation_assets.stores.pools.declaration import add_pool
 from tests.conftest import FinishedPool
 from tests.support.http_calls import call
 

@@ -19,8 +19,8 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.pools.declaration import load_pool, save_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
 
 

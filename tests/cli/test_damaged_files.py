@@ -18,8 +18,8 @@ from curation_assets.operations.retry import with_pending
 from curation_assets.operations.takedown import pending_takedown
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.scoring.canary import read_accepted
+from curation_assets.sources.download.download import read_refused
 from curation_assets.stores.denylist import Denylist, add_to_denylist
-from curation_assets.stores.download import read_refused
 from curation_assets.stores.objects import _Copies
 from tests.support.lineage_pools import webdataset_pool
 

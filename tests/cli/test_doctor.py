@@ -19,8 +19,8 @@ from curation_assets.defs.dead_runs import PROCESS_START, process_tags
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.operations import doctor
 from curation_assets.operations.doctor import Finding, findings_of, is_broken
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.lease import pool_lease
-from curation_assets.stores.pools.declaration import add_pool
 from tests.support.paths import REPOSITORY
 
 CHECKS = (

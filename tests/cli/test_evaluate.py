@@ -12,7 +12,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.support.metrics import metric_rows, store_metrics
 
 SUITE = "name,cider,loss,recall\nnone,0,4,10\nsmall,50,2,20\nlarge,100,0,15\n"

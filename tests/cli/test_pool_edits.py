@@ -10,8 +10,8 @@ from curation_assets.cli import app
 from curation_assets.cli.commands import LazyCommand, entries
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.stores.pools.declaration import add_pool, list_pools, load_pool
-from curation_assets.stores.pools.edits import with_value
+from curation_assets.sources.declaration import add_pool, list_pools, load_pool
+from curation_assets.sources.edits import with_value
 
 DECLARED = """# kites of the north
 name: kites   # as the folder

@@ -10,7 +10,7 @@ from curation_assets.core.settings import Settings, load_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from curation_assets.cli import app, commands, common
 from curation_assets.core import progress
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
-from curation_assets.stores.pools.declaration import load_pool, source_split
+from curation_assets.sources.declaration import load_pool, source_split
 from curation_assets.stores.shard_store import ShardStore
 from tests.conftest import FinishedPool
 

@@ -17,8 +17,8 @@ from curation_assets.cli import app
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import load_settings
 from curation_assets.outputs.registry import ExportRecord, record_export, recorded_exports
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import append_line, replacing
-from curation_assets.stores.pools.declaration import list_pools
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
 
 needs_disk = pytest.mark.skipif(why_no_disk() is not None, reason=str(why_no_disk()))

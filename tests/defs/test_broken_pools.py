@@ -14,7 +14,7 @@ from curation_assets.definitions import build_definitions
 from curation_assets.defs.broken import CHECK, declaration_key
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.operations.nightly import look_at_declarations
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 Break = Callable[[Path], object]
 GOOD = "name: bad\nkind: url_table\nsource: captions.csv\ncolumns: {caption: caption}\n"

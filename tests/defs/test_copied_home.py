@@ -15,7 +15,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.publishing import run_and_publish
 from curation_assets.outputs.registry import recorded_exports
-from curation_assets.stores.pools.declaration import load_pool
+from curation_assets.sources.declaration import load_pool
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 #: What asks no model: the signals of this pool are written by hand.

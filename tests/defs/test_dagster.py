@@ -24,7 +24,7 @@ from curation_assets.flow import context, image_tables
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.table import Table
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import CorruptTableError
 from tests.conftest import FinishedPool, declare_tiny_pool
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar

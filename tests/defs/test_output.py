@@ -10,8 +10,8 @@ import dagster as dg
 
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
-from curation_assets.stores.download import DownloadSettings
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool
+from curation_assets.sources.download.download import DownloadSettings
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 

@@ -17,7 +17,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import RunFailedError, run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.support.browser import DESKTOP, Page, open_browser
 from tests.support.lineage_pools import OPTIONS, caption_of, jpeg, write_tar
 from tests.support.paths import REPOSITORY

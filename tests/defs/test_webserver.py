@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.webserver import guarded
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.webserver import curate_ui
 

@@ -21,8 +21,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import find_duplicates
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.pools.options import DuplicateSettings
 from tests.methods.test_image_methods import encoded, write_tar
 from tests.support.paths import REPOSITORY

@@ -51,8 +51,8 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.methods import get_method
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.teachers.sba_bridge import training_captions
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
 from tests.support.tiny_models import VISION, WIDTH, make_tokenizer, save_blip2, special
 

@@ -17,7 +17,7 @@ from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.derived import DERIVING_ROLES
 from curation_assets.selection.fitted import load_recipes
 from curation_assets.selection.policy import load_policies
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 SIGNALS = [method for method in all_methods().values() if method.stage == "signals"]
 OF_IMAGES = {"image_text_encoder", "captioner", "object_detector", "text_spotter", *DERIVING_ROLES.values()}

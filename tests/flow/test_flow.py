@@ -19,7 +19,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from curation_assets.sources.declaration import add_pool, add_world_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 
 
@@ -203,7 +203,7 @@ def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
         if "planted.parquet" in path.read_text() or "read_truth(" in path.read_text()
     }
     # the declaration of a world and the planting of noise write it
-    writers = {"stores/pools/declaration.py", "stores/pools/noisy_photos.py"}
+    writers = {"sources/declaration.py", "sources/noisy_photos.py"}
     stage = {f"stages/downstream/{name}.py" for name in ("truth", "tables", "training_sets", "evaluation_set")}
     assert readers == {*stage, *writers}
 

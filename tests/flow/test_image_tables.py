@@ -28,8 +28,8 @@ from curation_assets.flow.parallel import materialise_shards, stop_workers, warm
 from curation_assets.flow.run_table import keys_of, run_table
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.costs import read_attempts
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import Materialised
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import REPOSITORY

@@ -13,7 +13,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.parallel import stop_workers
 from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.defs.test_ranges import contents
 from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.paths import REPOSITORY

@@ -16,7 +16,7 @@ from curation_assets.flow import run_table as run_table_module
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import checks_of, keys_of, run_table, run_with_upstream
 from curation_assets.flow.table import Table, TableCheck
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
+from curation_assets.sources.declaration import add_pool, add_world_pool
 from tests.support.lineage_pools import jpeg, write_tar
 
 SHARDS = ["tiny-000000", "tiny-000001", "tiny-000002"]

@@ -25,7 +25,7 @@ from curation_assets.flow.sql import (
     with_defaults,
 )
 from curation_assets.numeric.fusion import weighted_fusion
-from curation_assets.stores.pools.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool
 from tests.support.sql_tables import connection_of, samples, signal
 
 MODELS = load_models()

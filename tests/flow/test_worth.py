@@ -11,7 +11,7 @@ from curation_assets.flow import composition, worth
 from curation_assets.flow.composition import composition_of, sampled_composition
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from lab.image_kind import KINDS
 from tests.support.lineage_pools import jpeg, write_tar
 

@@ -10,7 +10,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool, render
 from tests.numeric.test_contrast import plain
 from tests.support.scene_tars import write_scenes

@@ -21,7 +21,7 @@ from curation_assets.methods.clip_stroop import PROMPTS
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.lemmas import lemma_in
 from curation_assets.scoring.parameters import with_parameters
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.support.paths import SHARED_DATA
 
 DATA = SHARED_DATA

@@ -17,7 +17,7 @@ from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import get_method
 from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.parameters import with_parameters
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool, render
 from tests.support.paths import SHARED_DATA
 

@@ -29,9 +29,9 @@ from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.outputs.explore import prepare
+from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from tests.defs.test_ways_to_launch import by_request
 from tests.support.bucket import BUCKET, Bucket, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar

@@ -16,7 +16,7 @@ from curation_assets.defs.failures import COMMAND, failure_sensor, problems_of
 from curation_assets.defs.launch import RunFailedError, prepare_instance, run_pool
 from curation_assets.operations import failure_hook
 from curation_assets.operations.failure_hook import FailureHook
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.raw_server import RawServer, Visit, reply
 

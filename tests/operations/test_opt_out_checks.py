@@ -13,8 +13,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.opt_out_checks import check_opt_outs, proposed_opt_outs
+from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.pools.declaration import add_pool, load_pool, save_pool
 from tests.support.lineage_pools import jpeg
 from tests.support.raw_server import RawServer, reply
 

@@ -15,7 +15,7 @@ from curation_assets.engines.presence import cached_snapshot, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.pieces import MissingPiecesError, Piece, cautions_of, check_pieces, pieces_of
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 
 @pytest.fixture(autouse=True)

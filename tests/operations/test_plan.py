@@ -38,7 +38,7 @@ from curation_assets.operations.planning import (
 from curation_assets.selection.judging import judge
 from curation_assets.selection.policy import Prefilter
 from curation_assets.selection.rows import ROW_KEY, PoolRows
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename

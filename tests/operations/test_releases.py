@@ -33,10 +33,10 @@ from curation_assets.operations import releases as releases_module
 from curation_assets.operations.releases import SUBSETS, affected_releases, create_release, verify_release, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release
+from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.downstream.training_sets import _subset_file
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import sha256_now
-from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.releases import (
     LEDGER_FILE,
     RELEASE_FILE,

@@ -25,11 +25,12 @@ from curation_assets.flow.table import Table
 from curation_assets.operations import retry
 from curation_assets.operations.retry import failed_rows, is_meant, reason_patterns, recompute_rows
 from curation_assets.scoring.batches import BrokenEngineError
-from curation_assets.stores import atomic, download_retry
-from curation_assets.stores.download import DownloadSettings, download_shard
-from curation_assets.stores.download_retry import download_with_retries, request_retry
+from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.download import retry as download_retry
+from curation_assets.sources.download.download import DownloadSettings, download_shard
+from curation_assets.sources.download.retry import download_with_retries, request_retry
+from curation_assets.stores import atomic
 from curation_assets.stores.images import TarIndex
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.lineage_pools import jpeg, webdataset_pool
 

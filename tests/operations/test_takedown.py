@@ -45,10 +45,10 @@ from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
+from curation_assets.sources.declaration import add_pool, load_pool, save_pool
+from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
-from curation_assets.stores.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stores.images import decode_image, tar_index
-from curation_assets.stores.pools.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.shard_store import ShardStore

@@ -36,11 +36,11 @@ from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.registry import recorded_exports
+from curation_assets.sources.declaration import add_pool, save_pool
+from curation_assets.sources.shards import register_shard
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
-from curation_assets.stores.pools.declaration import add_pool, save_pool
-from curation_assets.stores.pools.shards import register_shard
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 

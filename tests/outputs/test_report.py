@@ -15,7 +15,7 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.metrics.separation import KINDS
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.report import REASON_WORDS, _words
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 LONG = "nothing in particular " * 3000
 

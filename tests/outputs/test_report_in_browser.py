@@ -25,7 +25,7 @@ from curation_assets.flow.worth import engines_of
 from curation_assets.outputs.report import compare as compare_page
 from curation_assets.outputs.report.report import write_report
 from curation_assets.selection.rows import PoolRows
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from tests.conftest import FinishedPool
 from tests.support.browser import DESKTOP, PHONE, Page, open_browser
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, write_tar

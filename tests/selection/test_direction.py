@@ -31,8 +31,8 @@ from curation_assets.selection.judging import judge, kept_rows
 from curation_assets.selection.kinds.votes import Voter
 from curation_assets.selection.policy import Policy, Prefilter, load_policies
 from curation_assets.selection.rows import PoolRows
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import _duplicates
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.pools.options import DuplicateSettings
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better

@@ -19,8 +19,8 @@ from curation_assets.methods import all_methods
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.selection.fitted import load_recipe, load_recipes
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
-from curation_assets.stores.pools.declaration import add_pool
 from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes

@@ -15,7 +15,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import subset_of_ids, with_chosen_captions
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes
 

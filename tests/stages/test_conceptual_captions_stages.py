@@ -21,7 +21,7 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.conceptual_captions.overlap import overlapping_words
 from curation_assets.numeric.conceptual_captions.transformation import Meaning, plural_of, transform
 from curation_assets.numeric.dependency import Token
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool, render
 from tests.support.sql_tables import connection_of, samples, signal
 from tests.support.tiny_wordnet import write_wordnet

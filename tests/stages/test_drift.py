@@ -31,8 +31,8 @@ from curation_assets.numeric.drift import (
 )
 from curation_assets.operations.nightly import look_at_drift
 from curation_assets.scoring.canary import Canary, CanaryError, drift_table, freeze_canary
+from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.signals.canary import violations
-from curation_assets.stores.pools.declaration import load_pool, save_pool
 from tests.support.lineage_pools import webdataset_pool
 
 WEIGHTS = WEIGHTS_ROOT / "clip"

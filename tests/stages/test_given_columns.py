@@ -12,8 +12,8 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.identity import sample_id_of
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals.given_columns import read_given
-from curation_assets.stores.pools.declaration import add_pool
 
 CAPTIONS = ["a red kite over the beach", "the meaning of success", "a dog in the snow", "a dog on a sofa"]
 GIVEN = {0: ["a kite in the sky", "a dog"], 1: ["a kite in the sky", "a dog"], 2: ["a dog"]}

@@ -13,8 +13,8 @@ from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.scoring.batches import series_of
 from curation_assets.scoring.derived import vectors_of
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals import image_clusters
-from curation_assets.stores.pools.declaration import add_pool
 
 CLUSTERS, WIDTH = 7, 16
 

@@ -13,8 +13,8 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS
-from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
+from curation_assets.sources.declaration import add_pool, load_pool
+from curation_assets.sources.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
 from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.world.web_texts import noise_texts
 from tests.support.noisy_photos import ALT_TEXTS, HELD_OUT, needs_photographs, write_scene_tar

@@ -13,6 +13,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.agreement import spearman
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.downstream.paper_tables import (
     HERE,
     MAKERS,
@@ -23,7 +24,6 @@ from curation_assets.stages.downstream.paper_tables import (
     paper_table,
     printed_tables,
 )
-from curation_assets.stores.pools.declaration import add_pool
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.support.metrics import metric_rows, store_metrics
 

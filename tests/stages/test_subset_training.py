@@ -18,11 +18,11 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.selection.training_sets import TrainingKey
+from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
 from curation_assets.stages.downstream.subset_training import COMPARISON, METRICS_SCHEMA
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
-from curation_assets.stores.pools.declaration import load_pool, save_pool
 from curation_assets.stores.pools.options import CaptionChoice
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.training.trainers import Examples, Task

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from curation_assets.stores.download import DownloadSettings, _guarded_resizer
+from curation_assets.sources.download.download import DownloadSettings, _guarded_resizer
 from curation_assets.stores.image_formats import DECODED, IMAGE_EXTENSIONS, REFUSED, format_of
 from curation_assets.stores.images import (
     MAX_SCANS,

@@ -20,6 +20,8 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import home_name, home_of, homes_root, load_settings, working_copy
+from curation_assets.sources.declaration import add_pool, load_pool
+from curation_assets.sources.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
 from curation_assets.stores import object_lease
 from curation_assets.stores import objects as objects_module
 from curation_assets.stores.atomic import (
@@ -34,8 +36,6 @@ from curation_assets.stores.images import ImageStore, read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import BODY_ATTEMPTS, ObjectChangedError, ObjectHome, ObjectStoreError, open_home
-from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.tar_rewriting import rewrite_tar
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
@@ -477,8 +477,8 @@ import os, sys
 import polars as pl
 from curation_assets.core.settings import home_of
 from curation_assets.stores.objects import ObjectHome, open_home
-from curation_assets.stores.pools.declaration import add_pool, load_pool
-from curation_assets.stores.pools.shards import discover_shards, register_shard
+from curation_assets.sources.declaration import add_pool, load_pool
+from curation_assets.sources.shards import discover_shards, register_shard
 from curation_assets.stores.shard_store import ShardStore
 
 home = home_of(sys.argv[1]); open_home(home)

@@ -18,8 +18,8 @@ from curation_assets.core.validation import content_of, described, fields_of, ne
 from curation_assets.outputs.report.options_table import COMMAND, PAGE, TABLES, options_page
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.selection.policy import Policy, Prefilter, load_policy
-from curation_assets.stores.download import DownloadSettings
-from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, save_pool
+from curation_assets.sources.declaration import Pool, add_pool, load_pool, save_pool
+from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.pools.options import BridgeTraining, DuplicateSettings, PoolOptions, StudentFit
 from curation_assets.training.bridge import BridgeRecipe
 from curation_assets.training.students import train_student

@@ -16,7 +16,7 @@ from curation_assets.methods import get_method
 from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.files import score_file, unfinished_folder
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.saved_rows import SavedRows
 from tests.support.paths import PROFILES
 

@@ -24,15 +24,15 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.methods import Example, Method, Values
 from curation_assets.scoring.files import read_captions, score_file
+from curation_assets.sources.declaration import Pool, add_pool, load_pool, source_split
+from curation_assets.sources.described import read_as
+from curation_assets.sources.kinds.url_table import ColumnMapping, split_source
+from curation_assets.sources.shards import build_samples, download, register_shard
 from curation_assets.stores import text_format
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_blank
 from curation_assets.stores.damaged_tables import ROW_REASON, _read_damaged, read_sound_rows, schema_of
-from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, source_split
-from curation_assets.stores.pools.described import read_as
-from curation_assets.stores.pools.shards import build_samples, download, register_shard
 from curation_assets.stores.text_format import TextFormat, table_suffix
 from curation_assets.stores.text_tables import read_rows
-from curation_assets.stores.url_tables import ColumnMapping, split_source
 from tests.support.hostile_sources import tar_bytes
 
 FUZZED = checked_with(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,7 +15,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 
 SIGNALS = ("icc", "clip_score", "sieve")
 #: The images are noise: no figure measured on photographs holds for them, and all policies apply.

@@ -12,7 +12,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Table
-from curation_assets.stores.pools.declaration import add_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.captions import ABSTRACT, CONCRETE
 

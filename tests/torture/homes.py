@@ -35,10 +35,10 @@ from curation_assets.defs.launch import prepare_instance
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.operations.releases import verify_release
 from curation_assets.outputs.registry import recorded_exports
+from curation_assets.sources.declaration import add_pool, add_world_pool
+from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.download import DownloadSettings
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.declaration import add_pool, add_world_pool
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.torture.forking import Ended, call

@@ -13,9 +13,9 @@ from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.graph import tables_of
+from curation_assets.sources.declaration import add_world_pool
 from curation_assets.stages.downstream.subset_training import budget_of, trainers_of
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.pools.declaration import add_world_pool
 from curation_assets.training import trainers
 from curation_assets.training.trainers import all_trainers
 from tests.conftest import declare_tiny_pool

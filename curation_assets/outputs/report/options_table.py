@@ -11,8 +11,8 @@ from curation_assets.core.settings import Profile
 from curation_assets.core.validation import content_of, described, fields_of, nested, unit_of
 from curation_assets.engines.needs import needs_of
 from curation_assets.selection.policy import Policy, Prefilter
-from curation_assets.stores.download import DownloadSettings
-from curation_assets.stores.pools.declaration import Pool
+from curation_assets.sources.declaration import Pool
+from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.pools.options import (
     BridgeTraining,
     CaptionChoice,

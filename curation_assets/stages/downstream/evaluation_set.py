@@ -18,10 +18,10 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.identity import is_sample_id, unit_interval_of
+from curation_assets.sources.evaluation_sets.images import EvaluationImage, load_image
+from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
 from curation_assets.stages.downstream.training_sets import HELD_OUT
 from curation_assets.stages.downstream.truth import has_truth, read_truth
-from curation_assets.stores.evaluation_images import EvaluationImage, load_image
-from curation_assets.stores.evaluation_sets import read_evaluation_set
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, read_member

@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.sources.noisy_photos import read_planted_truth
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.pools.noisy_photos import read_planted_truth
 
 
 def has_truth(ctx: PoolContext) -> bool:

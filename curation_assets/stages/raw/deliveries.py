@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.sources.described import split_notes
+from curation_assets.sources.kinds.webdataset import no_files
 from curation_assets.stores.images import COMPRESSIONS
-from curation_assets.stores.pools.described import split_notes
-from curation_assets.stores.webdataset import no_files
 
 REGISTERED = "raw/registered_shards"
 SHOWN = 3  # shards a reason

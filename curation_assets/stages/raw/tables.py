@@ -9,14 +9,14 @@ import polars as pl
 from curation_assets.audit.lookup import LOOKUP, write_lookup
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, TableCheck
-from curation_assets.stages.raw.deliveries import shard_notes
-from curation_assets.stores.pools.shards import (
+from curation_assets.sources.shards import (
     build_samples,
     download,
     hash_list_of,
     register_shard,
     source_fingerprint,
 )
+from curation_assets.stages.raw.deliveries import shard_notes
 
 #: While the last rows of a shard wait for their servers, the next one is under way.
 DOWNLOADS_AT_ONCE = 2

@@ -16,10 +16,10 @@ from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
+from curation_assets.sources.kinds.url_table import number
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_tables import read_table
-from curation_assets.stores.url_tables import number
 
 ID_COLUMNS = ("sample_id", "uid")
 

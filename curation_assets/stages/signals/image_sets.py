@@ -9,11 +9,11 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.pools.declaration import list_pools
 
 PLANTED_REFERENCES, PLANTED_SEED = 400, 977  # of a world pool: clean scenes of a stream of their own
 IMAGES_AT_ONCE = 256

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from curation_assets.stores import guarded_http
-from curation_assets.stores.download import DownloadSettings, download_shard
+from curation_assets.sources.download import guarded_http
+from curation_assets.sources.download.download import DownloadSettings, download_shard
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.url_safety import is_public_address
 from tests.support.raw_server import SLOW_ANSWERS, SLOW_HANDSHAKES, RawServer, drip, reply

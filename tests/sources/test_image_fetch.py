@@ -17,12 +17,12 @@ from PIL import Image
 from curation_assets.core.progress import LogLines
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
-from curation_assets.stores.download import DownloadSettings, download_shard, image_fetcher
-from curation_assets.stores.download_reasons import NotFetched, reason_of
-from curation_assets.stores.image_fetch import MAX_REFUSALS, ImageFetcher
-from curation_assets.stores.opt_outs import opt_out_of
-from curation_assets.stores.pools.declaration import add_pool
-from curation_assets.stores.pools.shards import discover_shards, download, register_shard
+from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.download.download import DownloadSettings, download_shard, image_fetcher
+from curation_assets.sources.download.image_fetch import MAX_REFUSALS, ImageFetcher
+from curation_assets.sources.download.opt_outs import opt_out_of
+from curation_assets.sources.download.reasons import NotFetched, reason_of
+from curation_assets.sources.shards import discover_shards, download, register_shard
 from curation_assets.stores.url_safety import UrlRefused
 from tests.support.raw_server import RawServer, Visit, reply
 

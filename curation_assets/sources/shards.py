@@ -11,20 +11,20 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.stores import webdataset
+from curation_assets.sources.declaration import Pool, source_split
+from curation_assets.sources.download.download import DOWNLOADS_SCHEMA, download_shard
+from curation_assets.sources.download.retry import download_with_retries
+from curation_assets.sources.kinds import webdataset
+from curation_assets.sources.kinds.image_table import IMAGE_SCHEMA, folder_of
+from curation_assets.sources.kinds.url_table import SIZES
+from curation_assets.sources.local_images import LocalImages
+from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.download import DOWNLOADS_SCHEMA, download_shard
-from curation_assets.stores.download_retry import download_with_retries
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
-from curation_assets.stores.image_tables import IMAGE_SCHEMA, folder_of
-from curation_assets.stores.local_images import LocalImages
-from curation_assets.stores.pools.declaration import Pool, source_split
-from curation_assets.stores.pools.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.stores.samples import OWN_ID, REGISTERED_SCHEMA, build_sample_rows, drop_reason, without_denied
 from curation_assets.stores.tar_members import indexed_sha256
-from curation_assets.stores.url_tables import SIZES
 
 DOWNLOADS_FOLDER = "downloads"
 ROBOTS_FOLDER = "robots_txt"  # in the home: rules of servers, for all pools

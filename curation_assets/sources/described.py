@@ -6,15 +6,15 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.stores import image_tables
+from curation_assets.sources.declaration import Pool
+from curation_assets.sources.kinds import image_table as image_tables
+from curation_assets.sources.kinds.url_table import Split, unused_ids
+from curation_assets.sources.kinds.webdataset import find_tars, no_files
 from curation_assets.stores.caption_text import are_blank
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.images import BLOCK, compression_of
 from curation_assets.stores.parquet import read_parquet, scan_parquet
-from curation_assets.stores.pools.declaration import Pool
 from curation_assets.stores.text_format import dialect_of, table_suffix
-from curation_assets.stores.url_tables import Split, unused_ids
-from curation_assets.stores.webdataset import find_tars, no_files
 
 #: Columns of DataComp's metadata, and their usual variants.
 CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_score", "similarity")

@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from curation_assets.core.settings import load_settings
-from curation_assets.stores.pools.declaration import add_pool
-from curation_assets.stores.pools.noisy_photos import (
+from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.kinds.webdataset import read_tar_rows
+from curation_assets.sources.noisy_photos import (
     TRUTH,
     TRUTH_SCHEMA,
     read_planted_truth,
     write_noisy_photos,
 )
-from curation_assets.stores.webdataset import read_tar_rows
 from curation_assets.world.photo_damage import DARK_LEVEL, TINY_PX, luminance
 from tests.support.noisy_photos import write_scene_tar
 

@@ -14,7 +14,7 @@ from functools import cache
 
 from publicsuffixlist import PublicSuffixList
 
-from curation_assets.stores.download_reasons import NotFetched
+from curation_assets.sources.download.reasons import NotFetched
 
 TOO_MANY = frozenset({429, 503})
 FIRST_BACK_OFF_SECONDS = 1.0  # doubled with every further refusal

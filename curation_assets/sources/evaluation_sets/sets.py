@@ -5,8 +5,8 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from curation_assets.stores.evaluation_images import EvaluationImage, EvaluationSet, load_image
-from curation_assets.stores.evaluation_layouts import (
+from curation_assets.sources.evaluation_sets.images import EvaluationImage, EvaluationSet, load_image
+from curation_assets.sources.evaluation_sets.layouts import (
     LAYOUTS,
     TOKEN_FILES,
     ReadSet,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curation_assets.stores.evaluation_sets import EvaluationImage, load_image, read_evaluation_set
+from curation_assets.sources.evaluation_sets.sets import EvaluationImage, load_image, read_evaluation_set
 from curation_assets.stores.images import ImageLimits, ImageRejected
 from tests.support.evaluation_folders import (
     jpeg,

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from curation_assets.stores.domain_limits import DomainLimits, domain_of, retry_after_seconds
-from curation_assets.stores.download_reasons import NotFetched
+from curation_assets.sources.download.domain_limits import DomainLimits, domain_of, retry_after_seconds
+from curation_assets.sources.download.reasons import NotFetched
 
 
 class Clock:

@@ -5,11 +5,11 @@ import http.client
 import urllib.error
 from collections.abc import Collection
 
-from curation_assets.stores.domain_limits import TOO_MANY, DomainLimits, domain_of
-from curation_assets.stores.download_reasons import NotFetched
-from curation_assets.stores.guarded_http import Deadline, GuardedHttp, Response
-from curation_assets.stores.opt_outs import opt_out_of
-from curation_assets.stores.robots import RobotsFiles
+from curation_assets.sources.download.domain_limits import TOO_MANY, DomainLimits, domain_of
+from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp, Response
+from curation_assets.sources.download.opt_outs import opt_out_of
+from curation_assets.sources.download.reasons import NotFetched
+from curation_assets.sources.download.robots import RobotsFiles
 
 MAX_REDIRECTS = 10
 MAX_REFUSALS = 5  # answers 429 or 503 to one row

@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.sources.kinds.image_table import image_cells
+from curation_assets.sources.kinds.webdataset import SIDECAR_SCHEMA
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_formats import DECODED, format_of
-from curation_assets.stores.image_tables import image_cells
 from curation_assets.stores.images import ImageRejected
-from curation_assets.stores.webdataset import SIDECAR_SCHEMA
 
 #: As a download leaves it: captions are joined later.
 _RESULTS = {name: kind for name, kind in SIDECAR_SCHEMA.items() if name != "caption"}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from protego import Protego
 
+from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
+from curation_assets.sources.download.reasons import NotFetched
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.download_reasons import NotFetched
-from curation_assets.stores.guarded_http import Deadline, GuardedHttp
 from curation_assets.stores.images import ImageRejected
 
 MAX_BYTES = 500 * 1024  # RFC 9309 §2.5: more is not read

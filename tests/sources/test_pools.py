@@ -14,9 +14,7 @@ from curation_assets.cli import app
 from curation_assets.core import settings as settings_module
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.stores.download import DownloadSettings
-from curation_assets.stores.file_hash import cached_sha256
-from curation_assets.stores.pools.declaration import (
+from curation_assets.sources.declaration import (
     WORLD_TRUTH,
     Pool,
     add_pool,
@@ -25,8 +23,9 @@ from curation_assets.stores.pools.declaration import (
     load_pool,
     save_pool,
 )
-from curation_assets.stores.pools.shard_keys import KEYS_FILE
-from curation_assets.stores.pools.shards import (
+from curation_assets.sources.download.download import DownloadSettings
+from curation_assets.sources.shard_keys import KEYS_FILE
+from curation_assets.sources.shards import (
     build_samples,
     discover_shards,
     download,
@@ -34,6 +33,7 @@ from curation_assets.stores.pools.shards import (
     source_fingerprint,
     tars_of_pool,
 )
+from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.killing import Killed, killed_at_rename

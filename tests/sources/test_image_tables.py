@@ -17,20 +17,20 @@ from PIL import Image
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.image_tables import image_cells
-from curation_assets.stores.images import ImageStore
-from curation_assets.stores.local_images import extension_of
-from curation_assets.stores.pools.declaration import Pool, add_pool, load_pool, source_split
-from curation_assets.stores.pools.described import understood, unused_images
-from curation_assets.stores.pools.shards import (
+from curation_assets.sources.declaration import Pool, add_pool, load_pool, source_split
+from curation_assets.sources.described import understood, unused_images
+from curation_assets.sources.kinds.image_table import image_cells
+from curation_assets.sources.kinds.webdataset import check_images
+from curation_assets.sources.local_images import extension_of
+from curation_assets.sources.shards import (
     build_samples,
     discover_shards,
     download,
     register_shard,
     source_fingerprint,
 )
-from curation_assets.stores.webdataset import check_images
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.images import ImageStore
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"

@@ -15,20 +15,20 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores import image_tables
-from curation_assets.stores.evaluation_images import EvaluationImage
-from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
-from curation_assets.stores.image_formats import IMAGE_SUFFIXES
-from curation_assets.stores.images import tar_index
-from curation_assets.stores.text_format import table_suffix
-from curation_assets.stores.text_tables import read_lines, read_rows
-from curation_assets.stores.webdataset import (
+from curation_assets.sources.evaluation_sets.images import EvaluationImage
+from curation_assets.sources.kinds import image_table as image_tables
+from curation_assets.sources.kinds.webdataset import (
     find_tars,
     json_of,
     members_by_key,
     sample_keys,
     text_of,
 )
+from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
+from curation_assets.stores.images import tar_index
+from curation_assets.stores.text_format import table_suffix
+from curation_assets.stores.text_tables import read_lines, read_rows
 
 MAX_JSON_BYTES = 2**30  # dataset_coco.json has 144 MB
 #: Folders that hold a split, and are no class: val, val2014, test.

@@ -24,16 +24,18 @@ from curation_assets.core.settings import (
 )
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
-from curation_assets.stores import image_tables, url_tables, webdataset
+from curation_assets.sources.download.download import MAX_ROWS, DownloadSettings
+from curation_assets.sources.edits import with_value
+from curation_assets.sources.kinds import image_table as image_tables
+from curation_assets.sources.kinds import url_table as url_tables
+from curation_assets.sources.kinds import webdataset
+from curation_assets.sources.table_files import what_lies_in
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.download import MAX_ROWS, DownloadSettings
-from curation_assets.stores.pools.edits import with_value
 from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.table_files import what_lies_in
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
 
 PoolKind = Literal["world", "webdataset", "url_table", "image_table"]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from curation_assets.stores.download_reasons import reason_of
-from curation_assets.stores.guarded_http import Deadline, GuardedHttp
+from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
+from curation_assets.sources.download.reasons import reason_of
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.url_safety import UrlRefused
 from tests.support.raw_server import SLOW_ANSWERS, SLOW_HANDSHAKES, RawServer, Visit, reply

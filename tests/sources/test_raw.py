@@ -16,8 +16,11 @@ from PIL import Image
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
-from curation_assets.stores.download import DownloadSettings, _file_hashes, download_shard
-from curation_assets.stores.download_reasons import reason_of
+from curation_assets.sources.declaration import WORLD_TRUTH, Pool, add_pool, add_world_pool
+from curation_assets.sources.download.download import DownloadSettings, _file_hashes, download_shard
+from curation_assets.sources.download.reasons import reason_of
+from curation_assets.sources.kinds.webdataset import read_tar_rows, sample_keys
+from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard
 from curation_assets.stores.images import (
     ImageLimits,
     ImageRejected,
@@ -26,10 +29,7 @@ from curation_assets.stores.images import (
     check_image,
     decode_image,
 )
-from curation_assets.stores.pools.declaration import WORLD_TRUTH, Pool, add_pool, add_world_pool
-from curation_assets.stores.pools.shards import build_samples, discover_shards, download, register_shard
 from curation_assets.stores.samples import REGISTERED_SCHEMA, SAMPLES_SCHEMA, duplicates_across_shards
-from curation_assets.stores.webdataset import read_tar_rows, sample_keys
 from curation_assets.world import server as world_server
 from curation_assets.world.pool import render
 from curation_assets.world.server import (

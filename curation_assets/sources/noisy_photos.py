@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores import webdataset
+from curation_assets.sources.kinds import webdataset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.parquet import read_parquet

@@ -10,6 +10,7 @@ import polars as pl
 
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
+from curation_assets.sources.table_files import no_tables, tables_of
 from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -19,7 +20,6 @@ from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha2
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
-from curation_assets.stores.table_files import no_tables, tables_of
 from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.text_format import TextFormat
 

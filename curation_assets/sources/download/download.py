@@ -24,6 +24,12 @@ from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
+from curation_assets.sources.download.domain_limits import DomainLimits, domain_of
+from curation_assets.sources.download.guarded_http import GuardedHttp
+from curation_assets.sources.download.image_fetch import ImageFetcher
+from curation_assets.sources.download.reasons import reason_of
+from curation_assets.sources.download.robots import RobotsFiles
+from curation_assets.sources.local_images import LocalImages
 from curation_assets.stores.atomic import (
     fetch_folder,
     finish_swap,
@@ -35,16 +41,10 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.domain_limits import DomainLimits, domain_of
-from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.guarded_http import GuardedHttp
-from curation_assets.stores.image_fetch import ImageFetcher
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.img2dataset_parts import img2dataset_parts
-from curation_assets.stores.local_images import LocalImages
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.robots import RobotsFiles
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_rewriting import rewrite_tar
 from curation_assets.stores.temporary import temporary_path

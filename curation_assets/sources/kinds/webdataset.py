@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
+from curation_assets.sources.download.reasons import reason_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
-from curation_assets.stores.download_reasons import reason_of
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.objects import object_home

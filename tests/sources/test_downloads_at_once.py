@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from curation_assets.stores.download import DownloadSettings, DownloadStoppedError, download_shard
+from curation_assets.sources.download.download import DownloadSettings, DownloadStoppedError, download_shard
 from tests.support.evaluation_folders import jpeg
 from tests.support.raw_server import Answer, RawServer, Visit, reply, silence
 
@@ -146,10 +146,10 @@ def test_what_decoders_print_is_silenced_and_nothing_else(tmp_path: Path) -> Non
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tests.stores.test_downloads_at_once import PATIENT, rows_of
+from tests.sources.test_downloads_at_once import PATIENT, rows_of
 from tests.support.evaluation_folders import jpeg
 from tests.support.raw_server import RawServer, reply
-from curation_assets.stores.download import download_shard
+from curation_assets.sources.download.download import download_shard
 data = jpeg(1)
 odd = data.replace(b"\\xff\\xda", b"\\x00\\x11\\x22\\xff\\xda")  # libjpeg: extraneous bytes before marker
 paths = [f"/{number}" for number in range(200)]

@@ -18,7 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.stores import url_tables
+from curation_assets.sources.kinds import url_table as url_tables
+from curation_assets.sources.kinds.url_table import COLUMN_NAMES, Split, Stamps, read_texts, text_column
+from curation_assets.sources.kinds.webdataset import TEXT_EXTENSIONS, keys_of
+from curation_assets.sources.table_files import tables_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
@@ -34,10 +37,7 @@ from curation_assets.stores.image_files import (
 )
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import OWN_ID, mark_duplicates
-from curation_assets.stores.table_files import tables_of
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
-from curation_assets.stores.url_tables import COLUMN_NAMES, Split, Stamps, read_texts, text_column
-from curation_assets.stores.webdataset import TEXT_EXTENSIONS, keys_of
 
 _TEXT_SUFFIXES = tuple(f".{extension}" for extension in TEXT_EXTENSIONS)
 #: Columns of image bytes, in order of preference.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from curation_assets.stores.download_reasons import NotFetched
-from curation_assets.stores.guarded_http import Deadline, GuardedHttp
-from curation_assets.stores.robots import MAX_AGE_SECONDS, MAX_BYTES, RobotsFiles, Rules
+from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
+from curation_assets.sources.download.reasons import NotFetched
+from curation_assets.sources.download.robots import MAX_AGE_SECONDS, MAX_BYTES, RobotsFiles, Rules
 from tests.support.raw_server import RawServer, Visit, reply, silence
 
 AGENTS = ("mybot", "curation_assets", "img2dataset")

@@ -1,0 +1,1 @@
+"""Downloads of images from strangers' servers, guarded and polite."""

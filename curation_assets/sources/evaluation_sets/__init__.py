@@ -1,0 +1,1 @@
+"""Standard evaluation sets, recognised by the files that lie there."""
