@@ -28,9 +28,10 @@ from scipy.stats import binomtest
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import Profile, Settings, load_settings
+from curation_assets.core.table_names import NEAR_DUPLICATES
 from curation_assets.engines import identify_engine, load_engine
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import NEAR_DUPLICATES, missing_signals, policies_of, shown_name
+from curation_assets.flow.declared import missing_signals, policies_of, shown_name
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.flow.sql import recipes

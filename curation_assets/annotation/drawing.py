@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.annotation.ratings_log import is_storable
+from curation_assets.core.table_names import STUDENT_SCORES, TEACHER_SCORES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.numeric.plane_sampling import sample_plane
@@ -13,7 +14,7 @@ from curation_assets.numeric.plane_sampling import sample_plane
 DEFAULT_COUNT = 244  # ICC §4.3
 Plane = Literal["teacher", "student"]
 #: Where the scores of the distillation sample lie.
-SCORES_OF: dict[Plane, str] = {"teacher": "standardised/teacher_scores", "student": "distilled/student_scores"}
+SCORES_OF: dict[Plane, str] = {"teacher": TEACHER_SCORES, "student": STUDENT_SCORES}
 
 
 def draw_for_rating(

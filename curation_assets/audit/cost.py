@@ -7,10 +7,11 @@ import polars as pl
 
 from curation_assets.audit.origin import lineage_of
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import DOWNLOADS, stage_of
 from curation_assets.stores.costs import read_attempts
 from curation_assets.stores.shard_store import ShardStore
 
-DOWNLOADS = "downloads"  # folder of the tars that raw/downloads fetched
+DOWNLOADS_FOLDER = "downloads"  # folder of the tars that raw/downloads fetched
 
 #: Grain: one row per table.
 COST_SCHEMA = pl.Schema(
@@ -62,7 +63,7 @@ def _cost(store: ShardStore, table: str, tried: pl.DataFrame) -> dict[str, Any] 
     is_complete = len(in_force) == len(manifests)
     wasted = tried.filter(pl.col("outcome") != "written")
     return {
-        "stage": table.split("/")[0],
+        "stage": stage_of(table),
         "table": table,
         "parts": len(manifests),
         "seconds": sum(manifest.seconds for _, manifest in manifests),
@@ -82,10 +83,10 @@ def _stored_bytes(store: ShardStore, table: str, keys: list[str | None]) -> int:
     if folder.is_symlink():
         return sum(path.stat().st_size for path in folder.resolve().rglob("*") if path.is_file())
     size = sum(path.stat().st_size for key in keys if (path := store.table_path(table, key)).is_file())
-    if table == "raw/downloads":
+    if table == DOWNLOADS:
         if store.objects is not None:
-            return size + store.objects.size_of(store.root / DOWNLOADS)
-        size += sum(path.stat().st_size for path in (store.root / DOWNLOADS).rglob("*") if path.is_file())
+            return size + store.objects.size_of(store.root / DOWNLOADS_FOLDER)
+        size += sum(path.stat().st_size for path in (store.root / DOWNLOADS_FOLDER).rglob("*") if path.is_file())
     return size
 
 

@@ -13,6 +13,7 @@ import yaml
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
 from curation_assets.audit.shifts import Progress, shifts
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.methods import oriented
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.selection.cut import PolicyCut
@@ -198,7 +199,7 @@ class Comparison:
     @property
     def shards(self) -> int:
         """Shards of the pool."""
-        return len(self.store.partitions("raw/samples"))
+        return len(self.store.partitions(SAMPLES))
 
 
 def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Comparison:
@@ -325,7 +326,7 @@ def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
     """The nearest dropped samples of a side, with their texts and the other policy's verdict on each."""
     texts = []
     for shard, source_row in side.nearest.select("shard", "source_row").iter_rows():
-        sample = store.read("raw/samples", shard, ["source_row", "caption", "url"])
+        sample = store.read(SAMPLES, shard, ["source_row", "caption", "url"])
         texts.append(sample.filter(pl.col("source_row") == source_row).select("caption", "url").head(1))
     text = pl.concat(texts) if texts else pl.DataFrame(schema={"caption": pl.String, "url": pl.String})
     if text.height != side.nearest.height:

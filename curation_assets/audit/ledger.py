@@ -25,6 +25,7 @@ from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
+from curation_assets.core.table_names import LEDGER
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
@@ -36,7 +37,6 @@ from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import parquet_footer, read_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
-LEDGER = "filtered/ledger"
 FOOTER_KEY = "curation_ledger"
 ROW_GROUP_ROWS = 100_000  # a look-up by id searches the ids of one of them,
 PAGE_BYTES = 1 << 16  # and reads of its other columns only the page that holds the row

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import shard_key
+from curation_assets.core.table_names import LOOKUP, SAMPLES
 from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
 from curation_assets.stores.shard_store import ShardStore
 
-LOOKUP = "raw/lookup"
 FILE = "keys.npy"
 SHARD_BITS = 20  # shards are numbered up to 999,999
 _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
@@ -26,7 +26,7 @@ _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> None:
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
-    paths = store.checked_paths("raw/samples", shards) if (shards := store.partitions("raw/samples")) else []
+    paths = store.checked_paths(SAMPLES, shards) if (shards := store.partitions(SAMPLES)) else []
     parts = list(each_in_threads(_keys_of_shard, paths, threads))
     keys = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
     del parts
@@ -62,10 +62,10 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
     found = {shard_key(pool, int(sample_key) & ((1 << SHARD_BITS) - 1)) for sample_key in keys[first:last]}
     written = path.stat().st_mtime_ns
-    with os.scandir(store.asset_path("raw/samples")) as folders:  # whose time of change is that of the last write
+    with os.scandir(store.asset_path(SAMPLES)) as folders:  # whose time of change is that of the last write
         names = [folder.name for folder in folders if folder.stat().st_mtime_ns >= written]
     found.update(name.removeprefix("shard=") for name in names if name.startswith("shard="))
-    return sorted(shard for shard in found if store.table_path("raw/samples", shard).is_file())
+    return sorted(shard for shard in found if store.table_path(SAMPLES, shard).is_file())
 
 
 def _url_key(url: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.audit.versions import MODEL_SCHEMA
+from curation_assets.core.table_names import stage_of
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import ShardStore
 
@@ -276,7 +277,7 @@ def lineage_svg(lineage: Lineage, stages: Mapping[str, int]) -> str:
     tip = "tip-" + lineage.target.replace("/", "-")  # several graphs may share a page
     columns: dict[str, list[str]] = defaultdict(list)
     for table in lineage.tables:
-        columns[table.split("/")[0]].append(table)
+        columns[stage_of(table)].append(table)
     places: dict[str, tuple[int, int]] = {}
     for number, stage in enumerate(sorted(columns, key=lambda stage_name: stages[stage_name])):
         for row, table in enumerate(columns[stage]):

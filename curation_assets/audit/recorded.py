@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
+from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
+from curation_assets.core.table_names import DUPLICATES, LEDGER, SAMPLES, table_of
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import DUPLICATES, KEPT, STATES, PoolRows, Signal, Texts, stored_order
+from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, stored_order
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
@@ -30,8 +31,8 @@ def current_ledgers(store: ShardStore, policies: Sequence[Policy]) -> dict[str, 
         if policy.name not in recorded:
             continue
         path = ledger_path(store, policy.name)
-        references = [reference.replace(".", "/") for reference in policy.references]
-        assets = ["raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *references]
+        references = [table_of(reference) for reference in policy.references]
+        assets = [SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *references]
         is_same = all(read.get(asset, set()) == now(asset) for asset in assets)
         if is_same and ledger_facts(path)[0].version == policy.version:
             current[policy.name] = path

@@ -11,6 +11,7 @@ from curation_assets.audit.diff import Overlap
 from curation_assets.audit.ledger import ledger_facts
 from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.core.errors import StoreError
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.rows import PoolRows
@@ -77,7 +78,7 @@ def compare_releases(
     overlap = Overlap(samples, kept["left"].height, kept["right"].height, kept["left"].height - went.height)
     reasons = changed.group_by("change", reason_kind(pl.col("reason")).alias("reason")).len("samples")
     groups, texts = None, changed.clear().select("change", *_UID)
-    if store is not None and store.partitions("raw/samples"):
+    if store is not None and store.partitions(SAMPLES):
         rows = PoolRows.read(store)
         marks = {change: _marks(rows, part) for change, part in (("in", came), ("out", went))}
         table = shifts(rows, marks["out"], marks["in"], on_progress).rename({"left": "out", "right": "in"})
@@ -130,7 +131,7 @@ def _texts(store: ShardStore, rows: PoolRows, chosen: Mapping[str, np.ndarray]) 
     for change, positions in chosen.items():
         for position in positions.tolist():
             shard, source_row = rows.shard.words[rows.shard.codes[position]], int(rows.source_row[position])
-            columns = store.read("raw/samples", shard, ["source_row", "caption", "url"])
+            columns = store.read(SAMPLES, shard, ["source_row", "caption", "url"])
             found = columns.filter(pl.col("source_row") == source_row)
             if found.height != 1:
                 raise StoreError(f"raw/samples of shard {shard} changed meanwhile; run it again")

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.numeric.words import word_counts
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.catalog import stored_tables
@@ -132,7 +133,7 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
     empty = pl.DataFrame(schema={"group": pl.String, "pool": pl.Int64, "left": pl.Int64, "right": pl.Int64})
     parts = {"domain": [empty], "language": [empty]}
     block: list[pl.DataFrame] = []
-    for part, counted in each_in_threads(read, store.checked_paths("raw/samples", list(shards))):
+    for part, counted in each_in_threads(read, store.checked_paths(SAMPLES, list(shards))):
         lengths += counted
         block.append(part)
         if on_progress is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import REGISTERED_SHARDS, table_of
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import ShardStore
 
@@ -64,7 +65,7 @@ class VersionBook:
 
     def upstream_of(self, references: Iterable[str]) -> list[str]:
         """Tables that the 'stage.table' references were made from, themselves included, sorted."""
-        waiting, seen = [reference.replace(".", "/") for reference in references], set()
+        waiting, seen = [table_of(reference) for reference in references], set()
         while waiting:
             asset = waiting.pop()
             if asset not in seen:
@@ -92,7 +93,7 @@ class VersionBook:
         return {
             "table": asset,
             "code_version": manifest.code_version,
-            "config_hash": "" if asset == "raw/registered_shards" else manifest.config_hash,
+            "config_hash": "" if asset == REGISTERED_SHARDS else manifest.config_hash,
             "profile": self.profile,
             "models": [dict(model) for model in manifest.models],
         }

@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, ledger_facts, recorded_columns, signal_column
+from curation_assets.audit.ledger import ledger_facts, recorded_columns, signal_column
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import LEDGER, SAMPLES
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import fetch_folder
@@ -42,7 +43,7 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
     answers = []
     for name in names:
         store = ShardStore(settings.work(name))
-        if _has_shards(store.asset_path("raw/samples")):
+        if _has_shards(store.asset_path(SAMPLES)):
             answers += _explain_in(name, store, kind, identifier)
     if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
@@ -96,7 +97,7 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
         "url": pl.col("url") == identifier,
         "key": pl.col("member").str.replace(r"\.[^./]*$", "") == identifier,
     }[kind]
-    samples = store.scan("raw/samples", shards).filter(fits).sort("shard", "source_row").collect()
+    samples = store.scan(SAMPLES, shards).filter(fits).sort("shard", "source_row").collect()
     ids = samples["sample_id"].unique(maintain_order=True).to_list()
     verdicts = {
         sample_id: [verdict for folder in versions for verdict in _verdicts(folder, sample_id)] for sample_id in ids

@@ -24,6 +24,7 @@ from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, setti
 from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder, policies_of
 from curation_assets.numeric.selection import check_fraction
@@ -153,11 +154,7 @@ def the_pool(settings: Settings, name: str | None) -> str:
     """The requested pool, or the only one that has samples. Raises ValueError that lists the choices."""
     if name is not None:
         return name
-    ran = [
-        pool_name
-        for pool_name in list_pools(settings)
-        if ShardStore(settings.work(pool_name)).partitions("raw/samples")
-    ]
+    ran = [pool_name for pool_name in list_pools(settings) if ShardStore(settings.work(pool_name)).partitions(SAMPLES)]
     if len(ran) != 1:
         raise ValueError(f"give --pool: {', '.join(ran)}" if ran else "no pool has run yet; `curate run POOL` first")
     return ran[0]

@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from curation_assets.cli.common import HomeOption, settings_from, show, show_table
+from curation_assets.core.table_names import DRIFT
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.shard_store import ShardStore
 
@@ -34,7 +35,7 @@ def freeze(
 
 def show_drift(pool: PoolArgument, home: HomeOption = None) -> None:
     """Show every statistic with its limits; exit 1 when one is outside."""
-    drift = _store(PoolContext.open(settings_from(home), pool)).read("signals/drift")
+    drift = _store(PoolContext.open(settings_from(home), pool)).read(DRIFT)
     rows = []
     for row in drift.iter_rows(named=True):
         word = Text("within", "green") if row["is_within"] else Text("outside", "red")
@@ -61,7 +62,7 @@ def accept(
 
 def _store(ctx: PoolContext) -> ShardStore:
     """The pool's tables. Raises ValueError whose message states how a pool gets a canary."""
-    if ctx.store.manifest("signals/drift") is None:
+    if ctx.store.manifest(DRIFT) is None:
         pool = ctx.pool.name
         freeze_it = f"`curate drift freeze {pool} --out FILE`, name it in the pool's option `canary`, then "
         first = "" if ctx.options.canary else freeze_it

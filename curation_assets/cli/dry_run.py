@@ -12,6 +12,7 @@ from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import notice, show, show_json, show_table, warn
 from curation_assets.core.settings import Settings, shard_key
+from curation_assets.core.table_names import DUPLICATES, SAMPLES, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of
 from curation_assets.flow.graph import tables_of
@@ -27,7 +28,6 @@ from curation_assets.operations.planning import (
 )
 from curation_assets.operations.refit import unfinished
 from curation_assets.selection.policy import Policy, Prefilter
-from curation_assets.selection.rows import DUPLICATES
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
             f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate run {pool} --refit-cuts` "
             "goes on with it; then there is something to plan"
         )
-    if refresh or not ctx.store.partitions("raw/samples"):  # of a pool that never ran there is no index to read
+    if refresh or not ctx.store.partitions(SAMPLES):  # of a pool that never ran there is no index to read
         refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables, change.code, compare_sources=refresh)
     policies = policies_of(ctx)
@@ -75,7 +75,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         changed = replace(other, name=change.policy)
         policies = [changed if policy.name == change.policy else policy for policy in policies]
         facts = with_policy(facts, changed)
-    stored = {*ctx.shards(), *ctx.store.partitions("raw/samples")}  # a shard without a source counts until removed
+    stored = {*ctx.shards(), *ctx.store.partitions(SAMPLES)}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
     plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
     is_untimed = pl.any_horizontal(pl.col("cpu_seconds", "gpu_seconds").is_null())
@@ -105,11 +105,11 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
 
 def with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
     """The facts, had the policy changed. Raises ValueError where it reads a table that the pool does not make."""
-    cut, read = f"filtered/{policy.name}_cut", tuple(table.replace(".", "/") for table in policy.references)
+    cut, read = f"filtered/{policy.name}_cut", tuple(table_of(table) for table in policy.references)
     unknown = sorted(set(read) - {table.name for table in facts})
     if unknown:
         raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(table.name for table in facts)}")
-    base = ("raw/samples", DUPLICATES, *read)
+    base = (SAMPLES, DUPLICATES, *read)
     inputs = {cut: base, f"filtered/{policy.name}": (*base, cut)}
     changed = {table.name: table for table in facts}
     for name, names in inputs.items():

@@ -19,6 +19,7 @@ from curation_assets.cli.common import (
     warn,
 )
 from curation_assets.cli.diff import the_pool
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.stores.lease import pool_lease
 from curation_assets.stores.releases import Release, find_release, list_releases
 
@@ -53,7 +54,7 @@ def create(
     for sentence in frozen_notes(ctx):
         if sentence.startswith(f"{subset}: "):
             notice(sentence)
-    waiting = set(ctx.shards()) - set(ctx.store.partitions("raw/samples"))
+    waiting = set(ctx.shards()) - set(ctx.store.partitions(SAMPLES))
     if waiting:
         few = ", ".join(sorted(waiting)[:5])
         warn(f"{len(waiting)} shards of the pool's source are not computed yet and so not in it: {few}")
@@ -117,7 +118,7 @@ def diff(
     settings = settings_from(home)
     first, second = (find_release(settings.home, name, pool) for name in (left, right))
     store = ShardStore(settings.work(second.pool)) if first.pool == second.pool else None
-    shards = 0 if store is None else len(store.partitions("raw/samples"))
+    shards = 0 if store is None else len(store.partitions(SAMPLES))
     with reporter_for().task("counting groups of samples", shards) as advance:
         difference = compare_releases(first, second, store, on_progress=advance)
     if as_json:

@@ -32,6 +32,7 @@ from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
+from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -332,9 +333,9 @@ def _show_left(pool: str, left: Sequence[Table]) -> None:
 
 def _sample_counts(ctx: PoolContext) -> dict[str, int]:
     """Samples of raw/samples by status: kept, dropped, failed; empty before it is made."""
-    if not ctx.store.partitions("raw/samples"):
+    if not ctx.store.partitions(SAMPLES):
         return {}
-    return dict(ctx.store.scan("raw/samples").group_by("status").len().collect().iter_rows())
+    return dict(ctx.store.scan(SAMPLES).group_by("status").len().collect().iter_rows())
 
 
 def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) -> None:
@@ -392,7 +393,7 @@ def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str
 def _show_stages(reports: list[TableReport]) -> None:
     seconds: dict[str, float] = {}
     for report in reports:
-        stage = report.table.split("/")[0]
+        stage = stage_of(report.table)
         seconds[stage] = seconds.get(stage, 0.0) + report.seconds
     show("\nSeconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()))
 
@@ -437,8 +438,8 @@ def _show_policies(ctx: PoolContext) -> None:
     _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)
-    if ctx.store.manifest("downstream/method_quality") is not None:
-        _show_quality(ctx.store.read("downstream/method_quality"))
+    if ctx.store.manifest(METHOD_QUALITY) is not None:
+        _show_quality(ctx.store.read(METHOD_QUALITY))
 
 
 def _show_worths(ctx: PoolContext) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from curation_assets.audit.why import explain, sentence
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json
+from curation_assets.core.table_names import stage_of
 
 COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
 
@@ -60,7 +61,7 @@ def _show(explanation: dict[str, Any]) -> None:
         made["table"]: made for verdict in explanation["policies"] if verdict["in_force"] for made in verdict["made_by"]
     }
     for name, made in sorted(seen.items()):
-        if not made["models"] and name.split("/")[0] not in ("raw", "signals", "fused"):
+        if not made["models"] and stage_of(name) not in ("raw", "signals", "fused"):
             continue  # --json has them all
         models = ", ".join(f"{m['address']} {m['weights_sha256'][:8]}" for m in made["models"] or [])
         code = made["code_version"][:8]

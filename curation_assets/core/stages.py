@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from curation_assets.core.table_names import stage_of
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -53,7 +55,7 @@ def check_reads_forward(reader: str, upstream: str) -> None:
 
     Raises BackwardsReadError when `upstream` belongs to a later stage than `reader`.
     """
-    reader_stage, upstream_stage = reader.split("/")[0], upstream.split("/")[0]
+    reader_stage, upstream_stage = stage_of(reader), stage_of(upstream)
     if stage_position(upstream_stage) > stage_position(reader_stage):
         raise BackwardsReadError(
             f"{reader} reads {upstream}, against the flow {' → '.join(STAGES)}; "

@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import DOWNLOADS, LEDGER
 from curation_assets.defs.dead_runs import tag_run
 from curation_assets.defs.metadata import check_result, described, run_metadata
 from curation_assets.flow.context import PoolContext
@@ -200,7 +200,7 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     """Downloads share the network; models of a GPU profile share the GPU."""
-    if table.name == "raw/downloads":
+    if table.name == DOWNLOADS:
         return "network"
     asks_models = bool(table.roles) or "torch" in table.kinds
     return "gpu" if asks_models and ctx.profile.device != "cpu" else None

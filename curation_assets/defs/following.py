@@ -17,6 +17,7 @@ import polars as pl
 
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.defs.assets import asset_key, job_name
 from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
@@ -63,7 +64,7 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
     if running:
         return f"waits for {_listed('run', running)} of this pool"
     refresh_index(ctx.store, declared)
-    shards = sorted({*present, *ctx.store.partitions("raw/samples")})
+    shards = sorted({*present, *ctx.store.partitions(SAMPLES)})
     facts = facts_of(ctx, declared)
     index = Index.read(ctx.store.root / "index", shards, trainings_of(facts))
     plan = make_plan(facts, index)
@@ -73,7 +74,7 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
             f"{_listed('table', changed)} rest on other code, models or settings than today's: "
             f"`curate run {ctx.pool.name}` makes them again; until then nothing follows new shards"
         )
-    new = int((plan.reasons["raw/registered_shards"] == MISSING).sum())
+    new = int((plan.reasons[REGISTERED_SHARDS] == MISSING).sum())
     if new:
         return f"waits for the scheduled backfill ({ctx.options.backfill_cron}) of {new} new shards"
     since = now - _last_written(ctx)

@@ -4,11 +4,10 @@ from typing import Any
 
 import dagster as dg
 
-from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.operations.releases import SUBSETS
 from curation_assets.stores.releases import FOLDER, Release, list_releases
 
 DATA_VERSION = "dagster/data_version"

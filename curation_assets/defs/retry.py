@@ -5,13 +5,13 @@ from typing import Any
 
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import DOWNLOADS, SAMPLES
 from curation_assets.defs.launch import run_pool
 from curation_assets.defs.publishing import run_and_publish
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
 from curation_assets.operations.retry import (
-    DOWNLOADS,
     begin_retry,
     counts_after,
     end_retry,
@@ -54,7 +54,7 @@ def retry_pool(
         with alone_with_tables(work, command, on_notice=on_notice):
             request_downloads(ctx, still)
         if any(part.table == DOWNLOADS for part in failed):
-            raw = ["raw/downloads", "raw/samples"]
+            raw = [DOWNLOADS, SAMPLES]
             run_pool(settings, pool, tables=raw, progress=progress, on_table=on_table, on_notice=on_notice)
         with alone_with_tables(work, command, on_notice=on_notice):
             recompute_rows(ctx, tables, still, on_notice)

@@ -9,6 +9,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
 from curation_assets.methods import get_method
@@ -27,15 +28,15 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     A row without a value of `image_kind` has a kind of its own, 'unknown'. Where the pool runs no `english`, the script
     of the text tells English from other languages.
     """
-    if not ctx.store.partitions("raw/samples"):
+    if not ctx.store.partitions(SAMPLES):
         return None
     tables = [name for name in (KINDS, LANGUAGES) if ctx.store.partitions(name)]
     if not tables:
         return None
-    shards = sorted(set.intersection(*(set(ctx.store.partitions(name)) for name in ("raw/samples", *tables))))
+    shards = sorted(set.intersection(*(set(ctx.store.partitions(name)) for name in (SAMPLES, *tables))))
     if not shards:
         return None
-    rows = ctx.store.scan("raw/samples", shards).filter(pl.col("status") == "kept")
+    rows = ctx.store.scan(SAMPLES, shards).filter(pl.col("status") == "kept")
     rows = rows.select("shard", "source_row", language=language_by_script(pl.col("caption")), kind=pl.lit(ANY_KIND))
     if KINDS in tables:
         kinds = ctx.store.scan(KINDS, shards).select("shard", "source_row", shown=pl.col("kind").fill_null("unknown"))

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.audit.ledger import ledger_path, ledger_policies, read_ledger
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import LEDGER, REGISTERED_SHARDS, SAMPLES, SUBSETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.sources.kinds.webdataset import TAR_REASONS
 
-SUBSETS = "filtered/subsets"
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
 TERMINAL_STATES = ("kept", "dropped", "failed")
 
@@ -36,7 +36,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
     expected = _expected_rows(ctx, table, shard)
     if expected is not None and frame.height != expected[1]:
         sentences.append(f"{frame.height} rows, but {expected[0]} has {expected[1]}")
-    if "sample_id" in frame.columns and table.name != "raw/registered_shards":
+    if "sample_id" in frame.columns and table.name != REGISTERED_SHARDS:
         repeated = _repeated_rows(frame)
         if repeated:
             sentences.append(f"{repeated} rows repeat an earlier row's identity")
@@ -129,8 +129,8 @@ def _commonest_reasons(frame: pl.DataFrame, count: int = 3) -> str:
 
 def _ledger_violations(ctx: PoolContext) -> list[str]:
     """Every ledger has every row of raw/samples once, in a terminal state."""
-    shard = pl.col("shard").cast(pl.Enum(ctx.store.partitions("raw/samples")), strict=False)  # codes, no texts
-    expected = _sorted_row_positions(ctx.store.scan("raw/samples").select(shard, "source_row").collect())
+    shard = pl.col("shard").cast(pl.Enum(ctx.store.partitions(SAMPLES)), strict=False)  # codes, no texts
+    expected = _sorted_row_positions(ctx.store.scan(SAMPLES).select(shard, "source_row").collect())
     sentences = []
     for name in ledger_policies(ctx.store):
         ledger = read_ledger(ledger_path(ctx.store, name), ["shard", "source_row", "verdict", "reason"])

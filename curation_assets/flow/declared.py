@@ -4,6 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from curation_assets.core.table_names import (
+    FUSION_WEIGHTS,
+    LABELLED_SCORES,
+    LABELLED_STUDENT_SCORES,
+    NEAR_DUPLICATES,
+    reference_of,
+)
 from curation_assets.core.validation import check_known
 from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
@@ -14,17 +21,11 @@ from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
 from curation_assets.selection.policy import Policy, load_policies
 
-SBA_BRIDGE = "teachers/sba_bridge"  # the table of a pool that trains its own
-
 
 def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
     """Teachers that the pool runs, in the order of their columns and of the fusion's weights."""
     run = {method.name for method in ctx.methods("teachers")}
     return tuple(method.name for method in teachers() if method.name in run)
-
-
-NEAR_DUPLICATES = "fused/duplicates"
-CHOSEN_CAPTION = "fused/chosen_caption"
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
@@ -107,12 +108,12 @@ def known_limit(name: str, kind: str) -> str | None:
 
 def labelled_table(ctx: PoolContext) -> str:
     """The table of rated captions that the fusion weights are fitted on."""
-    return "standardised/labelled_scores" if ctx.options.fuse_on == "teacher" else "distilled/labelled_student_scores"
+    return LABELLED_SCORES if ctx.options.fuse_on == "teacher" else LABELLED_STUDENT_SCORES
 
 
 def read_weights(ctx: PoolContext) -> FusionWeights:
     """The persisted fusion weights."""
-    return FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
+    return FusionWeights.from_dict(ctx.store.read(FUSION_WEIGHTS).row(0, named=True))
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
@@ -231,7 +232,7 @@ def _applicable(ctx: PoolContext, signals: set[str] | None = None) -> dict[str, 
         run = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
     left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
     if ctx.options.duplicates is None:
-        left.add(NEAR_DUPLICATES.replace("/", "."))
+        left.add(reference_of(NEAR_DUPLICATES))
     return {
         name: policy
         for name, policy in load_policies().items()

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.audit.versions import VersionBook, made_by
+from curation_assets.core.table_names import REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.stores.content_hash import config_sha256
@@ -116,8 +117,8 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
     """
     book = VersionBook(ctx.store, ctx.profile.name)
     upstream: dict[str, list[str]] = {}
-    for asset in book.upstream_of(name.replace("/", ".") for name in table.inputs):
-        if asset != "raw/registered_shards":
+    for asset in book.upstream_of(reference_of(name) for name in table.inputs):
+        if asset != REGISTERED_SHARDS:
             different = {made_by(manifest): manifest for manifest in book.manifests(asset).values()}
             made = {
                 json.dumps(
@@ -132,5 +133,5 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
 
 def upstream_code_digest(upstream: Mapping[str, Iterable[str]]) -> str:
     """`upstream`: table → the different (code version, settings, models) of its partitions, as JSON."""
-    versions = {name: sorted(made) for name, made in upstream.items() if name != "raw/registered_shards"}
+    versions = {name: sorted(made) for name, made in upstream.items() if name != REGISTERED_SHARDS}
     return config_sha256(versions)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.table import Table
@@ -110,7 +111,7 @@ def compute_together(
     The table that has passed the fewest rows computes its next batch, so no more images are held than the largest
     batch has. Batches are those of a table that is computed alone.
     """
-    images = DecodedImages(ctx.store.read("raw/samples", shard), ctx.image_loader(), decode_threads(ctx, together))
+    images = DecodedImages(ctx.store.read(SAMPLES, shard), ctx.image_loader(), decode_threads(ctx, together))
     computing: dict[str, Steps[pl.DataFrame]] = {}
     passed: dict[str, int] = {}  # rows
     frames: dict[str, pl.DataFrame | Exception] = {}

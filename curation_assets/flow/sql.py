@@ -18,6 +18,7 @@ from sqlglot.lineage import lineage
 
 from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES, check_reads_forward
+from curation_assets.core.table_names import table_of
 from curation_assets.flow.graph import inputs_first
 from curation_assets.flow.scaled import (
     ALL_SCALED,
@@ -164,7 +165,7 @@ def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")
     for reference in references:
         if reference == f"{stage}.{name}":
             raise SqlModelError(f"{path} reads itself")
-        check_reads_forward(f"{stage}/{name}", reference.replace(".", "/"))
+        check_reads_forward(f"{stage}/{name}", table_of(reference))
     column_lineage = _column_lineage(statement, path)
     tested = {column for test in header.tests for column in test.columns}
     if not tested <= set(column_lineage):

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from curation_assets.core.stages import check_reads_forward
+from curation_assets.core.table_names import stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.batches import LoadImage, Steps
 
@@ -98,4 +99,4 @@ class Table:
     @property
     def stage(self) -> str:
         """First half of the name."""
-        return self.name.split("/")[0]
+        return stage_of(self.name)

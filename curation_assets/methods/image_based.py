@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.table_names import IMAGE_CLUSTERS
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
 from curation_assets.numeric.clusters import nearest_centroid
@@ -66,7 +67,7 @@ METHOD = Method(
     summary="1 where the caption passes and the image's nearest cluster is also that of a reference image, else 0.",
     made_for=("text_only",),
     default=False,
-    file_settings={"path": FileSetting("clusters", read_clusters, table="signals/image_clusters")},
+    file_settings={"path": FileSetting("clusters", read_clusters, table=IMAGE_CLUSTERS)},
     example=Example(
         columns={
             "caption": ["a red kite", "a red kite", "kite", "der rote Drachen"],

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.table_names import CONTRAST_PAIRS
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.numeric.contrast import neg_clip_loss as contrasted
 from curation_assets.numeric.identity import unit_interval_of
@@ -94,7 +95,7 @@ METHOD = Method(
     made_for=("mismatched",),
     default=False,
     blank_caption="empty_caption",
-    file_settings={"path": FileSetting("pairs", read_contrast_pairs, table="signals/contrast_pairs")},
+    file_settings={"path": FileSetting("pairs", read_contrast_pairs, table=CONTRAST_PAIRS)},
     example=Example(  # τ = 1: 1 − log(e¹ + e⁰), the pair itself being in the set; 0 − log(e⁰ + e¹ + e⁰), added to it
         columns={
             "sample_id": ["0" * 31 + "1", "f" * 32],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.table_names import TARGET_IMAGES
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.neg_clip_loss import vectors_of
 from curation_assets.numeric.contrast import largest_cosine, variance_alignment
@@ -66,7 +67,7 @@ METHOD = Method(
     summary="Cosine of the image with the nearest target image; with p = 2 the norm of its cosines with all of them.",
     made_for=("text_only",),
     default=False,
-    file_settings={"path": FileSetting("targets", read_target_images, table="signals/target_images")},
+    file_settings={"path": FileSetting("targets", read_target_images, table=TARGET_IMAGES)},
     example=Example(
         columns={"image_embedding": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]},
         value=[1.0, 0.8, 0.96],  # .8 · 0 + .6 · 1 < −.6 · 0 + .8 · 1; .6 · .8 + .8 · .6

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.table_names import WORD_WEIGHTS
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.numeric.relatedness import WordWeights, fit_word_weights
 from curation_assets.numeric.relatedness import relatedness as summed_cosines
@@ -45,9 +46,7 @@ METHOD = Method(
     summary="Sum of TF-IDF cosines of the caption with the captions of a downstream task.",
     made_for=("abstract", "boilerplate"),
     default=False,
-    file_settings={
-        "word_weights_file": FileSetting("word_weights", parse_word_weights, table="standardised/word_weights")
-    },
+    file_settings={"word_weights_file": FileSetting("word_weights", parse_word_weights, table=WORD_WEIGHTS)},
     example=Example(
         columns={"caption": ["red kite beach", "tractor barn", "red tractor", "kite kite sea"]},
         value=[0.47124932, 0.31622777, 1.0, 0.9486833],  # docs/formulas.md §13.10

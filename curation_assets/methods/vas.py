@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.table_names import TARGET_IMAGES
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.neg_clip_loss import vectors_of
 from curation_assets.methods.norm_sim import TargetImages, read_target_images
@@ -35,7 +36,7 @@ METHOD = Method(
     summary="Mean squared cosine of the image with the target images: fᵀ Σ f, with Σ their second moment.",
     made_for=("text_only",),
     default=False,
-    file_settings={"path": FileSetting("targets", read_target_images, table="signals/target_images")},
+    file_settings={"path": FileSetting("targets", read_target_images, table=TARGET_IMAGES)},
     example=Example(
         columns={"image_embedding": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]},
         value=[0.68, 0.32, 0.68],  # (1 + .36) / 2, (0 + .64) / 2, (.36 + 1) / 2

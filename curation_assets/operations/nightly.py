@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import CANARY, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import sound_and_broken, tables_of
 from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_outs
@@ -78,7 +79,7 @@ def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     """The frozen samples, scored again by the models in force, against the reference builds."""
     if ctx.options.canary is None:
         return Findings("this pool has no canary (option `canary`, `curate drift freeze`)")
-    if ctx.store.manifest("signals/canary") is None:
+    if ctx.store.manifest(CANARY) is None:
         return Findings(f"the canary has no scores yet; `curate run {ctx.pool.name}` makes them")
     drift = drift_now(ctx)
     outside = drift.filter(~drift["is_within"])
@@ -94,7 +95,7 @@ def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     tables = tables_of(ctx)
     refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables)
-    shards = sorted({*ctx.shards(), *ctx.store.partitions("raw/samples")})
+    shards = sorted({*ctx.shards(), *ctx.store.partitions(SAMPLES)})
     plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
     rows = [
         {

@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.core.json_files import read_json_lines
 from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.download.download import image_fetcher
 from curation_assets.sources.download.image_fetch import ImageFetcher
@@ -107,12 +108,12 @@ def _write(ctx: PoolContext, proposed: Sequence[OptOut]) -> None:
 
 def _next_rows(ctx: PoolContext, limit: int, *, without: Sequence[str]) -> pl.DataFrame:
     """(sample_id, url) of the next kept samples in the order of their ids; from the first again after the last."""
-    if limit <= 0 or not ctx.store.partitions("raw/samples"):
+    if limit <= 0 or not ctx.store.partitions(SAMPLES):
         return pl.DataFrame(schema=_ROWS)
     path = ctx.store.root / CURSOR
     cursor = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     kept = (
-        ctx.store.scan("raw/samples")
+        ctx.store.scan(SAMPLES)
         .filter((pl.col("status") == "kept") & pl.col("url").is_not_null() & ~pl.col("sample_id").is_in(list(without)))
         .select("sample_id", "url")
         .unique("sample_id")

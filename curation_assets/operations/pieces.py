@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curation_assets.core.errors import ExpectedError
+from curation_assets.core.table_names import (
+    AGREEMENT,
+    BENCHMARK_CAPTIONS,
+    FUSION_WEIGHTS,
+    IMAGE_CLUSTERS,
+    LABELLED_CAPTIONS,
+    TARGET_IMAGES,
+    WORD_WEIGHTS,
+)
 from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -91,14 +100,13 @@ def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Tab
     return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]
 
 
-WEIGHTS = "distilled/fusion_weights"
 #: Option that names a file → tables that read it; an option whose absence another check reports is not here.
 FILE_OPTIONS = {
-    "labels": ("teachers/labelled_captions",),
-    "caption_benchmark": ("teachers/benchmark_captions",),
-    "word_benchmark": ("distilled/agreement",),
-    "related_to": ("standardised/word_weights",),
-    "reference_images": ("signals/image_clusters", "signals/target_images"),
+    "labels": (LABELLED_CAPTIONS,),
+    "caption_benchmark": (BENCHMARK_CAPTIONS,),
+    "word_benchmark": (AGREEMENT,),
+    "related_to": (WORD_WEIGHTS,),
+    "reference_images": (IMAGE_CLUSTERS, TARGET_IMAGES),
 }
 SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in; "
 NO_WEIGHTS = "no fusion weights ship for these teachers and models: `curate pool set {pool} profile=photos`, or "
@@ -116,10 +124,10 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
             size = path.stat().st_size if path.is_file() else None
             advice = "" if state == "here" else "there is no such file; correct the option in the pool's declaration"
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
-    if ctx.ratings is None and WEIGHTS in made:
+    if ctx.ratings is None and FUSION_WEIGHTS in made:
         is_required = ctx.options.fuse_on == "student" or not has_shipped_weights(ctx)
         advice = (NO_WEIGHTS.format(pool=ctx.pool.name) if is_required else SHIPPED_WEIGHTS) + RATE
-        pieces.append(Piece("option labels", "", "missing", None, (WEIGHTS,), advice, is_required=is_required))
+        pieces.append(Piece("option labels", "", "missing", None, (FUSION_WEIGHTS,), advice, is_required=is_required))
     return pieces
 
 

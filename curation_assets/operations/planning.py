@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES, table_of
 from curation_assets.engines.presence import Part, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
@@ -30,7 +31,6 @@ REASONS = ("missing", "code", "model", "settings", "input changed", "upstream")
 MISSING, CODE, MODEL, SETTINGS, INPUT, UPSTREAM = range(6)
 #: Stale because somebody changed something, not because rows came or went.
 BY_A_PERSON = (CODE, MODEL, SETTINGS)
-REGISTERED = "raw/registered_shards"
 NOT_FETCHED = "not_fetched"  # in the models of a table: why they are not known
 
 
@@ -103,19 +103,21 @@ def facts_of(
             inputs=table.inputs,
             code_version=f"{table.version}, changed" if name in code_changed else table.version,
             models=_models(ctx, table, role_parts),
-            config=None if name == REGISTERED else _config(ctx, table),
+            config=None if name == REGISTERED_SHARDS else _config(ctx, table),
             is_frozen=table.is_frozen,
             training_keys=table.keys,
             uses_gpu=bool(table.roles) and ctx.profile.device != "cpu",
-            changed_sources=_changed_sources(ctx, tables) if compare_sources and name == REGISTERED else frozenset(),
+            changed_sources=_changed_sources(ctx, tables)
+            if compare_sources and name == REGISTERED_SHARDS
+            else frozenset(),
         )
         for name, table in tables.items()
     ]
 
 
 def _changed_sources(ctx: PoolContext, tables: Mapping[str, Table]) -> frozenset[str]:
-    stored = set(ctx.store.partitions(REGISTERED)).intersection(ctx.shards())
-    return frozenset(key for key in stored if not is_up_to_date(ctx, tables[REGISTERED], key, tables=tables))
+    stored = set(ctx.store.partitions(REGISTERED_SHARDS)).intersection(ctx.shards())
+    return frozenset(key for key in stored if not is_up_to_date(ctx, tables[REGISTERED_SHARDS], key, tables=tables))
 
 
 def _config(ctx: PoolContext, table: Table) -> dict[str, Any] | None:
@@ -315,8 +317,8 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
     records: list[dict[str, object]] = []
     for policy in policies:
         name, at_most, exact = f"filtered/{policy.name}", 0, 0
-        inputs = [reference.replace(".", "/") for reference in policy.references]
-        recomputed = [plan.reasons[table] for table in ("raw/samples", *inputs) if table in plan.reasons]
+        inputs = [table_of(reference) for reference in policy.references]
+        recomputed = [plan.reasons[table] for table in (SAMPLES, *inputs) if table in plan.reasons]
         stale = np.zeros(len(plan.shards), dtype=bool)
         for codes in recomputed:
             stale |= (codes >= 0) & (codes != MISSING)

@@ -16,11 +16,12 @@ import polars as pl
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
-from curation_assets.selection.rows import DUPLICATES, ROW_KEY
+from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
 from curation_assets.stores.manifest import utc_now

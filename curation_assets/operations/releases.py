@@ -16,7 +16,6 @@ import polars as pl
 import yaml
 
 from curation_assets.audit.ledger import (
-    LEDGER,
     Ledger,
     LedgerError,
     ledger_facts,
@@ -29,6 +28,7 @@ from curation_assets.audit.origin import lineage_of
 from curation_assets.audit.purge import names_samples, rows_of_samples, write_purged
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import LEDGER, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -63,7 +63,6 @@ from curation_assets.stores.releases import (
 from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
 from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
 
-SUBSETS = "filtered/subsets"
 MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
 VERSIONS = "versions"
 
@@ -152,7 +151,7 @@ def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str) -
     for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS]).values():
         if not STAGES[table.stage].is_derived:
             continue
-        for shard in table.partitions(ctx.store.partitions("raw/samples")):
+        for shard in table.partitions(ctx.store.partitions(SAMPLES)):
             try:
                 is_current = is_up_to_date(ctx, table, shard, tables=tables)
             except MissingInputError as error:
@@ -229,7 +228,7 @@ def _counts(ledger: Ledger) -> dict[str, int]:
 
 def _shards(ledger: Ledger, folder: Path) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
-    versions = read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == "raw/samples")
+    versions = read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == SAMPLES)
     shard = pl.col("shard").cast(pl.String)
     kept = ledger.frame.filter(pl.Series(ledger.is_kept)).group_by(shard).len("samples")
     return kept.join(versions.select("shard", "content_sha256"), on="shard", how="left").sort("shard").to_dicts()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.shard_store import BLOCKED
@@ -12,7 +13,7 @@ def missing_shards(ctx: PoolContext, present: Sequence[str] | None = None) -> li
 
     `present`: the shards that it has, where they are known already.
     """
-    return sorted(set(ctx.store.partitions("raw/samples")) - set(ctx.shards() if present is None else present))
+    return sorted(set(ctx.store.partitions(SAMPLES)) - set(ctx.shards() if present is None else present))
 
 
 def remove_shards(ctx: PoolContext, shards: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
 from curation_assets.flow.table import Table
@@ -26,8 +27,6 @@ from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
 from curation_assets.stores.shard_store import ShardStore
 
-DOWNLOADS = "raw/downloads"
-REGISTERED = "raw/registered_shards"
 PENDING = "retry.json"  # in the pool's folder, from before the first change until the last: what a killed retry was at
 #: Reasons that may pass. Not among them: what a server or an owner refuses, and what the bytes of an image are.
 MAY_PASS = (
@@ -70,7 +69,7 @@ def failed_rows(
 
     Raises ValueError for a shard that the pool does not have.
     """
-    stored = ctx.store.partitions("raw/registered_shards")
+    stored = ctx.store.partitions(REGISTERED_SHARDS)
     unknown = sorted(set(shards or ()) - set(stored))
     if unknown:
         raise ValueError(f"pool {ctx.pool.name!r} has no rows of shards {unknown}; it has {stored[:5]} …")
@@ -140,7 +139,7 @@ def end_retry(ctx: PoolContext) -> None:
 
 
 def _registered(ctx: PoolContext, shard: str) -> str | None:
-    manifest = ctx.store.manifest("raw/registered_shards", shard)
+    manifest = ctx.store.manifest(REGISTERED_SHARDS, shard)
     return None if manifest is None else manifest.content_sha256
 
 
@@ -180,7 +179,7 @@ def recompute_rows(
         table, shard = tables[part.table], part.shard
         assert table.compute is not None, table.name
         # rows of a source that changed are other rows: the run registers it anew
-        if not all(is_up_to_date(ctx, one, shard, tables=tables) for one in (tables[REGISTERED], table)):
+        if not all(is_up_to_date(ctx, one, shard, tables=tables) for one in (tables[REGISTERED_SHARDS], table)):
             continue
         before = ctx.store.read(table.name, shard)
         chosen = pl.Series([False] * before.height, dtype=pl.Boolean).scatter(list(part.positions), True)

@@ -21,10 +21,10 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER
 from curation_assets.core.errors import EXPECTED_ERRORS, StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import CANARY, DUPLICATES, LEDGER, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.operations.releases import affected_releases, withdraw
@@ -41,7 +41,6 @@ from curation_assets.operations.takedown_sources import (
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import Canary, keep_builds
-from curation_assets.selection.rows import DUPLICATES
 from curation_assets.sources.declaration import WORLD_SOURCE, Pool, list_pools, load_pool
 from curation_assets.sources.download.download import take_down_downloads
 from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
@@ -116,12 +115,12 @@ def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
     """
     listed, texts = ["sample_id", "shard", "source_row"], ["url", "caption"]
     rows = pl.DataFrame(schema=SAMPLE_SCHEMA)
-    if ctx.store.partitions("raw/registered_shards"):
-        registered = ctx.store.scan("raw/registered_shards").filter(pl.col("source_reason").ne_missing(TAKEDOWN))
+    if ctx.store.partitions(REGISTERED_SHARDS):
+        registered = ctx.store.scan(REGISTERED_SHARDS).filter(pl.col("source_reason").ne_missing(TAKEDOWN))
         rows = _as_samples(registered.select(*listed, *texts).collect())
-    if ctx.store.partitions("raw/samples"):
+    if ctx.store.partitions(SAMPLES):
         # its rows outlive registration where a takedown was interrupted
-        stored = ctx.store.scan("raw/samples").filter(pl.col("reason").ne_missing(TAKEDOWN))
+        stored = ctx.store.scan(SAMPLES).filter(pl.col("reason").ne_missing(TAKEDOWN))
         samples = stored.select(*listed, *texts, *HASHES).collect()
         rows = rows.drop(HASHES).join(
             samples.select("shard", "source_row", *HASHES), on=["shard", "source_row"], how="left"
@@ -321,7 +320,7 @@ def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
     before = Canary.read(path).sha256
     with replacing(path) as temporary:
         rows.filter(~is_removed).write_parquet(temporary, compression="zstd")
-    if ctx.store.manifest("signals/canary") is not None:
+    if ctx.store.manifest(CANARY) is not None:
         keep_builds(ctx.store, before, Canary.read(path))
 
 
@@ -331,14 +330,14 @@ def touched_tables(tables: Mapping[str, Table]) -> list[str]:
     DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
     builds that no longer exist.
     """
-    resting = {"raw/registered_shards"}
+    resting: set[str] = {REGISTERED_SHARDS}
     for name, table in tables.items():  # inputs first
         if resting.intersection(table.inputs):
             resting.add(name)
     return [name for name in tables if name in resting and not tables[name].is_frozen and name not in _REMEMBERING]
 
 
-_REMEMBERING = (DUPLICATES, "signals/canary")
+_REMEMBERING = (DUPLICATES, CANARY)
 
 
 def kept_fits(tables: Mapping[str, Table]) -> list[str]:
@@ -393,9 +392,9 @@ def _purge_shard(ctx: PoolContext, shard: str, samples: pl.DataFrame, *, takedow
         before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
         write_text_atomically(marker, "".join(f"{sample_id}\n" for sample_id in sorted({*before, *ids})))
         return
-    if not pool.must_download or shard not in ctx.store.partitions("raw/registered_shards"):
+    if not pool.must_download or shard not in ctx.store.partitions(REGISTERED_SHARDS):
         return  # without registered rows: an interrupted takedown got past this shard's images
-    before_rows, _ = requested_rows(ctx.store.read("raw/registered_shards", shard))
+    before_rows, _ = requested_rows(ctx.store.read(REGISTERED_SHARDS, shard))
     take_down_downloads(
         settings.work(pool.name) / DOWNLOADS_FOLDER,
         shard,

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.table import Table
@@ -29,7 +30,6 @@ from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.tar_rewriting import ReadMember, rewrite_tar
 
-REGISTERED = "raw/registered_shards"
 HASHES = ("image_sha256", "original_sha256")
 #: Samples that are taken down, with what is looked for.
 SAMPLE_SCHEMA = pl.Schema(
@@ -62,11 +62,11 @@ def registered_sources(ctx: PoolContext, tables: Mapping[str, Table], shard: str
     files = source_files(ctx.pool, shard, ctx.settings)
     hashes = {str(path): sha256_now(path) for path in files}
     try:
-        manifest = ctx.store.manifest(REGISTERED, shard)
+        manifest = ctx.store.manifest(REGISTERED_SHARDS, shard)
     except CorruptTableError:
         manifest = None
     named = {Path(path).name: digest for path, digest in hashes.items()}
-    if manifest is None or registered_config_hash(ctx, tables[REGISTERED], shard, named) != manifest.config_hash:
+    if manifest is None or registered_config_hash(ctx, tables[REGISTERED_SHARDS], shard, named) != manifest.config_hash:
         since = "and was not registered yet" if manifest is None else f"since it was registered ({manifest.written_at})"
         what = "is new" if manifest is None else "changed"
         raise SourceChangedError(

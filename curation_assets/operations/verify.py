@@ -20,6 +20,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Profile
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.engines.addresses import SCHEMES, ModelAddress, embedded_names, pins_of, resolve_address
 from curation_assets.engines.packages import PINNED_MODELS
 from curation_assets.engines.pins import damaged_weights
@@ -270,9 +271,9 @@ def _sources(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
             damage = Damage(source, "source", "a folder of tars", _first_line(error), SOURCE_ADVICE)
             yield partial(list, [damage])
             return
-        for shard in ctx.store.partitions("raw/registered_shards"):
+        for shard in ctx.store.partitions(REGISTERED_SHARDS):
             if shard in present:  # curate run names those that the source lacks
-                yield partial(_tar_damages, ctx, tables["raw/registered_shards"], shard)
+                yield partial(_tar_damages, ctx, tables[REGISTERED_SHARDS], shard)
         return
     home = ctx.store.root / "source"
     yield partial(_table_source_damages, ctx, home / "sha256.json")
@@ -376,11 +377,11 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
         return
 
     def fetch_again() -> None:
-        ctx.store.remove("raw/downloads", folder.name)
+        ctx.store.remove(DOWNLOADS, folder.name)
         remove_path(folder)
 
     path, fetched = folder / RECEIPT_FILE, "curate verify --repair fetches the shard again"
-    damage = Damage(path, "download", "a receipt", "", fetched, ("raw/downloads",), fetch_again)
+    damage = Damage(path, "download", "a receipt", "", fetched, (DOWNLOADS,), fetch_again)
     try:
         data = path.read_bytes()
         receipt = json.loads(data)

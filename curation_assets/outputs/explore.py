@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.shifts import host_of
+from curation_assets.core.table_names import IMAGE_EMBEDDING, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.numeric.identity import unit_interval_of
@@ -31,7 +32,6 @@ MADE_OF = "made_of"  # key of the footer: what the file was made of
 DEFAULT_LIMIT = 20_000  # samples; about 4 kB each
 FEW = 0.25  # below this share of a pool, images are read one by one out of tars that are not here
 THUMBNAIL_PX = 128
-IMAGE_EMBEDDINGS = "signals/image_embedding"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
 def _policies(ctx: PoolContext, name: str | None) -> list[str]:
     """Policies whose verdicts are stored, or the named one. Raises ValueError where there is none."""
     run = f"`curate run {ctx.pool.name}` first"
-    if not ctx.store.partitions("raw/samples"):
+    if not ctx.store.partitions(SAMPLES):
         raise ValueError(f"pool {ctx.pool.name!r} has not run yet; {run}")
     known = [policy.name for policy in policies_of(ctx)]
     if name is not None and name not in known:
@@ -105,7 +105,7 @@ def _values(ctx: PoolContext) -> list[str]:
     tables = []
     for asset in stored_tables(ctx.store):
         names = set(ctx.store.scan(asset).collect_schema().names())
-        if asset.split("/")[0] in ("signals", "fused") and names >= {*ROW_KEY, *_value_columns(asset)}:
+        if stage_of(asset) in ("signals", "fused") and names >= {*ROW_KEY, *_value_columns(asset)}:
             tables.append(asset)
     return tables
 
@@ -119,10 +119,10 @@ def _value_columns(asset: str) -> dict[str, str]:
 def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
     """64 hex digits that change with what the file would hold."""
     versions: list[Any] = [VERSION, limit, Denylist.load(ctx.settings.home).version]
-    embeddings = [IMAGE_EMBEDDINGS] if _has_embeddings(ctx) else []
+    embeddings = [IMAGE_EMBEDDING] if _has_embeddings(ctx) else []
     if not embeddings:
         versions += [vars(identity) for identity in ctx.identities(["sentence_encoder"])]
-    for asset in ("raw/samples", *embeddings, *assets):
+    for asset in (SAMPLES, *embeddings, *assets):
         shards: Sequence[str | None] = ctx.store.partitions(asset) or [None]
         for shard in shards:
             manifest = ctx.store.manifest(asset, shard)
@@ -132,7 +132,7 @@ def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
 
 def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     """The samples that are shown, sorted by sample_id, and how many there are in the pool."""
-    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept")
+    kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
     rows = kept.select("sample_id", *ROW_KEY).collect()
     order = np.argsort([unit_interval_of(one, "explore") for one in rows["sample_id"]], kind="stable")[:limit]
     facts = ("caption", "url", "tar", "member", "width", "height", "image_sha256", "original_sha256")
@@ -175,15 +175,13 @@ def _joined(ctx: PoolContext, frame: pl.DataFrame, asset: str, columns: dict[str
 
 
 def _has_embeddings(ctx: PoolContext) -> bool:
-    return IMAGE_EMBEDDINGS in stored_tables(ctx.store)
+    return IMAGE_EMBEDDING in stored_tables(ctx.store)
 
 
 def _placed(ctx: PoolContext, frame: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """The frame with x and y: of its image embeddings where the pool has them, else of its captions'."""
     if _has_embeddings(ctx):
-        table = ctx.store.scan(IMAGE_EMBEDDINGS).select(
-            pl.col("shard").cast(pl.String), "source_row", "image_embedding"
-        )
+        table = ctx.store.scan(IMAGE_EMBEDDING).select(pl.col("shard").cast(pl.String), "source_row", "image_embedding")
         shown = table.join(frame.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
         vectors = frame.select(ROW_KEY).join(shown, on=ROW_KEY, how="left", maintain_order="left")["image_embedding"]
         placed_by = "image embeddings"

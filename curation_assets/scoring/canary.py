@@ -17,6 +17,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.table_names import CANARY, SAMPLES
 from curation_assets.methods import Method
 from curation_assets.numeric.drift import drift_statistics
 from curation_assets.numeric.identity import seed_of, unit_interval_of
@@ -137,7 +138,7 @@ def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
     The same pool gives the same canary. Raises ValueError for fewer than MIN_SAMPLES, or a file that exists.
     """
     check_new(path)
-    samples = store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    samples = store.scan(SAMPLES).filter(pl.col("status") == "kept").collect()
     samples = samples.sort("shard", "source_row").unique("sample_id", keep="first", maintain_order=True)
     order = [unit_interval_of(sample_id, "canary") for sample_id in samples["sample_id"]]
     drawn = samples.with_columns(pl.Series("order", order)).sort("order").head(size).sort("sample_id")
@@ -239,7 +240,7 @@ def read_accepted(store: ShardStore) -> dict[str, str]:
 
 def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
     """Take the builds in force as the references from now on; no name: of all methods. Raises ValueError."""
-    scores = store.read("signals/canary").filter("is_current")
+    scores = store.read(CANARY).filter("is_current")
     current = dict(scores.select("method", "build").unique().iter_rows())
     accepted_methods = list(methods) or sorted(current)
     unknown = sorted(set(accepted_methods) - set(current))
@@ -255,9 +256,9 @@ def keep_builds(store: ShardStore, before: str, canary: Canary) -> None:
 
     What is stored counts as stale then: the next run marks which builds are in force.
     """
-    scores = store.read("signals/canary").filter(pl.col("canary_sample_id").is_in(canary.rows["sample_id"].implode()))
+    scores = store.read(CANARY).filter(pl.col("canary_sample_id").is_in(canary.rows["sample_id"].implode()))
     is_it = pl.col("canary_sha256") == before
     rekeyed = scores.with_columns(
         pl.when(is_it).then(pl.lit(canary.sha256)).otherwise("canary_sha256").alias("canary_sha256")
     )
-    store.write("signals/canary", rekeyed, code_version="samples were taken down")
+    store.write(CANARY, rekeyed, code_version="samples were taken down")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.stages import check_reads_forward
+from curation_assets.core.table_names import table_of
 from curation_assets.core.validation import build, check_known, content_of
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.methods import lower_is_better
@@ -78,5 +79,5 @@ def _read_recipe(path: Path, state: FileState) -> FittedRecipe:
     for reference in settings.signals:
         if reference.count(".") != 1 or reference.startswith("fused."):
             raise ValueError(f"{path}: a signal must read stage.table of a stage before fused, got {reference!r}")
-        check_reads_forward(f"fused/{name}", reference.replace(".", "/"))
+        check_reads_forward(f"fused/{name}", table_of(reference))
     return FittedRecipe(name, kind, settings, str(description), default)

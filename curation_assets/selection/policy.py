@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from curation_assets.core.stages import check_reads_forward
+from curation_assets.core.table_names import table_of
 from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.methods import lower_is_better
@@ -89,7 +90,7 @@ class Policy:
         for reference in self.references:
             if reference.count(".") != 1:
                 raise ValueError(f"rank_by must read stage.table or {RANDOM}, got {reference!r}")
-            check_reads_forward(f"filtered/{self.name}", reference.replace(".", "/"))
+            check_reads_forward(f"filtered/{self.name}", table_of(reference))
 
     def _check_fractions(self) -> None:
         """A cut by fraction cannot keep more than a prefilter before it left."""

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.table_names import DUPLICATES, SAMPLES, table_of
 from curation_assets.numeric.identity import to_u64_pair
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import argsort, gather, in_runs, inverse, position_type, stretches
@@ -40,7 +41,6 @@ RECENT_BYTES = 256 << 20  # of signals that are kept for the next reader
 ROWS_AT_ONCE = 400_000  # of a signal, while it is read
 
 #: Rows whose sample another shard has already; see stages/filtered/tables.py.
-DUPLICATES = "filtered/duplicates"
 
 
 def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
@@ -171,8 +171,8 @@ class _StoredRows:
 
 def _stored_rows(store: ShardStore, shards: Sequence[str]) -> _StoredRows:
     """Identities and states of shards. Raises MissingTableError where one is missing, or none is named."""
-    paths = store.checked_paths("raw/samples", shards)
-    manifests = (store.manifest("raw/samples", shard) for shard in shards)
+    paths = store.checked_paths(SAMPLES, shards)
+    manifests = (store.manifest(SAMPLES, shard) for shard in shards)
     lengths = [manifest.row_count for manifest in manifests if manifest is not None]
     ends = np.cumsum([0, *lengths])
     high, low = np.empty(ends[-1], dtype=np.uint64), np.empty(ends[-1], dtype=np.uint64)
@@ -243,7 +243,7 @@ class PoolRows:
         The rows of the last pool that was read whole are kept (some 30 B each) for the next policy to be judged, and
         with them the signals that were read last.
         """
-        state = _state_of(store, "raw/samples")
+        state = _state_of(store, SAMPLES)
         cached = _last.get("pool")
         if cached is None or cached[0] != state:
             _last.clear()  # make room first
@@ -253,7 +253,7 @@ class PoolRows:
 
     @classmethod
     def _read(cls, store: ShardStore, only: tuple[str, ...] | None) -> "PoolRows":
-        shards = store.partitions("raw/samples") if only is None else only
+        shards = store.partitions(SAMPLES) if only is None else only
         stored = _stored_rows(store, shards)
         order, column = stored.sorted()
         return cls(
@@ -354,7 +354,7 @@ class PoolRows:
         """A signal as its tables have it now: a policy's cut, verdicts and ledger read the same ones."""
         if self._recent is None:
             return self._read_signal(reference, needs_reasons)
-        state = _state_of(self.store, reference.replace(".", "/"))
+        state = _state_of(self.store, table_of(reference))
         known_state, signal = self._recent.pop(reference, (None, None))
         if signal is None or known_state != state or (needs_reasons and not signal.has_reasons):
             signal = self._read_signal(reference, needs_reasons)
@@ -371,7 +371,7 @@ class PoolRows:
         signal = self._signals.get(reference)
         if reference == RANDOM or (signal is not None and signal.scores is not None):
             return {} if signal is None or signal.scores is None else signal.scores
-        asset = reference.replace(".", "/")
+        asset = table_of(reference)
         if self.store.table_path(asset).is_file():
             frame = self._aligned(asset, self._scan(asset).collect())
             names = _score_columns(frame.columns)
@@ -397,8 +397,8 @@ class PoolRows:
 
     def facts(self, columns: Sequence[str]) -> pl.DataFrame:
         """Columns of raw/samples, (N,) rows in our order."""
-        keys = self.store.partitions("raw/samples") if self.shards is None else self.shards
-        paths = self.store.checked_paths("raw/samples", keys)
+        keys = self.store.partitions(SAMPLES) if self.shards is None else self.shards
+        paths = self.store.checked_paths(SAMPLES, keys)
         stored = scan_parquet(paths).select(columns).collect()
         return stored[self.order]
 
@@ -415,7 +415,7 @@ class PoolRows:
         return Signal(values, Texts.none(len(self)))
 
     def _read_signal(self, reference: str, needs_reasons: bool = True) -> Signal:
-        asset = reference.replace(".", "/")
+        asset = table_of(reference)
         if self.store.table_path(asset).is_file():
             return self._read_whole(asset)
         columns = self._columns_of(asset)

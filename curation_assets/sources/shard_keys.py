@@ -10,6 +10,7 @@ from pathlib import Path
 from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import shard_key
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.sources.kinds.webdataset import find_tars
 from curation_assets.stores.atomic import fetch, write_text_atomically
 from curation_assets.stores.file_hash import FileState
@@ -87,7 +88,7 @@ def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Ma
 
 
 def _numbered(pool: str, source: Path, work: Path, names: Iterable[str]) -> dict[str, int]:
-    stored = {key for table in ("raw/registered_shards", "raw/samples") for key in ShardStore(work).partitions(table)}
+    stored = {key for table in (REGISTERED_SHARDS, SAMPLES) for key in ShardStore(work).partitions(table)}
     present, known = set(names), dict(_written(work))
     # a number of which nothing is stored, and whose tar is not there any more, is free
     known = {name: number for name, number in known.items() if name in present or shard_key(pool, number) in stored}
@@ -127,11 +128,11 @@ def _next_numbers(names: Iterable[str], taken: set[int]) -> dict[str, int]:
 def _numbers_of_tables(source: Path, work: Path) -> dict[str, int]:
     """Name of a tar → number, of a pool that an earlier version made: by the rows, and the hashes of the sources."""
     store, numbers = ShardStore(work), {}
-    for key in store.partitions("raw/registered_shards"):
+    for key in store.partitions(REGISTERED_SHARDS):
         hashed = (read_sealed_json(work / "source" / f"{key}.sha256.json") or {}).get("files", {})
         tars = [tar for tar in hashed if tar.endswith(".tar")]
         with contextlib.suppress(*UNREADABLE, StoreError):
-            tars = tars or store.read("raw/registered_shards", key, ["tar"])["tar"].drop_nulls().to_list()
+            tars = tars or store.read(REGISTERED_SHARDS, key, ["tar"])["tar"].drop_nulls().to_list()
         for tar in tars[:1]:
             path = Path(os.path.normpath(work / tar))
             name = path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name

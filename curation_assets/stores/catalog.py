@@ -12,6 +12,7 @@ import duckdb
 
 from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import LEDGER
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import ESCAPED_SQL, path_sql, shards_sql, table_sql, text_sql
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
@@ -104,7 +105,7 @@ def rebuild_catalog(home: Path) -> Path:
                         view_sql(pool, asset): f"select * from {read_table_sql(store, asset, path_sql=in_home)}"
                         for asset in stored_tables(store)
                     }
-                    for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
+                    for path in sorted(store.folder_path(LEDGER).glob("*.parquet")):
                         views[view_sql(pool, f"ledger_{path.stem}")] = _ledger_sql(in_home(path))
                     made = [f"view {name} as {query}" for name, query in views.items()]
                     for sql in (f'schema if not exists "{pool}"', *made):

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curation_assets.audit.ledger import (
-    LEDGER,
     LEDGER_SCHEMA,
     LedgerError,
     check_against_verdicts,
@@ -27,6 +26,7 @@ from curation_assets.audit.ledger import (
 )
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.errors import StoreError
+from curation_assets.core.table_names import LEDGER
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import pack_uids, packed_uids
 from curation_assets.selection import rows as lineage_rows

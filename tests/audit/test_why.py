@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.audit import why
-from curation_assets.audit.lookup import LOOKUP, shards_of
+from curation_assets.audit.lookup import shards_of
 from curation_assets.audit.why import explain, kind_of, sentence
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import LOOKUP
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of

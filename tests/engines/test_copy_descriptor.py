@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from curation_assets.core.roles import CopyDescriptor
 from curation_assets.core.settings import load_profile, load_settings
+from curation_assets.core.table_names import NEAR_DUPLICATES
 from curation_assets.engines import identify_engine, load_engine
 from curation_assets.engines.copy_descriptor import MEAN, STANDARD_DEVIATION, scaled_size
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from curation_assets.audit.diff import what_if
 from curation_assets.audit.index import Index, refresh_index
-from curation_assets.audit.ledger import LEDGER
 from curation_assets.cli import app
 from curation_assets.cli.dry_run import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import LEDGER
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of

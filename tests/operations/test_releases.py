@@ -18,11 +18,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from curation_assets.audit.diff import recorded_comparison
-from curation_assets.audit.ledger import LEDGER, ledger_path, read_ledger
+from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.audit.release_diff import compare_releases
 from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.releases import partitions_name, record_releases, releases_key
 from curation_assets.defs.takedown import withdraw_denied
@@ -30,7 +31,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids, unpack_uids
 from curation_assets.operations import releases as releases_module
-from curation_assets.operations.releases import SUBSETS, affected_releases, create_release, verify_release, withdraw
+from curation_assets.operations.releases import affected_releases, create_release, verify_release, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release
 from curation_assets.sources.declaration import load_pool, save_pool

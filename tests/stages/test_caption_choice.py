@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.table_names import CHOSEN_CAPTION
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.outputs.exports.formats import FORMATS

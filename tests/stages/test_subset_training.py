@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import CHOSEN_CAPTION, COMPARISON, EVALUATION_SET
 from curation_assets.engines.patch_features import patch_features
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.sources.declaration import load_pool, save_pool
-from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
-from curation_assets.stages.downstream.subset_training import COMPARISON, METRICS_SCHEMA
+from curation_assets.stages.downstream.evaluation_set import evaluation_image, evaluation_rows
+from curation_assets.stages.downstream.subset_training import METRICS_SCHEMA
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
 from curation_assets.stores.pools.options import CaptionChoice

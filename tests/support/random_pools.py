@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
+from curation_assets.core.table_names import DUPLICATES
 from curation_assets.selection.policy import Policy, Prefilter
-from curation_assets.selection.rows import DUPLICATES, PoolRows
+from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.slow_judge import mark_duplicates
 

@@ -22,7 +22,7 @@ import dagster as dg
 import duckdb
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, ledger_facts
+from curation_assets.audit.ledger import ledger_facts
 from curation_assets.cli import export as export_module
 from curation_assets.cli import release as release_module
 from curation_assets.cli import retry as retry_module
@@ -31,6 +31,7 @@ from curation_assets.cli import takedown as takedown_module
 from curation_assets.cli import verify as verify_module
 from curation_assets.core.settings import load_settings
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import LEDGER
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.operations.releases import verify_release

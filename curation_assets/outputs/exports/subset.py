@@ -11,8 +11,9 @@ import polars as pl
 
 from curation_assets.audit.ledger import Ledger, ledger_path, read_ledger, recorded_columns, signal_column
 from curation_assets.audit.shifts import host_of
+from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION, holds_in_words, worths_of
+from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import all_methods
 from curation_assets.numeric.identity import pack_uids
@@ -160,7 +161,7 @@ def _located(
     """
     if not requested.height:
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-    matching = ctx.store.scan("raw/samples").join(requested.lazy().select("sample_id"), on="sample_id", how="semi")
+    matching = ctx.store.scan(SAMPLES).join(requested.lazy().select("sample_id"), on="sample_id", how="semi")
     samples = matching.sort("shard", "source_row").collect()
     denied = samples.filter(Denylist.load(ctx.settings.home).denied(samples))["sample_id"].unique()
     is_denied = pl.col("sample_id").is_in(denied.implode())
@@ -281,7 +282,7 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     counted = dict(subset.rows.group_by("shard").len().sort("shard").iter_rows())
     versions = []
     for shard, count in counted.items():
-        manifest = subset.ctx.store.manifest("raw/samples", shard)
+        manifest = subset.ctx.store.manifest(SAMPLES, shard)
         assert manifest is not None, shard
         versions.append({"shard": shard, "samples": count, "content_sha256": manifest.content_sha256})
     return versions

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
@@ -17,8 +18,6 @@ from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stores.images import ImageRejected, decode_image
 
-COMPARISON = "downstream/comparison"
-EVALUATION_SET = "downstream/evaluation_set"
 RANDOM = "random"
 CONTROL = "control"
 NO_DIFFERENCE = "no difference from random shown"
@@ -78,7 +77,7 @@ def downstream_section(
     if not tables:
         return None
     results = {name: ctx.store.read(name) for name in tables}
-    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(pl.len()).collect().item()
+    kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept").select(pl.len()).collect().item()
     comparison = ctx.store.read(COMPARISON)
     trainers = []
     for name, rows in results.items():

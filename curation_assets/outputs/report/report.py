@@ -15,11 +15,22 @@ from markupsafe import Markup
 from curation_assets.audit.cost import table_costs
 from curation_assets.audit.origin import lineage_of, lineage_svg
 from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import (
+    AGREEMENT,
+    LENGTH_DEPENDENCE,
+    LENGTH_EVIDENCE,
+    METHOD_QUALITY,
+    NEAR_DUPLICATES,
+    OVERLAPS,
+    SAMPLES,
+    SEPARATION,
+    TARGETS,
+    TEXT_IN_IMAGES,
+)
 from curation_assets.core.version import __version__
 from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import (
-    NEAR_DUPLICATES,
     known_limit,
     labelled_table,
     left_out,
@@ -78,7 +89,7 @@ def write_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    samples = ctx.store.scan("raw/samples").collect()
+    samples = ctx.store.scan(SAMPLES).collect()
     methods, (sections, without_values) = _method_sections(ctx), _policy_sections(ctx, samples)
     page = environment.get_template("report.html.jinja").render(
         pool=ctx.pool,
@@ -183,9 +194,9 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
                 labelled.select(names), labelled["rating"].to_numpy(), (first, second, weights.intercept), ctx.ratings
             )
         )
-    dependence = ctx.store.read("standardised/length_dependence")
-    evidence = _read_if_made(ctx, "standardised/length_evidence")
-    agreement = _read_if_made(ctx, "distilled/agreement")
+    dependence = ctx.store.read(LENGTH_DEPENDENCE)
+    evidence = _read_if_made(ctx, LENGTH_EVIDENCE)
+    agreement = _read_if_made(ctx, AGREEMENT)
     return {
         "weights": weights,
         "fuse_on": ctx.options.fuse_on,
@@ -214,7 +225,7 @@ def _read_if_made(ctx: PoolContext, table: str) -> pl.DataFrame | None:
 
 def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
     """A few captions with what each teacher made of them, from the most to the least concrete target."""
-    targets = ctx.store.scan("distilled/targets").select("sample_id", "caption", "value").collect()
+    targets = ctx.store.scan(TARGETS).select("sample_id", "caption", "value").collect()
     targets = targets.drop_nulls("value").sort("value", "sample_id", descending=[True, False])
     chosen = targets[[int(index) for index in np.linspace(0, targets.height - 1, 8)]] if targets.height else targets
     for teacher in teacher_names(ctx):
@@ -229,17 +240,17 @@ def _reconstructions(ctx: PoolContext) -> list[dict[str, Any]]:
 
 
 def _quality_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
-    if ctx.store.manifest("downstream/method_quality") is None:
+    if ctx.store.manifest(METHOD_QUALITY) is None:
         return None
-    quality = ctx.store.read("downstream/method_quality")
+    quality = ctx.store.read(METHOD_QUALITY)
     wide = quality.pivot(on="metric", index=["target", "method", "n"], values="value", maintain_order=True)
     return wide.to_dicts()
 
 
 def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
-    if ctx.store.manifest("downstream/separation") is None:
+    if ctx.store.manifest(SEPARATION) is None:
         return None
-    table = ctx.store.read("downstream/separation")
+    table = ctx.store.read(SEPARATION)
     kinds = in_order(table["kind"].to_list())
     counts = dict(table.group_by("kind").agg((pl.col("n") + pl.col("without_value")).max()).iter_rows())
     rows = [{**row, "colour": pictures.auc_colour(row["auc"])} for row in table.to_dicts()]
@@ -262,7 +273,7 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
 
 
 def _text_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
-    name = "downstream/text_in_images"
+    name = TEXT_IN_IMAGES
     return None if ctx.store.manifest(name) is None else ctx.store.read(name).to_dicts()
 
 
@@ -381,7 +392,7 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
 
 def _overlap_picture(ctx: PoolContext, names: Sequence[str]) -> tuple[str, str] | None:
     """The picture of these policies and its text; None where there is none."""
-    overlaps = ctx.store.read("filtered/overlaps")
+    overlaps = ctx.store.read(OVERLAPS)
     values = {(row["policy"], row["other"]): row["iou"] or 0.0 for row in overlaps.to_dicts()}
     matrix = np.array([[values[left, right] for right in names] for left in names])
     if not names:

@@ -16,6 +16,13 @@ import polars as pl
 from curation_assets.annotation.ratings import only_unigram_nouns
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import (
+    AGREEMENT,
+    BENCHMARK_CAPTIONS,
+    FUSION_WEIGHTS,
+    LABELLED_CAPTIONS,
+    LENGTH_STATISTICS,
+)
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.parallel import call_in_parts
@@ -49,16 +56,16 @@ def has_agreement(ctx: PoolContext) -> bool:
 def agreement_table(ctx: PoolContext) -> Table:
     """The one table of this file."""
     on_students = ctx.options.fuse_on == "student"
-    inputs = ["standardised/length_statistics", "distilled/fusion_weights"]
+    inputs: list[str] = [LENGTH_STATISTICS, FUSION_WEIGHTS]
     if ctx.ratings is not None:
-        inputs.insert(0, "teachers/labelled_captions")
+        inputs.insert(0, LABELLED_CAPTIONS)
     if ctx.options.caption_benchmark is not None:
-        inputs.append("teachers/benchmark_captions")
+        inputs.append(BENCHMARK_CAPTIONS)
     if on_students:
         inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
     inputs += [f"distilled/{name.removeprefix('pool:')}" for name in _students(ctx).values() if name[:5] == "pool:"]
     return Table(
-        name="distilled/agreement",
+        name=AGREEMENT,
         grain="pool",
         inputs=tuple(inputs),
         version="2",
@@ -117,9 +124,9 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
 def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rated = {}
     if ctx.ratings is not None:
-        rated[PLANTED if ctx.ratings == "planted" else RATED] = ctx.store.read("teachers/labelled_captions")
+        rated[PLANTED if ctx.ratings == "planted" else RATED] = ctx.store.read(LABELLED_CAPTIONS)
     if ctx.options.caption_benchmark is not None:
-        rated[CAPTIONS] = ctx.store.read("teachers/benchmark_captions")
+        rated[CAPTIONS] = ctx.store.read(BENCHMARK_CAPTIONS)
     if (words := ctx.options.word_benchmark) is not None:
         rated[WORDS] = _words(Path(words))
     rows = []
@@ -225,7 +232,7 @@ def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]
         scaled = standardised_labels(ctx, scored)
         for teacher in teacher_names(ctx):
             yield of(teacher, scaled[teacher], own_similarity(teacher), standardised=True)
-    weights = FusionWeights.from_dict(ctx.store.read("distilled/fusion_weights").row(0, named=True))
+    weights = FusionWeights.from_dict(ctx.store.read(FUSION_WEIGHTS).row(0, named=True))
     if f"student_{teacher_names(ctx)[0]}" in scored.columns:
         for teacher in teacher_names(ctx):
             yield of(f"student of {teacher}", scored[f"student_{teacher}"])

@@ -13,6 +13,14 @@ import polars as pl
 import yaml
 
 from curation_assets.core.settings import Profile
+from curation_assets.core.table_names import (
+    DISTILLATION_SAMPLE,
+    FUSION_WEIGHTS,
+    LABELLED_STUDENT_SCORES,
+    STUDENT_SCORES,
+    TARGETS,
+    TEACHER_SCORES,
+)
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import labelled_table, read_weights, teacher_names
@@ -41,7 +49,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     if on_students:
         yield from _students_of_teachers(ctx)
     yield Table(
-        name="distilled/fusion_weights",
+        name=FUSION_WEIGHTS,
         grain="pool",
         inputs=() if ctx.ratings is None else (labelled_table(ctx),),
         version="2",
@@ -54,18 +62,18 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
     )
     yield Table(
-        name="distilled/targets",
+        name=TARGETS,
         grain="shard",
-        inputs=(_scores_table(ctx), "distilled/fusion_weights"),
+        inputs=(_scores_table(ctx), FUSION_WEIGHTS),
         version="1",
         compute=_targets,
-        continues="teachers/distillation_sample",
+        continues=DISTILLATION_SAMPLE,
         description="One row per distillation sample: the fused teacher score in (0, 1) that the student learns.",
     )
     yield _student_table(
         ctx,
         "icc_student",
-        "distilled/targets",
+        TARGETS,
         "value",
         "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
     )
@@ -74,7 +82,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _scores_table(ctx: PoolContext) -> str:
-    return "standardised/teacher_scores" if ctx.options.fuse_on == "teacher" else "distilled/student_scores"
+    return TEACHER_SCORES if ctx.options.fuse_on == "teacher" else STUDENT_SCORES
 
 
 def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
@@ -84,24 +92,24 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
         yield _student_table(
             ctx,
             name.removeprefix("distilled/"),
-            "standardised/teacher_scores",
+            TEACHER_SCORES,
             teacher,
             f"A student of the teacher {teacher} alone: regresses its standardised score on the caption.",
         )
     roles = _student_roles(ctx)
     yield Table(
-        name="distilled/student_scores",
+        name=STUDENT_SCORES,
         grain="shard",
-        inputs=("standardised/teacher_scores", *students),
+        inputs=(TEACHER_SCORES, *students),
         version="1",
         compute=_student_scores,
         roles=roles,
-        continues="teachers/distillation_sample",
+        continues=DISTILLATION_SAMPLE,
         description="One row per distillation sample: its caption's score by each teacher's student (not clipped).",
         kinds=("torch", "polars"),
     )
     yield Table(
-        name="distilled/labelled_student_scores",
+        name=LABELLED_STUDENT_SCORES,
         grain="pool",
         inputs=students,
         version="1",
@@ -196,7 +204,7 @@ def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    sample = ctx.store.read("standardised/teacher_scores", shard).select("sample_id", "caption")
+    sample = ctx.store.read(TEACHER_SCORES, shard).select("sample_id", "caption")
     return sample.with_columns(score_with_students(ctx, sample["caption"]))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from curation_assets.core.table_names import EVALUATION_SET, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.identity import is_sample_id, unit_interval_of
@@ -26,7 +27,6 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, read_member
 
-EVALUATION_SET = "downstream/evaluation_set"
 SCENES = "downstream/evaluation_scenes"
 SCENES_TAR = "scenes.tar"
 SCENE_SEED = 7_000_001  # never a pool's seed
@@ -137,7 +137,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=EVALUATION_SET,
         grain="pool",
-        inputs=("raw/samples", *scenes) if chosen.kind != "scenes" else scenes,
+        inputs=(SAMPLES, *scenes) if chosen.kind != "scenes" else scenes,
         version="1",
         compute=lambda ctx, shard: _evaluation_set(ctx, chosen),
         config=lambda ctx, shard: _config(ctx, chosen),
@@ -146,7 +146,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=HELD_OUT,
         grain="pool",
-        inputs=("raw/samples", EVALUATION_SET),
+        inputs=(SAMPLES, EVALUATION_SET),
         version="1",
         compute=lambda ctx, shard: _held_out(ctx, chosen),
         config=lambda ctx, shard: _config(ctx, chosen),
@@ -236,7 +236,7 @@ def _row(ctx: PoolContext, image: EvaluationImage, *, is_scene: bool) -> dict[st
 
 def held_out_rows(ctx: PoolContext, chosen: Chosen) -> pl.LazyFrame:
     """Rows of raw/samples that a split or a shard holds out: those it would measure on, kept or not clean."""
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept")
+    samples = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
     if chosen.kind == "shard":
         return samples.filter(pl.col("shard") == chosen.shard)
     return samples.filter(
@@ -272,7 +272,7 @@ def _held_out(ctx: PoolContext, chosen: Chosen) -> pl.DataFrame:
         parts.append(held_out_rows(ctx, chosen).select(*columns, pl.lit("held_out").alias("why")).collect())
     digests = ctx.store.read(EVALUATION_SET)["image_sha256"].drop_nulls().unique()
     same = pl.col("image_sha256").is_in(digests.implode()) | pl.col("original_sha256").is_in(digests.implode())
-    shown = ctx.store.scan("raw/samples").filter((pl.col("status") == "kept") & same)
+    shown = ctx.store.scan(SAMPLES).filter((pl.col("status") == "kept") & same)
     parts.append(shown.select(*columns, pl.lit("same_image").alias("why")).collect())
     both = pl.concat(parts).cast(HELD_OUT_SCHEMA)
     return both.unique(columns, keep="first", maintain_order=True).sort(columns)

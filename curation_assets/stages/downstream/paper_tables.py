@@ -16,6 +16,7 @@ import polars as pl
 import yaml
 
 from curation_assets.audit.diff import iou_at
+from curation_assets.core.table_names import AGREEMENT, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, teacher_names
 from curation_assets.methods import all_methods, oriented
@@ -312,7 +313,7 @@ def _agreement_rows(sources: Sources, chosen: pl.Expr) -> list[Row]:
     rows = []
     for ctx in sources.pools:
         with contextlib.suppress(MissingTableError):
-            for row in ctx.store.read("distilled/agreement").filter(chosen).iter_rows(named=True):
+            for row in ctx.store.read(AGREEMENT).filter(chosen).iter_rows(named=True):
                 labels = {
                     **({"pool": ctx.pool.name} if len(sources.pools) > 1 else {}),
                     "scorer": row["scorer"],
@@ -438,7 +439,7 @@ def _iou_row(labels: Mapping[str, str | int], shares: Mapping[str, float], value
 def _lacks_values(ctx: PoolContext, reference: str) -> str:
     """Which of the tables of a ranking, and of clip_score, a pool lacks."""
     needed = dict.fromkeys((reference, "signals.clip_score"))
-    tables = [name.replace(".", "/") for name in needed]
+    tables = [table_of(name) for name in needed]
     absent = [name for name in tables if not (ctx.store.table_path(name).is_file() or ctx.store.partitions(name))]
     run = {method.name for method in ctx.methods("signals")}
     signals = {name.removeprefix("signals/") for name in absent if name.startswith("signals/")}

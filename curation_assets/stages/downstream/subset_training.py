@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stages.downstream.comparison import METRIC_SCHEMA, compare_training_sets
 from curation_assets.stages.downstream.evaluation_set import (
-    EVALUATION_SET,
     chosen_set,
     evaluation_image,
     evaluation_rows,
@@ -35,7 +35,6 @@ from curation_assets.stages.downstream.training_sets import (
 from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, ROLES, VISION_FEATURES, stacked
 from curation_assets.training.trainers import Examples, Task, Trainer, all_trainers
 
-COMPARISON = "downstream/comparison"
 _RUN_SCHEMAS: dict[str, Any] = {
     "captions": {"image_id": pl.String, "caption": pl.String},
     "metrics": {"metric": pl.String, "value": pl.Float64},
@@ -70,7 +69,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield Table(
             name=trained[-1],
             grain="pool",
-            inputs=(TRAINING_SETS, EVALUATION_SET, runs) if has_set else ("raw/samples",),
+            inputs=(TRAINING_SETS, EVALUATION_SET, runs) if has_set else (SAMPLES,),
             version="2",
             compute=lambda ctx, shard, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
             roles=_measuring_roles(ctx, trainer) if has_set else (),
@@ -104,7 +103,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         name=f"downstream/{trainer.name}_runs",
         grain="training",
         keys=keys,
-        inputs=("raw/samples", TRAINING_SETS, EVALUATION_SET, *features),
+        inputs=(SAMPLES, TRAINING_SETS, EVALUATION_SET, *features),
         partition_inputs=reads,
         version=trainer.version,
         compute=lambda ctx, key: train(ctx, trainer, str(key)),
@@ -182,7 +181,7 @@ def _listed(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
     if trainer.reads == "features":
         usable = ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null())
     else:
-        usable = ctx.store.scan("raw/samples").filter(pl.col("has_image") & (pl.col("status") == "kept"))
+        usable = ctx.store.scan(SAMPLES).filter(pl.col("has_image") & (pl.col("status") == "kept"))
     listed = listed.join(usable.select("sample_id").collect(), on="sample_id", how="semi", maintain_order="left")
     return listed[np.repeat(np.arange(listed.height), listed["count"].to_numpy())]
 
@@ -205,7 +204,7 @@ def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame)
         distinct = stored.select(columns).collect().drop_nulls("features").unique("sample_id")
         position = {sample_id: number for number, sample_id in enumerate(distinct["sample_id"].to_list())}
         features = stacked(distinct)[[position[sample_id] for sample_id in ids.to_list()]]
-    located = ctx.store.scan("raw/samples").filter(
+    located = ctx.store.scan(SAMPLES).filter(
         (pl.col("status") == "kept") & pl.col("sample_id").is_in(ids.unique().implode())
     )
     rows = {row["sample_id"]: row for row in located.select("sample_id", "tar", "member").collect().to_dicts()}

@@ -8,16 +8,24 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import (
+from curation_assets.core.table_names import (
+    AGREEMENT,
+    FUSION_WEIGHTS,
+    LABELLED_SCORES,
+    LENGTH_DEPENDENCE,
+    LENGTH_EVIDENCE,
+    METHOD_QUALITY,
     NEAR_DUPLICATES,
-    fitted_recipes,
-    made_for,
-    policies_of,
-    shown_name,
-    sql_recipes,
-    teacher_names,
+    OVERLAPS,
+    SAMPLES,
+    SEPARATION,
+    TARGETS,
+    TEACHER_SCORES,
+    TEXT_IN_IMAGES,
+    table_of,
 )
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes, made_for, policies_of, shown_name, sql_recipes, teacher_names
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Table
 from curation_assets.methods import oriented
@@ -31,7 +39,6 @@ from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURE
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.training.trainers import all_trainers
 
-TEXT_IN_IMAGES = "downstream/text_in_images"
 #: What the report does not read of what models are trained and measured on.
 NOT_SHOWN = (SCENES, HELD_OUT, TRAINING_SETS, VISION_FEATURES, EVALUATION_FEATURES)
 
@@ -52,12 +59,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         teachers: tuple[str, ...] = ()
         if ctx.distils:
             scored = (f"teachers/{name}" for name in teacher_names(ctx))
-            teachers = (*scored, "standardised/teacher_scores", "distilled/targets")
-        quality = ("downstream/method_quality",)
+            teachers = (*scored, TEACHER_SCORES, TARGETS)
+        quality = (METHOD_QUALITY,)
         yield Table(
-            name="downstream/method_quality",
+            name=METHOD_QUALITY,
             grain="pool",
-            inputs=("raw/samples", *signals, *teachers, "fused/sieve_clip"),
+            inputs=(SAMPLES, *signals, *teachers, "fused/sieve_clip"),
             version="2",
             compute=_method_quality,
             description=(
@@ -66,11 +73,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             ),
         )
     if has_truth(ctx):
-        quality += ("downstream/separation",)
+        quality += (SEPARATION,)
         yield Table(
-            name="downstream/separation",
+            name=SEPARATION,
             grain="pool",
-            inputs=("raw/samples", *sorted({table for table, _ in _separating_tables(ctx).values()})),
+            inputs=(SAMPLES, *sorted({table for table, _ in _separating_tables(ctx).values()})),
             version="4",
             compute=_separation,
             config=None if ctx.options.truth is None else lambda ctx, shard: truth_config(ctx),
@@ -96,17 +103,15 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         )
     if ctx.options.duplicates is not None:
         optional += (NEAR_DUPLICATES,)
-    ranked = {reference.replace(".", "/") for policy in policies_of(ctx) for reference in policy.references} - set(
-        signals
-    )
+    ranked = {table_of(reference) for policy in policies_of(ctx) for reference in policy.references} - set(signals)
     ranked -= set(optional)
-    report_inputs = ["raw/samples", *signals, *sorted(ranked), *verdicts, "filtered/overlaps", *downstream, *quality]
+    report_inputs = [SAMPLES, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]
     report_inputs += optional
     if ctx.distils:
-        report_inputs += ["standardised/length_dependence", "distilled/fusion_weights"]
-        report_inputs += ["distilled/agreement"] if has_agreement(ctx) else ["distilled/targets"]
+        report_inputs += [LENGTH_DEPENDENCE, FUSION_WEIGHTS]
+        report_inputs += [AGREEMENT] if has_agreement(ctx) else [TARGETS]
         if ctx.ratings is not None:
-            report_inputs += ["standardised/labelled_scores", "standardised/length_evidence"]
+            report_inputs += [LABELLED_SCORES, LENGTH_EVIDENCE]
     yield Table(
         name="downstream/report",
         grain="pool",
@@ -136,13 +141,13 @@ def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = F
 
     Higher values are better.
     """
-    reference = f"teachers/{column}" if table == "standardised/teacher_scores" else table
+    reference = f"teachers/{column}" if table == TEACHER_SCORES else table
     value = oriented(reference, pl.col(column).cast(pl.Float64)).alias("value")
     values = ctx.store.scan(table).select("sample_id", value).collect()
     valued = values.filter(pl.col("value").is_not_null())
     if not with_gaps:
         return valued.join(read_truth(ctx), on="sample_id")
-    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
+    kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept").select("sample_id").collect()
     valued_rows = kept.filter(pl.col("sample_id").is_in(values["sample_id"].implode()))
     return valued_rows.join(valued, on="sample_id", how="left").join(read_truth(ctx), on="sample_id")
 
@@ -160,7 +165,7 @@ def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     for name in fitted_recipes(ctx):
         columns[f"fused {name}" if name in columns else name] = (f"fused/{name}", "quality")
     if ctx.distils:
-        columns |= {name: ("standardised/teacher_scores", name) for name in teacher_names(ctx)}
+        columns |= {name: (TEACHER_SCORES, name) for name in teacher_names(ctx)}
     return columns
 
 
@@ -179,10 +184,10 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     if ctx.distils:
         judged |= {
             **{name: (f"teachers/{name}", "value") for name in teacher_names(ctx)},
-            **{f"{name}, standardised": ("standardised/teacher_scores", name) for name in teacher_names(ctx)},
-            "fused teachers": ("distilled/targets", "value"),
+            **{f"{name}, standardised": (TEACHER_SCORES, name) for name in teacher_names(ctx)},
+            "fused teachers": (TARGETS, "value"),
         }
-    seen = set(ctx.store.scan("distilled/targets").collect()["sample_id"]) if ctx.distils else set()
+    seen = set(ctx.store.scan(TARGETS).collect()["sample_id"]) if ctx.distils else set()
     for name, (table, column) in judged.items():
         frame = with_truth(ctx, table, column).filter(pl.col("concreteness").is_not_null())
         if name == "icc":  # the student is judged on captions that it was not distilled from

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.table import Table
@@ -43,7 +44,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             name="downstream/data_sets",
             grain="pool",
             inputs=(
-                "raw/samples",
+                SAMPLES,
                 *(f"signals/{name}" for name in measured),
                 *(f"filtered/{policy.name}" for policy in policies_of(ctx)),
             ),

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import polars as pl
 
+from curation_assets.core.table_names import CHOSEN_CAPTION, DUPLICATES, SAMPLES, table_of
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION, policies_of
+from curation_assets.flow.declared import policies_of
 from curation_assets.flow.table import Table
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DUPLICATES, PoolRows
+from curation_assets.selection.rows import PoolRows
 from curation_assets.selection.training_sets import (
     CONTROL,
     FILE,
@@ -97,10 +98,10 @@ def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """One partition per training set, size and seed."""
     policies = {policy.name: policy for policy in policies_of(ctx)}
-    references = {reference.replace(".", "/") for policy in policies.values() for reference in policy.references}
+    references = {table_of(reference) for policy in policies.values() for reference in policy.references}
     controls = _controls(ctx)
     lexicon = (LEXICON,) if "lexicon" in controls else ()
-    always = ("raw/samples", DUPLICATES, HELD_OUT)
+    always = (SAMPLES, DUPLICATES, HELD_OUT)
     choice = () if ctx.options.downstream_captions == "raw" else (CHOSEN_CAPTION,)
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
@@ -109,7 +110,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         own: Sequence[str] = lexicon
         if policy is not None:
             is_own_size = wanted.size is None and policy.rank_by != RANDOM
-            signals = [reference.replace(".", "/") for reference in policy.references]
+            signals = [table_of(reference) for reference in policy.references]
             own = [f"filtered/{policy.name}"] if is_own_size else signals
         captions = choice if reads_chosen(ctx, wanted.name) else ()
         return [(name, key) for name in (*always, *own, *captions)]

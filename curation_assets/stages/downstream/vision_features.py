@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import EVALUATION_SET, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.table import Table
-from curation_assets.stages.downstream.evaluation_set import EVALUATION_SET, evaluation_image, evaluation_rows
+from curation_assets.stages.downstream.evaluation_set import evaluation_image, evaluation_rows
 from curation_assets.stores.images import ImageRejected
 
 VISION_FEATURES = "downstream/vision_features"
@@ -28,7 +29,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=VISION_FEATURES,
         grain="shard",
-        inputs=("raw/samples",),
+        inputs=(SAMPLES,),
         version="1",
         compute=lambda ctx, shard: _of_shard(ctx, str(shard)),
         roles=ROLES,
@@ -48,7 +49,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
-    rows = ctx.store.read("raw/samples", shard).filter(pl.col("status") == "kept")
+    rows = ctx.store.read(SAMPLES, shard).filter(pl.col("status") == "kept")
     return _features(ctx, rows.select("sample_id", "source_row"), rows.to_dicts(), ctx.image_loader())
 
 

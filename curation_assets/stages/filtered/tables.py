@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, check_against_verdicts, recorded_signals, write_ledger, write_versions
+from curation_assets.audit.ledger import check_against_verdicts, recorded_signals, write_ledger, write_versions
 from curation_assets.audit.versions import VersionBook
+from curation_assets.core.table_names import DUPLICATES, LEDGER, OVERLAPS, SAMPLES, SUBSETS, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
 from curation_assets.flow.frozen import frozen_notes
@@ -17,7 +18,7 @@ from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DUPLICATES, ROW_KEY, PoolRows, uid_columns
+from curation_assets.selection.rows import ROW_KEY, PoolRows, uid_columns
 from curation_assets.sources.kinds.webdataset import sample_key
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import Denylist
@@ -30,7 +31,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=DUPLICATES,
         grain="pool",
-        inputs=("raw/samples",),
+        inputs=(SAMPLES,),
         version="1",
         label="same sample again",
         compute=_duplicates,
@@ -43,9 +44,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         yield _cut_table(policy)
         yield _policy_table(policy)
     yield Table(
-        name="filtered/subsets",
+        name=SUBSETS,
         grain="pool",
-        inputs=("raw/samples", DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
+        inputs=(SAMPLES, DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
         version="1",
         compute_folder=_subsets,
         config=lambda ctx, shard: _denylist_config(ctx),
@@ -56,7 +57,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         kinds=("numpy", "parquet"),
     )
     yield Table(
-        name="filtered/overlaps",
+        name=OVERLAPS,
         grain="pool",
         inputs=tuple(f"filtered/{policy.name}" for policy in policies),
         version="1",
@@ -70,10 +71,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=LEDGER,
         grain="pool",
         inputs=(
-            "raw/samples",
+            SAMPLES,
             DUPLICATES,
             *(f"filtered/{policy.name}{part}" for policy in policies for part in ("_cut", "")),
-            *sorted(reference.replace(".", "/") for reference in signals),
+            *sorted(table_of(reference) for reference in signals),
         ),
         version="2",
         compute_folder=_ledger,
@@ -106,7 +107,7 @@ def _cut_table(policy: Policy) -> Table:
     return Table(
         name=f"filtered/{policy.name}_cut",
         grain="pool",
-        inputs=("raw/samples", DUPLICATES, *_inputs_of(policy)),
+        inputs=(SAMPLES, DUPLICATES, *_inputs_of(policy)),
         version=policy.version,
         compute=compute,
         is_frozen=True,
@@ -118,7 +119,7 @@ def _cut_table(policy: Policy) -> Table:
 
 
 def _inputs_of(policy: Policy) -> tuple[str, ...]:
-    return tuple(reference.replace(".", "/") for reference in policy.references)
+    return tuple(table_of(reference) for reference in policy.references)
 
 
 def _policy_table(policy: Policy) -> Table:
@@ -136,17 +137,17 @@ def _policy_table(policy: Policy) -> Table:
     return Table(
         name=f"filtered/{policy.name}",
         grain="shard",
-        inputs=("raw/samples", DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
+        inputs=(SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
         version=policy.version,
         compute=compute,
         compute_shards=compute_shards,
-        continues="raw/samples",
+        continues=SAMPLES,
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
         column_lineage={
-            **{name: [("raw/samples", name)] for name in ("sample_id", "source_row")},
+            **{name: [(SAMPLES, name)] for name in ("sample_id", "source_row")},
             "value": values,
             "threshold": [(f"filtered/{policy.name}_cut", "threshold")],
-            "verdict": [("raw/samples", "status"), *values, (f"filtered/{policy.name}_cut", "threshold")],
+            "verdict": [(SAMPLES, "status"), *values, (f"filtered/{policy.name}_cut", "threshold")],
         },
     )
 
@@ -158,9 +159,7 @@ def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
 
 def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     """Recorded repeats stay as long as their shard is unchanged; rows of new and changed shards give way."""
-    now = {
-        read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [("raw/samples", None)])
-    }
+    now = {read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [(SAMPLES, None)])}
     before = ctx.store.manifest(DUPLICATES)
     recorded = {} if before is None else {read.partition: read.content_sha256 for read in before.inputs}
     unchanged = [key for key in now if key is not None and recorded.get(key) == now[key]]
@@ -201,8 +200,8 @@ def _subsets(ctx: PoolContext, folder: Path) -> None:
     policies = policies_of(ctx)
     halves: dict[str, list[np.ndarray]] = {policy.name: [] for policy in policies}  # (n, 2) per shard
     keys: dict[str, list[pl.DataFrame]] = {policy.name: [] for policy in policies}
-    for shard in ctx.store.partitions("raw/samples"):
-        rows = ctx.store.read("raw/samples", shard, columns=columns)
+    for shard in ctx.store.partitions(SAMPLES):
+        rows = ctx.store.read(SAMPLES, shard, columns=columns)
         rows = rows.filter(~denylist.denied(rows)).with_columns(*uid_columns())
         rows = rows.with_columns(sample_key(pl.col("member")).alias("key"))
         for policy in policies:
@@ -250,7 +249,7 @@ def _ledger(ctx: PoolContext, folder: Path) -> None:
 def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     names = [policy.name for policy in policies_of(ctx)]
     both = np.zeros((len(names), len(names)), dtype=np.int64)
-    for key in ctx.store.partitions("raw/samples"):
+    for key in ctx.store.partitions(SAMPLES):
         tables = [ctx.store.read(f"filtered/{name}", key, columns=["source_row", "verdict"]) for name in names]
         kept = np.stack([(table.sort("source_row")["verdict"] == "kept").to_numpy() for table in tables])  # (P, N)
         both += kept.astype(np.int64) @ kept.T.astype(np.int64)

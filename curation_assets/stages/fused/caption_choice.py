@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import CHOSEN_CAPTION
 from curation_assets.flow.table import Table
 from curation_assets.numeric.caption_choice import RAW, best_caption, caption_score
 from curation_assets.stores.pools.options import CaptionChoice
@@ -46,12 +46,12 @@ def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=CHOSEN_CAPTION,
         grain="shard",
-        inputs=("raw/samples", *(f"signals/{name}" for name in READ), CUT, *distilled),
+        inputs=(SAMPLES, *(f"signals/{name}" for name in READ), CUT, *distilled),
         version="1",
         compute=lambda ctx, shard: _chosen(ctx, str(shard), settings, roles),
         roles=roles,
         config=lambda ctx, shard: asdict(settings),
-        continues="raw/samples",
+        continues=SAMPLES,
         description=(
             "One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its number), and "
             "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC."
@@ -103,7 +103,7 @@ def _chosen(ctx: PoolContext, shard: str, settings: CaptionChoice, roles: tuple[
 
 def _rows(ctx: PoolContext, shard: str) -> pl.DataFrame:
     """Rows of a shard with cosine, generated captions and embedding, and `why` one of them is missing."""
-    rows = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "caption", "status", "reason"])
+    rows = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "caption", "status", "reason"])
     not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
     why = [pl.when(pl.col("status") != "kept").then(not_kept)]
     for table, column in READ.items():

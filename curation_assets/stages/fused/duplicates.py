@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import NEAR_DUPLICATES, SAMPLES, table_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import NEAR_DUPLICATES
 from curation_assets.flow.table import Table
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
@@ -37,15 +37,15 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
         raise ValueError(
             f"pool {ctx.pool.name!r}: option duplicates compares images, and the pool has captions only; take it out"
         )
-    preferred = () if settings.prefer is None else (settings.prefer.replace(".", "/"),)
+    preferred = () if settings.prefer is None else (table_of(settings.prefer),)
     yield Table(
         name=NEAR_DUPLICATES,
         grain="pool",
-        inputs=("raw/samples", *(f"signals/{name}" for name in settings.columns), *preferred),
+        inputs=(SAMPLES, *(f"signals/{name}" for name in settings.columns), *preferred),
         version="2",
         compute=lambda ctx, shard: _duplicates(ctx, settings),
         config=lambda ctx, shard: _config(settings),
-        continues="raw/samples",
+        continues=SAMPLES,
         label="near-duplicates",
         description=(
             "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
@@ -66,13 +66,13 @@ def _config(settings: DuplicateSettings) -> dict[str, Any]:
 def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
     row_key = ["shard", "source_row"]
     columns = ["sample_id", *row_key, "image_sha256", "width", "height", "status", "reason"]
-    rows = ctx.store.scan("raw/samples").select(columns).collect()
+    rows = ctx.store.scan(SAMPLES).select(columns).collect()
     for name in settings.columns:
         made = ctx.store.scan(f"signals/{name}").select(*row_key, name, pl.col("reason").alias(f"{name}_reason"))
         rows = rows.join(made.collect(), on=row_key, how="left", maintain_order="left")
     if settings.prefer is not None:
         prefer = oriented(settings.prefer, pl.col("value")).alias("prefer")
-        preferred = ctx.store.scan(settings.prefer.replace(".", "/")).select(*row_key, prefer)
+        preferred = ctx.store.scan(table_of(settings.prefer)).select(*row_key, prefer)
         rows = rows.join(preferred.collect(), on=row_key, how="left", maintain_order="left")
     rows = rows.sort(*row_key)
     return find_duplicates(rows, settings)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, why_not_run
@@ -36,13 +37,13 @@ def fitted_tables(ctx: PoolContext) -> Iterator[Table]:
 
 def _inputs(recipe: FittedRecipe) -> tuple[str, ...]:
     derived = (f"signals/{name}" for name in recipe.settings.columns if name in DERIVED_COLUMNS)
-    signals = (name.replace(".", "/") for name in recipe.settings.signals)
-    return tuple(dict.fromkeys(("raw/samples", *signals, *derived)))
+    signals = (table_of(name) for name in recipe.settings.signals)
+    return tuple(dict.fromkeys((SAMPLES, *signals, *derived)))
 
 
 def _fit_table(recipe: FittedRecipe) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        shards = (rows_of(ctx, recipe, key) for key in ctx.store.partitions("raw/samples"))
+        shards = (rows_of(ctx, recipe, key) for key in ctx.store.partitions(SAMPLES))
         return recipe.settings.fit(shards, ctx.engines(recipe.settings.roles))
 
     return Table(
@@ -66,7 +67,7 @@ def _score_table(recipe: FittedRecipe) -> Table:
         assert shard is not None, "a recipe is applied shard by shard"
         rows = rows_of(ctx, recipe, shard)
         scored = recipe.settings.score(rows, ctx.store.read(f"fused/{recipe.name}{FIT}"))
-        samples = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", "reason"])
+        samples = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])
         not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
         every = samples.select(
             "sample_id",
@@ -88,7 +89,7 @@ def _score_table(recipe: FittedRecipe) -> Table:
         inputs=(*_inputs(recipe), f"fused/{recipe.name}{FIT}"),
         version=recipe.version,
         compute=compute,
-        continues="raw/samples",
+        continues=SAMPLES,
         description=(
             f"One row per row of raw/samples: {recipe.description} quality is null, with a reason, where a signal has "
             "no value; drop_reason is why a cut would drop the sample, in words."
@@ -100,9 +101,9 @@ def rows_of(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
     """Rows of a shard that raw kept, with the columns that the kind reads; of signals, higher is better."""
     kind = recipe.settings
     own = [name for name in kind.columns if name not in DERIVED_COLUMNS]
-    rows = ctx.store.read("raw/samples", shard, ["sample_id", "source_row", "status", *own])
+    rows = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", *own])
     rows = rows.with_columns(pl.lit(None, pl.String).alias(f"{name}:reason") for name in own)
-    read = [(name.replace(".", "/"), "value", name) for name in kind.signals]
+    read = [(table_of(name), "value", name) for name in kind.signals]
     read += [(f"signals/{name}", name, name) for name in kind.columns if name in DERIVED_COLUMNS]
     for table, column, name in read:
         made = ctx.store.read(table, shard, ["source_row", column, "reason"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
@@ -82,7 +83,7 @@ def _are_counts_equal(ctx: PoolContext, inputs: Sequence[str], shards: Sequence[
 
 
 def _model_table(model: SqlModel) -> Table:
-    inputs = tuple(reference.replace(".", "/") for reference in model.references)
+    inputs = tuple(table_of(reference) for reference in model.references)
 
     def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
         with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
@@ -113,7 +114,7 @@ def _model_table(model: SqlModel) -> Table:
         compute=compute,
         config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
         compute_shards=compute_shards if model.is_per_shard else None,
-        continues="raw/samples",
+        continues=SAMPLES,
         description=f"{model.grain}\n\n```sql\n{model.script}\n```",
         kinds=("duckdb", "sql"),
         column_lineage=model.column_lineage,

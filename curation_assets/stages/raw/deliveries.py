@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.described import split_notes
 from curation_assets.sources.kinds.webdataset import no_files
 from curation_assets.stores.images import COMPRESSIONS
 
-REGISTERED = "raw/registered_shards"
 SHOWN = 3  # shards a reason
 
 #: Kind of a source_reason → what is wrong; {detail} is what follows the kind in the reason, {rows} how many have it.
@@ -35,8 +35,8 @@ _UNREADABLE = {
 
 def shard_notes(ctx: PoolContext, shard: str | None) -> list[str]:
     """Sentences on one shard; none where all of it could be read."""
-    assert shard is not None, REGISTERED
-    rows = ctx.store.read(REGISTERED, shard, ["tar", "source_reason"])
+    assert shard is not None, REGISTERED_SHARDS
+    rows = ctx.store.read(REGISTERED_SHARDS, shard, ["tar", "source_reason"])
     if not rows.height:
         return [f"{shard} has no rows"]
     return _sentences(rows.lazy().with_columns(shard=pl.lit(shard)))
@@ -44,13 +44,15 @@ def shard_notes(ctx: PoolContext, shard: str | None) -> list[str]:
 
 def pool_notes(ctx: PoolContext) -> list[str]:
     """Sentences on the whole source, of each kind a few; none before its rows are registered."""
-    stored = ctx.store.partitions(REGISTERED)
+    stored = ctx.store.partitions(REGISTERED_SHARDS)
     sentences = [
         f"{path.name} is {'a folder' if path.is_dir() else 'no file'}, not a tar: it is left out"
         for path in (no_files(ctx.pool.source_path(ctx.settings)) if ctx.pool.kind == "webdataset" else ())
     ]
     sentences += split_notes(ctx.pool, ctx.pool.source_path(ctx.settings))
-    counts = {shard: manifest.row_count for shard in stored if (manifest := ctx.store.manifest(REGISTERED, shard))}
+    counts = {
+        shard: manifest.row_count for shard in stored if (manifest := ctx.store.manifest(REGISTERED_SHARDS, shard))
+    }
     empty = [shard for shard, count in counts.items() if not count]
     if counts and len(empty) == len(counts):
         sentences.append(
@@ -59,7 +61,7 @@ def pool_notes(ctx: PoolContext) -> list[str]:
     elif empty:
         sentences.append(f"without rows: {_shown(empty)}")
     if stored:
-        sentences += _sentences(ctx.store.scan(REGISTERED).select("shard", "tar", "source_reason"))
+        sentences += _sentences(ctx.store.scan(REGISTERED_SHARDS).select("shard", "tar", "source_reason"))
     return sentences
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.lookup import LOOKUP, write_lookup
+from curation_assets.audit.lookup import write_lookup
+from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, TableCheck
 from curation_assets.sources.shards import (
@@ -25,7 +26,7 @@ DOWNLOADS_AT_ONCE = 2
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage."""
     yield Table(
-        name="raw/registered_shards",
+        name=REGISTERED_SHARDS,
         grain="shard",
         inputs=(),
         version="3" if ctx.pool.kind == "webdataset" else "2",  # 3: more formats, keys and captions of tars are read
@@ -40,14 +41,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
     )
     yield Table(
-        name="raw/downloads",
+        name=DOWNLOADS,
         grain="shard",
-        inputs=("raw/registered_shards",),
+        inputs=(REGISTERED_SHARDS,),
         version="1",
         compute=_downloads,
         shards_at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1,
         config=lambda ctx, shard: ctx.pool.download_config(),
-        continues="raw/registered_shards",
+        continues=REGISTERED_SHARDS,
         description=(
             "One row per input row: how its download ended (img2dataset), with the reason of every failure. "
             "Only http and https; private addresses, opt-outs, robots.txt and oversized files are refused."
@@ -55,13 +56,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         kinds=("polars", "python"),
     )
     yield Table(
-        name="raw/samples",
+        name=SAMPLES,
         grain="shard",
-        inputs=("raw/registered_shards", "raw/downloads"),
+        inputs=(REGISTERED_SHARDS, DOWNLOADS),
         version="1",
         compute=_samples,
         config=_samples_config,
-        continues="raw/registered_shards",
+        continues=REGISTERED_SHARDS,
         description=(
             "One row per input row: sample_id, where its image lies, its size and hash, and its terminal state: "
             "kept, dropped (reason) or failed (reason)."
@@ -70,7 +71,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=LOOKUP,
         grain="pool",
-        inputs=("raw/samples",),
+        inputs=(SAMPLES,),
         version="1",
         compute_folder=lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads),
         description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
@@ -94,7 +95,7 @@ def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
 
 
 def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    registered = ctx.store.read("raw/registered_shards", shard)
+    registered = ctx.store.read(REGISTERED_SHARDS, shard)
     with ctx.progress.task(f"download {shard}", registered.height) as advance:
         return download(
             ctx.pool, _key(shard), registered, ctx.settings, advance, ctx.progress.note, is_stopped=ctx.is_stopped
@@ -102,6 +103,6 @@ def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    registered = ctx.store.read("raw/registered_shards", shard)
-    downloads = ctx.store.read("raw/downloads", shard)
+    registered = ctx.store.read(REGISTERED_SHARDS, shard)
+    downloads = ctx.store.read(DOWNLOADS, shard)
     return build_samples(ctx.pool, _key(shard), registered, downloads, ctx.settings)

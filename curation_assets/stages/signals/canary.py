@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.table_names import CANARY, DRIFT
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, TableCheck
 from curation_assets.methods import Method
@@ -24,7 +25,7 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
     """Scores of the canary, and their drift from the reference builds."""
     methods = _methods(ctx)
     yield Table(
-        name="signals/canary",
+        name=CANARY,
         grain="pool",
         inputs=tuple(sorted({student for method in methods for student in _students(ctx, method)})),
         version="1",
@@ -41,12 +42,12 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
         kinds=("torch", "polars"),
     )
     yield Table(
-        name="signals/drift",
+        name=DRIFT,
         grain="pool",
-        inputs=("signals/canary",),
+        inputs=(CANARY,),
         version="1",
         compute=lambda ctx, shard: drift_table(
-            ctx.store.read("signals/canary"), read_accepted(ctx.store), fraction=_fraction(ctx)
+            ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)
         ),
         config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
         description=(
@@ -65,7 +66,7 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
 
 def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
     """What drifted, one sentence each."""
-    return drifted(ctx, ctx.store.read("signals/drift"))
+    return drifted(ctx, ctx.store.read(DRIFT))
 
 
 def drifted(ctx: PoolContext, drift: pl.DataFrame) -> list[str]:
@@ -149,9 +150,9 @@ def _scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 def _earlier(ctx: PoolContext, canary: Canary) -> pl.DataFrame | None:
     """Scores of earlier builds on this canary, none of them current. Another canary starts a new history."""
     try:
-        if ctx.store.manifest("signals/canary") is None:
+        if ctx.store.manifest(CANARY) is None:
             return None
-        stored = ctx.store.read("signals/canary")
+        stored = ctx.store.read(CANARY)
     except CorruptTableError:
         return None
     kept = stored.filter(pl.col("canary_sha256") == canary.sha256).with_columns(is_current=pl.lit(False))

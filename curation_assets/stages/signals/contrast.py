@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import CONTRAST_PAIRS, IMAGE_EMBEDDING, SAMPLES, TARGET_IMAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.methods.neg_clip_loss import draw_of
@@ -15,7 +16,7 @@ from curation_assets.stages.signals.image_sets import (
     image_set_fingerprint,
 )
 
-PAIRS, TARGETS = "signals/contrast_pairs", "signals/target_images"
+PAIRS, TARGETS = CONTRAST_PAIRS, TARGET_IMAGES
 MANY_PAIRS, FEW_PAIRS = 32_768, 4_096  # the paper's batch; of a pool below LARGE_POOL samples
 LARGE_POOL = 1_000_000  # samples: below, an eighth of the cost per sample counts for more than of the variance
 CAPTIONS_AT_ONCE = 256
@@ -34,7 +35,7 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
         yield Table(
             name=PAIRS,
             grain="pool",
-            inputs=("raw/samples", "signals/image_embedding"),
+            inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
             compute=_pairs,
             roles=("image_text_encoder",),
@@ -66,7 +67,7 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept")
+    samples = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
     ids = samples.select("sample_id", "shard", "source_row", "caption").collect()
     ids = ids.filter(pl.col("caption").str.strip_chars() != "").unique("sample_id").drop("caption")
     draws = ids.with_columns(pl.Series("draw", [draw_of(one) for one in ids["sample_id"]], dtype=pl.Float64))
@@ -74,7 +75,7 @@ def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     # A tenth more than needed, for images without an embedding; all of them where that is not enough.
     for wanted in (size + size // 10, draws.height):
         first = draws.sort("draw").head(wanted)
-        made = ctx.store.scan("signals/image_embedding").select("shard", "source_row", "image_embedding")
+        made = ctx.store.scan(IMAGE_EMBEDDING).select("shard", "source_row", "image_embedding")
         embedded = made.drop_nulls("image_embedding").join(
             first.lazy().select("shard", "source_row", "draw"), on=["shard", "source_row"], how="inner"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.methods import Method
 from curation_assets.scoring.samples import BOUNDS_TOLERANCE, detail_schema
@@ -51,10 +52,10 @@ def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
     A sample without a value, or with NaN, has the reason `not_given`. Raises ValueError for values that cannot be in
     the method's unit.
     """
-    samples = ctx.store.read("raw/samples", shard)
+    samples = ctx.store.read(SAMPLES, shard)
     file, column = given_source(ctx, method.name) or (None, method.name)
     if file is None:
-        values = ctx.store.read("raw/registered_shards", shard)[f"given_{method.name}"]  # row for row
+        values = ctx.store.read(REGISTERED_SHARDS, shard)[f"given_{method.name}"]  # row for row
     else:
         values = read_given_values(file, column, samples)
     _check_unit(method, values, f"{file or ctx.pool.source}: column {column!r}")

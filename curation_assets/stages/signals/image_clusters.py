@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import IMAGE_CLUSTERS, IMAGE_EMBEDDING, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.methods.datacomp_caption import datacomp_caption
@@ -19,7 +20,6 @@ from curation_assets.stages.signals.image_sets import (
     image_set_fingerprint,
 )
 
-TABLE = "signals/image_clusters"
 IMAGES_PER_CLUSTER = 128  # of the pool, where its options set no number of clusters: 12.8 M images, 100,000 clusters
 MAX_FITTED = 1_000_000  # images; a larger pool is sampled by hash of the sample_id
 
@@ -27,11 +27,11 @@ MAX_FITTED = 1_000_000  # images; a larger pool is sampled by hash of the sample
 def image_clusters(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools that run a method which reads it."""
     needed = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
-    if TABLE in needed:
+    if IMAGE_CLUSTERS in needed:
         yield Table(
-            name=TABLE,
+            name=IMAGE_CLUSTERS,
             grain="pool",
-            inputs=("raw/samples", "signals/image_embedding"),
+            inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
             compute=_clusters,
             roles=("image_text_encoder", "language_identifier"),
@@ -81,10 +81,10 @@ def _images(ctx: PoolContext, identifier: Any) -> pl.DataFrame:
     """The pool's embedded images, sorted by sample_id, one row each: shard, source_row, sample_id, passes (the caption
     rules of image-based filtering), draw (in [0, 1), by hash)."""
     parts = []
-    for shard in ctx.store.partitions("signals/image_embedding"):
+    for shard in ctx.store.partitions(IMAGE_EMBEDDING):
         columns = ["source_row", "sample_id", "caption", "status"]
-        samples = ctx.store.read("raw/samples", shard, columns).filter(pl.col("status") == "kept")
-        made = ctx.store.read("signals/image_embedding", shard, ["source_row", "image_embedding"])
+        samples = ctx.store.read(SAMPLES, shard, columns).filter(pl.col("status") == "kept")
+        made = ctx.store.read(IMAGE_EMBEDDING, shard, ["source_row", "image_embedding"])
         has_vector = made.filter(pl.col("image_embedding").is_not_null()).select("source_row")
         kept = samples.join(has_vector, on="source_row", how="semi", maintain_order="left").select(
             pl.lit(shard).cast(pl.Categorical).alias("shard"), "source_row", "sample_id", "caption"
@@ -112,6 +112,6 @@ def _vectors(ctx: PoolContext, images: pl.DataFrame) -> Iterator[tuple[pl.DataFr
     """The images of each shard, and their embeddings (n, D) float32."""
     for images_of_shard in images.partition_by("shard", maintain_order=True):
         shard = images_of_shard["shard"][0]
-        made = ctx.store.read("signals/image_embedding", shard, ["source_row", "image_embedding"])
+        made = ctx.store.read(IMAGE_EMBEDDING, shard, ["source_row", "image_embedding"])
         joined = images_of_shard.join(made, on="source_row", how="left", maintain_order="left")
         yield images_of_shard, vectors_of(joined["image_embedding"])

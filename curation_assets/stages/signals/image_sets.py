@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from curation_assets.core.table_names import SAMPLES, TARGET_IMAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.arrays import load_npy
@@ -23,7 +24,7 @@ def image_set_fingerprint(ctx: PoolContext, reader: str) -> Any:
     """What the option `reference_images` holds now, for a manifest; None for planted scenes. Raises as `_source`."""
     source = _source(ctx, reader)
     if isinstance(source, PoolContext):
-        versions = source.store.input_versions("signals/target_images", [("raw/samples", None)])
+        versions = source.store.input_versions(TARGET_IMAGES, [(SAMPLES, None)])
         return [[source.pool.name, version.partition, version.content_sha256] for version in versions]
     return None if source is None else [[file.name, file_sha256(file)] for file in _files(source)]
 
@@ -70,7 +71,7 @@ def _source(ctx: PoolContext, reader: str) -> Path | PoolContext | None:
     if str(given) not in list_pools(ctx.settings):
         raise ValueError(f"reference_images: no file, folder or pool {given!r}")
     other = PoolContext.open(ctx.settings, str(given))
-    if not other.store.partitions("raw/samples"):
+    if not other.store.partitions(SAMPLES):
         raise ValueError(f"reference_images: pool {given!r} has no samples yet; `curate run {given}` first")
     return other
 
@@ -85,7 +86,7 @@ def _images_of_pool(other: PoolContext) -> Iterator[Image.Image]:
     """Images of the samples that raw keeps there, each file once."""
     load = other.image_loader()
     columns = ["sample_id", "tar", "member", "image_sha256", "status"]
-    rows = other.store.scan("raw/samples").select(columns).filter(pl.col("status") == "kept").collect()
+    rows = other.store.scan(SAMPLES).select(columns).filter(pl.col("status") == "kept").collect()
     for row in rows.drop_nulls("image_sha256").unique("image_sha256").sort("sample_id").iter_rows(named=True):
         try:
             yield load(row)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.table_names import IMAGE_CLUSTERS, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.saved import saved_rows
@@ -19,7 +20,6 @@ from curation_assets.stages.signals.canary import canary_tables
 from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
-from curation_assets.stages.signals.image_clusters import TABLE as IMAGE_CLUSTERS
 from curation_assets.stages.signals.image_clusters import image_clusters
 from curation_assets.stores.content_hash import frame_sha256
 
@@ -68,12 +68,12 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     def compute_given(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         path = given_file(ctx, name)
         assert path is not None, name
-        return read_given(path, name, ctx.store.read("raw/samples", shard))
+        return read_given(path, name, ctx.store.read(SAMPLES, shard))
 
     def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
-        samples = ctx.store.read("raw/samples", shard)
+        samples = ctx.store.read(SAMPLES, shard)
         made_from = {
-            "samples": _content(ctx, f"signals/{name}", shard, ["raw/samples"], samples),
+            "samples": _content(ctx, f"signals/{name}", shard, [SAMPLES], samples),
             "column": ["1", settings(ctx)],
         }
         with ctx.progress.task(f"{name} {shard}", samples.height) as advance:
@@ -93,13 +93,13 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     return Table(
         name=f"signals/{name}",
         grain="shard",
-        inputs=("raw/samples",),
+        inputs=(SAMPLES,),
         version="1",
         compute=compute_given if is_given else _alone(compute_images),
         compute_images=None if is_given else compute_images,
         roles=roles,
         config=config if is_given or column.settings else None,
-        continues="raw/samples",
+        continues=SAMPLES,
         description=column.description,
         kinds=column.kinds,
     )
@@ -115,11 +115,11 @@ def _given_table(method: Method, column: str) -> Table:
     return Table(
         name=f"signals/{method.name}",
         grain="shard",
-        inputs=("raw/samples", "raw/registered_shards"),
+        inputs=(SAMPLES, REGISTERED_SHARDS),
         version="1",
         compute=compute,
         config=lambda ctx, shard: given_config(ctx, method.name),
-        continues="raw/samples",
+        continues=SAMPLES,
         description=(
             f"One row per sample: {method.name} as the pool's owner gives it (column {column}). "
             f"Unit: {method.unit_and_bounds}, {method.direction} is better."
@@ -130,7 +130,7 @@ def _given_table(method: Method, column: str) -> Table:
 
 def _signal_table(ctx: PoolContext, method: Method) -> Table:
     derived = [name for name in method.columns if name in DERIVED_COLUMNS]
-    inputs = ["raw/samples", *(f"signals/{column}" for column in derived)]
+    inputs = [SAMPLES, *(f"signals/{column}" for column in derived)]
     given = ctx.profile.methods.get(method.name, {})
     fitted = {
         file.table: file
@@ -142,7 +142,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
 
     def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
-        samples = ctx.store.read("raw/samples", shard).with_columns(
+        samples = ctx.store.read(SAMPLES, shard).with_columns(
             # where the size before any scaling is unknown (tars of one's own), that of the stored image counts
             pl.coalesce("original_width", "width").alias("original_width"),
             pl.coalesce("original_height", "height").alias("original_height"),
@@ -178,15 +178,15 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         compute=_alone(compute_images),
         compute_images=compute_images if "image" in method.columns else None,
         roles=method.roles,
-        continues="raw/samples",
+        continues=SAMPLES,
         description=(
             f"One row per sample: {method.summary} Unit: {method.unit_and_bounds}, {method.direction} is better. "
             f"Source: {method.source}."
         ),
         kinds=("torch", "polars"),
         column_lineage={
-            "sample_id": [("raw/samples", "sample_id")],
-            "source_row": [("raw/samples", "source_row")],
+            "sample_id": [(SAMPLES, "sample_id")],
+            "source_row": [(SAMPLES, "source_row")],
             "value": [_origin(column) for column in method.columns],
         },
     )
@@ -217,4 +217,4 @@ def _origin(column: str) -> tuple[str, str]:
     """(table, column) that a method's column is read from; an image's is the name of its file."""
     if column in DERIVED_COLUMNS:
         return f"signals/{column}", column
-    return "raw/samples", "member" if column == "image" else column
+    return SAMPLES, "member" if column == "image" else column

@@ -10,6 +10,15 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 
+from curation_assets.core.table_names import (
+    DISTILLATION_SAMPLE,
+    LABELLED_CAPTIONS,
+    LABELLED_SCORES,
+    LENGTH_DEPENDENCE,
+    LENGTH_EVIDENCE,
+    LENGTH_STATISTICS,
+    TEACHER_SCORES,
+)
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.table import Table
@@ -36,7 +45,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         return
     teachers = tuple(f"teachers/{name}" for name in teacher_names(ctx))
     yield Table(
-        name="standardised/length_statistics",
+        name=LENGTH_STATISTICS,
         grain="pool",
         inputs=teachers,
         version="1",
@@ -49,9 +58,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
     )
     yield Table(
-        name="standardised/length_dependence",
+        name=LENGTH_DEPENDENCE,
         grain="pool",
-        inputs=(*teachers, "standardised/length_statistics"),
+        inputs=(*teachers, LENGTH_STATISTICS),
         version="1",
         compute=_length_dependence,
         config=lambda ctx, shard: _options(ctx),
@@ -62,13 +71,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         warning_column="warning",
     )
     yield Table(
-        name="standardised/teacher_scores",
+        name=TEACHER_SCORES,
         grain="shard",
-        inputs=(*teachers, "standardised/length_statistics"),
+        inputs=(*teachers, LENGTH_STATISTICS),
         version="1",
         compute=_teacher_scores,
         config=lambda ctx, shard: _options(ctx),
-        continues="teachers/distillation_sample",
+        continues=DISTILLATION_SAMPLE,
         description="One row per distillation sample: both teachers' scores on the LN(0.5, 1) scale, in (0, 1).",
     )
     if ctx.ratings is not None:
@@ -78,9 +87,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table]:
     """What rests on rated captions."""
     yield Table(
-        name="standardised/length_evidence",
+        name=LENGTH_EVIDENCE,
         grain="pool",
-        inputs=(*teachers, "teachers/labelled_captions"),
+        inputs=(*teachers, LABELLED_CAPTIONS),
         version="1",
         compute=_length_evidence,
         config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
@@ -91,9 +100,9 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         warning_column="warning",
     )
     yield Table(
-        name="standardised/labelled_scores",
+        name=LABELLED_SCORES,
         grain="pool",
-        inputs=("teachers/labelled_captions", "standardised/length_statistics"),
+        inputs=(LABELLED_CAPTIONS, LENGTH_STATISTICS),
         version="1",
         compute=_labelled_scores,
         config=lambda ctx, shard: _options(ctx),
@@ -125,7 +134,7 @@ def _standardise(ctx: PoolContext, values: np.ndarray, lengths: np.ndarray, teac
 
 def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
     """Similarities inside (0, 1), NaN where there is none, and caption lengths, in the sample's order."""
-    sample = ctx.store.read("teachers/distillation_sample", shard).select("sample_id", "caption")
+    sample = ctx.store.read(DISTILLATION_SAMPLE, shard).select("sample_id", "caption")
     scored = sample.join(
         ctx.store.read(f"teachers/{teacher}", shard), on="sample_id", how="left", maintain_order="left"
     )
@@ -154,7 +163,7 @@ def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 def read_statistics(ctx: PoolContext, teacher: str) -> LengthStatistics:
     """The persisted statistics of one teacher."""
-    frame = ctx.store.read("standardised/length_statistics").filter(pl.col("teacher") == teacher)
+    frame = ctx.store.read(LENGTH_STATISTICS).filter(pl.col("teacher") == teacher)
     return LengthStatistics.from_rows(frame.drop("teacher").to_dicts())
 
 
@@ -181,7 +190,7 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    labelled = ctx.store.read("teachers/labelled_captions")
+    labelled = ctx.store.read(LABELLED_CAPTIONS)
     ratings, lengths = labelled["rating"].to_numpy(), _lengths(ctx, labelled["caption"])
     rows: list[dict[str, Any]] = []
 
@@ -231,7 +240,7 @@ def _agreement_or_none(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any
 
 def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     assert shard is not None
-    sample = ctx.store.read("teachers/distillation_sample", shard)
+    sample = ctx.store.read(DISTILLATION_SAMPLE, shard)
     scores = sample.select("sample_id", "caption").with_columns(
         pl.Series("caption_length", _lengths(ctx, sample["caption"]))
     )
@@ -242,7 +251,7 @@ def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _labelled_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return standardised_labels(ctx, ctx.store.read("teachers/labelled_captions"))
+    return standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS))
 
 
 def standardised_labels(

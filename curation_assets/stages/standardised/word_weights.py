@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from curation_assets.core.table_names import SAMPLES, WORD_WEIGHTS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.relatedness import WordWeights, add_document_frequencies, fit_word_weights
@@ -27,9 +28,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "{word_weights_file: weights.parquet}})"
         )
     yield Table(
-        name="standardised/word_weights",
+        name=WORD_WEIGHTS,
         grain="pool",
-        inputs=("raw/samples",),
+        inputs=(SAMPLES,),
         version="1",
         compute=_word_weights,
         config=lambda ctx, shard: {"related_to_sha256": file_sha256(_downstream_file(ctx))},
@@ -46,8 +47,8 @@ def _downstream_file(ctx: PoolContext) -> Path:
 
 def _word_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     def captions_by_shard() -> Iterator[Iterable[str]]:
-        for key in ctx.store.partitions("raw/samples"):
-            samples = ctx.store.read("raw/samples", key, columns=["caption", "status"])
+        for key in ctx.store.partitions(SAMPLES):
+            samples = ctx.store.read(SAMPLES, key, columns=["caption", "status"])
             yield samples.filter(pl.col("status") == "kept")["caption"].drop_nulls()
 
     return weights_frame(weights_of(captions_by_shard(), read_captions(_downstream_file(ctx))["caption"].drop_nulls()))

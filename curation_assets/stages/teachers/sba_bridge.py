@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_BRIDGE
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import SBA_BRIDGE
 from curation_assets.flow.table import Table
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.pools.options import BridgeTraining
@@ -29,7 +29,7 @@ def bridge_table(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=SBA_BRIDGE,
         grain="pool",
-        inputs=("raw/samples", "teachers/distillation_sample") if own_captions else (),
+        inputs=(SAMPLES, DISTILLATION_SAMPLE) if own_captions else (),
         version="1",
         compute_folder=_train,
         config=_config,
@@ -75,8 +75,8 @@ def training_captions(ctx: PoolContext) -> list[str]:
         from curation_assets.scoring.files import read_captions
 
         return read_captions(Path(path))["caption"].drop_nulls().to_list()
-    scored = ctx.store.scan("teachers/distillation_sample").select("sample_id", "caption").collect()
-    kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id", "caption").collect()
+    scored = ctx.store.scan(DISTILLATION_SAMPLE).select("sample_id", "caption").collect()
+    kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept").select("sample_id", "caption").collect()
     rest = kept.join(scored, on="sample_id", how="anti").join(scored, on="caption", how="anti")
     return rest.unique("sample_id").sort("sample_id")["caption"].drop_nulls().to_list()
 

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.settings import Settings
+from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_BRIDGE
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import SBA_BRIDGE
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Table
@@ -38,9 +38,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
     )
     yield Table(
-        name="teachers/distillation_sample",
+        name=DISTILLATION_SAMPLE,
         grain="shard",
-        inputs=("raw/samples", "teachers/distillation_fraction"),
+        inputs=(SAMPLES, "teachers/distillation_fraction"),
         version="1",
         compute=_distillation_sample,
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
@@ -99,17 +99,17 @@ def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...
 
 def _teacher_table(ctx: PoolContext, method: Method) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        samples = ctx.store.read("teachers/distillation_sample", shard)
+        samples = ctx.store.read(DISTILLATION_SAMPLE, shard)
         return _score(ctx, method, samples, f"{method.name} {shard}", f"teachers/{method.name}", shard)
 
     return Table(
         name=f"teachers/{method.name}",
         grain="shard",
-        inputs=("teachers/distillation_sample", *_trained_here(ctx, [method])),
+        inputs=(DISTILLATION_SAMPLE, *_trained_here(ctx, [method])),
         version=method.version,
         compute=compute,
         roles=method.roles,
-        continues="teachers/distillation_sample",
+        continues=DISTILLATION_SAMPLE,
         description=(
             f"One row per sample of the distillation sample: {method.summary} Reconstructions are kept. "
             f"Unit: {method.unit}. Source: {method.source}."
@@ -153,7 +153,7 @@ def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    samples = ctx.store.read("raw/samples", shard).filter(pl.col("status") == "kept")
+    samples = ctx.store.read(SAMPLES, shard).filter(pl.col("status") == "kept")
     fraction = ctx.store.read("teachers/distillation_fraction")["fraction"][0]
     chosen = [unit_interval_of(sample_id, "distillation") < fraction for sample_id in samples["sample_id"]]
     return samples.filter(pl.Series(chosen, dtype=pl.Boolean)).select("sample_id", "caption", "status", "reason")

@@ -17,10 +17,11 @@ from unittest import mock
 
 import polars as pl
 
-from curation_assets.audit.ledger import LEDGER, ledger_path, ledger_policies, read_ledger
+from curation_assets.audit.ledger import ledger_path, ledger_policies, read_ledger
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import LEDGER
 from curation_assets.engines import addresses, pins
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.flow.context import PoolContext
