@@ -9,6 +9,7 @@ from curation_assets.annotation.ratings_log import is_storable
 from curation_assets.core.table_names import STUDENT_SCORES, TEACHER_SCORES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
+from curation_assets.flow.options import FlowOptions
 from curation_assets.numeric.plane_sampling import sample_plane
 
 DEFAULT_COUNT = 244  # ICC §4.3
@@ -27,7 +28,7 @@ def draw_for_rating(
     None takes the scores that the pool fuses (option fuse_on). Captions that no line of a ratings file can hold are
     left out. Raises ValueError for too few captions, MissingTableError where the scores are not made yet.
     """
-    plane = plane or ctx.options.fuse_on
+    plane = plane or FlowOptions.of(ctx).fuse_on
     if plane not in get_args(Plane):
         raise ValueError(f"plane must be one of {', '.join(get_args(Plane))}, got {plane!r}")
     names = teacher_names(ctx)

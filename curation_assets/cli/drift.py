@@ -9,6 +9,7 @@ from rich.text import Text
 from curation_assets.cli.common import HomeOption, settings_from, show, show_table
 from curation_assets.core.table_names import DRIFT
 from curation_assets.flow.context import PoolContext
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.shard_store import ShardStore
 
 PoolArgument = Annotated[str, typer.Argument(help="A declared pool.")]
@@ -65,6 +66,6 @@ def _store(ctx: PoolContext) -> ShardStore:
     if ctx.store.manifest(DRIFT) is None:
         pool = ctx.pool.name
         freeze_it = f"`curate drift freeze {pool} --out FILE`, name it in the pool's option `canary`, then "
-        first = "" if ctx.options.canary else freeze_it
+        first = "" if SignalsOptions.of(ctx).canary else freeze_it
         raise ValueError(f"pool {pool!r} has no canary scores yet: {first}`curate run {pool}`")
     return ctx.store

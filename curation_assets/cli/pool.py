@@ -39,6 +39,7 @@ from curation_assets.sources.described import (
 )
 from curation_assets.sources.kinds.url_table import COLUMN_OPTIONS
 from curation_assets.sources.kinds.webdataset import check_images
+from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
@@ -142,7 +143,7 @@ def add(
         show("Columns: " + ", ".join(columns_shown))
     for sentence in read_as(pool):
         notice(sentence)
-    for method, column in pool.options.given_signals.items():
+    for method, column in SourceOptions.of(pool).given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
     for column in known_scores(pool):
         notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")

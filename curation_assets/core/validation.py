@@ -52,10 +52,14 @@ def setting(
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
+    of_one_pool: bool = False,
 ) -> Any:
-    """A field of a `checked` class: one line on what it does, its default (none: required), unit and limits."""
+    """A field of a `checked` class: one line on what it does, its default (none: required), unit and limits.
+
+    `of_one_pool`: an option that belongs to one pool alone, so that no profile may set it.
+    """
     start: dict[str, Any] = {"default": default} if default_factory is None else {"default_factory": default_factory}
-    extra: Any = None if unit is None else {"unit": unit}
+    extra: Any = {"unit": unit, "of_one_pool": of_one_pool}
     return Field(**start, description=description, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
 
 
@@ -118,8 +122,17 @@ def fields_of(cls: Any) -> dict[str, FieldInfo]:
 
 def unit_of(info: FieldInfo) -> str | None:
     """Unit of a field."""
-    extra = info.json_schema_extra
-    return str(extra["unit"]) if isinstance(extra, dict) else None
+    unit = _extra(info, "unit")
+    return None if unit is None else str(unit)
+
+
+def is_of_one_pool(info: FieldInfo) -> bool:
+    """Whether an option belongs to one pool alone."""
+    return bool(_extra(info, "of_one_pool"))
+
+
+def _extra(info: FieldInfo, name: str) -> Any:
+    return info.json_schema_extra.get(name) if isinstance(info.json_schema_extra, dict) else None
 
 
 def unknown_name(name: Any, known: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import DOWNLOADS, LEDGER
 from curation_assets.defs.dead_runs import tag_run
 from curation_assets.defs.metadata import check_result, described, run_metadata
+from curation_assets.defs.options import DagsterOptions
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
@@ -100,6 +101,7 @@ def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]
 def _asset_of(
     settings: Settings, pool_name: str, table: Table, tables: dict[str, Table], declared: PoolContext
 ) -> dg.AssetsDefinition:
+    options = DagsterOptions.of(declared)
     key = asset_key(pool_name, table.name)
     is_sharded = table.grain == "shard"
     partitions = partitions_definition(pool_name, table)
@@ -112,10 +114,10 @@ def _asset_of(
         group_name=table.stage,
         code_version=table.version,
         description=described(table.description),
-        owners=list(declared.options.owners),
+        owners=list(options.owners),
         kinds=set(table.kinds),
         metadata=_declared_metadata(table, declared),
-        automation_condition=backfill_condition(declared.options.backfill_cron) if is_sharded else None,
+        automation_condition=backfill_condition(options.backfill_cron) if is_sharded else None,
         check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
         required_resource_keys={"observer"},

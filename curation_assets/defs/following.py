@@ -22,6 +22,7 @@ from curation_assets.defs.assets import asset_key, job_name
 from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
+from curation_assets.defs.options import DagsterOptions
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
@@ -55,6 +56,7 @@ class Step:
 
 def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Step | str:
     """The next step of a pool after new shards, or in words why there is none. `now`: seconds since 1970."""
+    options = DagsterOptions.of(ctx)
     declared = tables_of(ctx)
     present = ctx.shards()
     unregistered = set(present) - set(instance.get_dynamic_partitions(ctx.pool.name))
@@ -76,10 +78,10 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
         )
     new = int((plan.reasons[REGISTERED_SHARDS] == MISSING).sum())
     if new:
-        return f"waits for the scheduled backfill ({ctx.options.backfill_cron}) of {new} new shards"
+        return f"waits for the scheduled backfill ({options.backfill_cron}) of {new} new shards"
     since = now - _last_written(ctx)
-    if 0 <= since < 60 * ctx.options.quiet_minutes:
-        return f"waits until nothing was written for {ctx.options.quiet_minutes:g} minutes; now {since / 60:.1f}"
+    if 0 <= since < 60 * options.quiet_minutes:
+        return f"waits until nothing was written for {options.quiet_minutes:g} minutes; now {since / 60:.1f}"
     for phase in phases(list(declared.values())):
         stale = [table for table in phase if (plan.reasons[table.name] >= 0).any()]
         if stale:

@@ -12,6 +12,7 @@ from curation_assets.audit.ledger import ledger_path, ledger_policies, read_ledg
 from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import LEDGER, REGISTERED_SHARDS, SAMPLES, SUBSETS
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.sources.kinds.webdataset import TAR_REASONS
 
@@ -81,7 +82,7 @@ def success_violations(
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
     rate = success_rate(frame)
-    floor = ctx.options.min_success_rate
+    floor = FlowOptions.of(ctx).min_success_rate
     if rate is None or rate >= floor:
         return []
     return [
@@ -96,7 +97,7 @@ def pool_succeeds(ctx: PoolContext, table: Table) -> bool:
     if table.grain != "shard":
         return False
     rate = success_rate(ctx.store.scan(table.name))
-    return rate is not None and rate >= ctx.options.min_success_rate
+    return rate is not None and rate >= FlowOptions.of(ctx).min_success_rate
 
 
 #: Reasons that begin so → the setting of the pool's declaration that changes how often they come.

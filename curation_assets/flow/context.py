@@ -14,13 +14,15 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
 from curation_assets.core.validation import check_known
+from curation_assets.flow.options import FlowOptions
 from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method, teachers
 from curation_assets.scoring.parameters import described_settings, with_parameters
+from curation_assets.sources.all_options import PoolOptions, with_profile_options
 from curation_assets.sources.declaration import Pool, declared_options, load_pool
+from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
-from curation_assets.stores.pools.options import PoolOptions, with_profile_options
 from curation_assets.stores.shard_store import ShardStore
 
 
@@ -71,25 +73,27 @@ class PoolContext:
     @property
     def trains_sba(self) -> bool:
         """Whether this pool trains the bridge of the semantic teacher on its own captions."""
-        return self.distils and self.options.train_sba is not None
+        return self.distils and FlowOptions.of(self).train_sba is not None
 
     @property
     def distils(self) -> bool:
         """Whether this pool runs the teachers and distils a student of its own."""
-        return self.pool.kind == "world" if self.options.distil is None else self.options.distil
+        options = SourceOptions.of(self)
+        return self.pool.kind == "world" if options.distil is None else options.distil
 
     @property
     def ratings(self) -> Literal["human", "planted"] | None:
         """Whose ratings of captions ICC is fitted on and compared with: of the option `labels`, or planted in the drawn
         world. None: nobody's, the pool's captions are real and fusion weights that ship are used."""
-        if self.options.labels is not None:
+        if FlowOptions.of(self).labels is not None:
             return "human"
         return "planted" if self.pool.kind == "world" else None
 
     @property
     def trains_downstream(self) -> bool:
         """Whether this pool trains a small model on every subset: held-out scenes come with world pools only."""
-        return self.pool.kind == "world" if self.options.downstream is None else self.options.downstream
+        options = FlowOptions.of(self)
+        return self.pool.kind == "world" if options.downstream is None else options.downstream
 
     @property
     def pool_models(self) -> Path:
@@ -115,7 +119,7 @@ class PoolContext:
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in self._chosen(stage)
-            if method.name in self.options.methods or not self.lacking(method.columns, method.name)
+            if method.name in FlowOptions.of(self).methods or not self.lacking(method.columns, method.name)
         ]
 
     def methods_without_values(self) -> list[Method]:
@@ -127,18 +131,19 @@ class PoolContext:
 
         None of a `method` whose values are given, nor columns that are given, nor sizes that the source has.
         """
-        if self.pool.has_images or method in self.options.given_signals:
+        if self.pool.has_images or method in SourceOptions.of(self).given_signals:
             return []
-        there = {*TEXT_COLUMNS, *self.options.given, *self.pool.numbers}
+        there = {*TEXT_COLUMNS, *FlowOptions.of(self).given, *self.pool.numbers}
         return [name for name in columns if name not in there]
 
     def _chosen(self, stage: str) -> list[Method]:
         """The methods of a stage by options and profile, with values or without; teachers by option `teachers`."""
-        if stage == "teachers" and self.options.teachers is not None:
+        options = FlowOptions.of(self)
+        if stage == "teachers" and options.teachers is not None:
             known = {method.name: method for method in teachers()}
-            check_known(f"pool {self.pool.name!r}: option teachers", "teacher", self.options.teachers, known)
-            return [known[name] for name in sorted(set(self.options.teachers))]
-        listed = (*self.options.methods, *self.options.given_signals)
+            check_known(f"pool {self.pool.name!r}: option teachers", "teacher", options.teachers, known)
+            return [known[name] for name in sorted(set(options.teachers))]
+        listed = (*options.methods, *SourceOptions.of(self).given_signals)
         named = {get_method(name).name for name in listed} | set(self.profile.methods)
         return [
             method

@@ -14,12 +14,14 @@ from curation_assets.core.table_names import (
 from curation_assets.core.validation import check_known
 from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import SqlModel, recipes
 from curation_assets.flow.worth import WEB, Composition, WebWorth, Worth, web_worth_of, worth_of
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
 from curation_assets.selection.policy import Policy, load_policies
+from curation_assets.sources.options import SourceOptions
 
 
 def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
@@ -65,21 +67,22 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     option `policies` names or that was saved for the pool, or, of default ones, where their signals run; and those in
     the pool's own folder. Raises ValueError for a setting that a recipe lacks.
     """
+    options = FlowOptions.of(ctx)
     shipped, own = load_recipes(), load_recipes(policies_folder(ctx) / "recipes")
-    saved, named = load_policies(policies_folder(ctx)), ctx.options.policies or ()
+    saved, named = load_policies(policies_folder(ctx)), options.policies or ()
     applied = [*saved.values(), *(policy for name, policy in load_policies().items() if name in named)]
     read = {reference for policy in applied for reference in policy.references}
     valued = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
     run = {
         name: recipe
         for name, recipe in shipped.items()
-        if name in ctx.options.recipes
+        if name in options.recipes
         or recipe.key in read
         or (recipe.default and not _missing_signals([recipe.key], valued, shipped))
     } | own
     where = f"pool {ctx.pool.name!r}: option recipes"
     return {
-        name: recipe.with_settings(given, f"{where}: {name}") if (given := ctx.options.recipes.get(name)) else recipe
+        name: recipe.with_settings(given, f"{where}: {name}") if (given := options.recipes.get(name)) else recipe
         for name, recipe in sorted(run.items())
     }
 
@@ -108,7 +111,7 @@ def known_limit(name: str, kind: str) -> str | None:
 
 def labelled_table(ctx: PoolContext) -> str:
     """The table of rated captions that the fusion weights are fitted on."""
-    return LABELLED_SCORES if ctx.options.fuse_on == "teacher" else LABELLED_STUDENT_SCORES
+    return LABELLED_SCORES if FlowOptions.of(ctx).fuse_on == "teacher" else LABELLED_STUDENT_SCORES
 
 
 def read_weights(ctx: PoolContext) -> FusionWeights:
@@ -124,9 +127,10 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     means nothing on the pool's images (`left_out`) must be named. Raises ValueError for a policy that the pool names,
     or that was saved for it, and that reads a signal which it does not run.
     """
+    options = FlowOptions.of(ctx)
     policies = load_policies()
     saved = load_policies(policies_folder(ctx))
-    requested = ctx.options.policies
+    requested = options.policies
     if requested is not None:
         check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
         policies = {name: policies[name] for name in requested if name in policies}
@@ -139,7 +143,7 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
     shipped = []
     for policy in policies.values():
-        fraction = ctx.options.fraction or ctx.profile.fractions.get(policy.name)
+        fraction = options.fraction or ctx.profile.fractions.get(policy.name)
         shipped.append(policy if fraction is None else _with_fraction(policy, fraction))
     return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
 
@@ -151,7 +155,7 @@ def left_out(ctx: PoolContext) -> list[str]:
     that means nothing on the pool's images. Nothing of policies for a pool that names its own.
     """
     notes = []
-    by_default = ctx.options.policies is None
+    by_default = FlowOptions.of(ctx).policies is None
     run, without_values = _signals_run(ctx), {method.name: method for method in ctx.methods_without_values()}
     notes += [
         f"Method {name} gives every row a reason instead of a value: it reads "
@@ -211,7 +215,7 @@ def _worth(ctx: PoolContext, reference: str) -> Worth:
 
 
 def _given(ctx: PoolContext) -> set[str]:
-    return {*ctx.options.given, *ctx.options.given_signals}
+    return {*FlowOptions.of(ctx).given, *SourceOptions.of(ctx).given_signals}
 
 
 def _meaningless(ctx: PoolContext, policy: Policy) -> list[Worth]:
@@ -231,7 +235,7 @@ def _applicable(ctx: PoolContext, signals: set[str] | None = None) -> dict[str, 
     if run is None:
         run = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
     left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
-    if ctx.options.duplicates is None:
+    if FlowOptions.of(ctx).duplicates is None:
         left.add(reference_of(NEAR_DUPLICATES))
     return {
         name: policy

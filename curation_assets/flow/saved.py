@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.saved_rows import SavedRows
 
@@ -22,4 +23,4 @@ def saved_rows(
         "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in roles},
     }
     folder = ctx.store.unfinished_path(table, shard) / config_sha256(decisive)[:32]
-    return SavedRows(folder, ctx.options.save_every_seconds)
+    return SavedRows(folder, FlowOptions.of(ctx).save_every_seconds)

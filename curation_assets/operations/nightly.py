@@ -14,6 +14,7 @@ from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_
 from curation_assets.operations.planning import REASONS, facts_of, make_plan, trainings_of
 from curation_assets.operations.verify import Verified, verify_pool, verify_weights
 from curation_assets.stages.signals.canary import drift_now, drifted
+from curation_assets.stages.signals.options import SignalsOptions
 
 Part = Literal["files", "opt-outs", "drift", "freshness", "old"]
 FROZEN = "frozen: fitted on other rows; --refit-cuts fits it again"
@@ -77,7 +78,7 @@ def look_at_opt_outs(ctx: PoolContext, progress: ProgressReporter) -> Findings:
 
 def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     """The frozen samples, scored again by the models in force, against the reference builds."""
-    if ctx.options.canary is None:
+    if SignalsOptions.of(ctx).canary is None:
         return Findings("this pool has no canary (option `canary`, `curate drift freeze`)")
     if ctx.store.manifest(CANARY) is None:
         return Findings(f"the canary has no scores yet; `curate run {ctx.pool.name}` makes them")

@@ -16,6 +16,7 @@ from curation_assets.core.json_files import read_json_lines
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
+from curation_assets.operations.options import OperationsOptions
 from curation_assets.sources.download.download import image_fetcher
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
@@ -56,12 +57,12 @@ class OptOutCheck:
 
 def can_be_checked(ctx: PoolContext) -> bool:
     """Whether the pool's images were downloaded from strangers' servers, and its option allows requests to them."""
-    return ctx.pool.kind == "url_table" and ctx.pool.must_download and ctx.options.opt_out_checks > 0
+    return ctx.pool.kind == "url_table" and ctx.pool.must_download and OperationsOptions.of(ctx).opt_out_checks > 0
 
 
 def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -> OptOutCheck:
     """Look at the next images of a pool and write what is proposed. Asks for `opt_out_checks` images at most."""
-    limit = ctx.options.opt_out_checks
+    limit = OperationsOptions.of(ctx).opt_out_checks
     denylist = Denylist.load(ctx.settings.home)
     proposed = {item.sample_id: item for item in proposed_opt_outs(ctx)}
     again = pl.DataFrame(

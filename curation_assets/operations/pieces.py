@@ -19,10 +19,12 @@ from curation_assets.core.table_names import (
 )
 from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.scoring.derived import DERIVING_ROLES
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stages.distilled.tables import has_shipped_weights
+from curation_assets.training.options import TrainingOptions
 
 
 class MissingPiecesError(ExpectedError):
@@ -92,7 +94,7 @@ def _piece(ctx: PoolContext, tables: Mapping[str, Table], name: str, part: Part,
 
 def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Table]) -> list[Piece]:
     """The checkpoint that a student starts from."""
-    backbone = ctx.options.student_fit.backbone
+    backbone = TrainingOptions.of(ctx).student_fit.backbone
     users = [table.name for table in chosen if table.name.startswith(("distilled/icc_student", "distilled/student_"))]
     users = [name for name in users if tables[name].compute_folder is not None]
     if backbone is None or not users:
@@ -125,7 +127,7 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
             advice = "" if state == "here" else "there is no such file; correct the option in the pool's declaration"
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
     if ctx.ratings is None and FUSION_WEIGHTS in made:
-        is_required = ctx.options.fuse_on == "student" or not has_shipped_weights(ctx)
+        is_required = FlowOptions.of(ctx).fuse_on == "student" or not has_shipped_weights(ctx)
         advice = (NO_WEIGHTS.format(pool=ctx.pool.name) if is_required else SHIPPED_WEIGHTS) + RATE
         pieces.append(Piece("option labels", "", "missing", None, (FUSION_WEIGHTS,), advice, is_required=is_required))
     return pieces

@@ -3,6 +3,7 @@
 from curation_assets.core.settings import Settings
 from curation_assets.flow.graph import sound_and_broken
 from curation_assets.sources.declaration import load_pool
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.releases import list_releases
 
 
@@ -15,7 +16,8 @@ def check_unused(settings: Settings, pool: str) -> None:
             f"folder of {settings.home / 'releases'} away first"
         )
     sound, _ = sound_and_broken(settings)
-    users = [name for name in sound if name != pool and load_pool(settings, name).options.reference_images == pool]
+    others = (load_pool(settings, name) for name in sound if name != pool)
+    users = [other.name for other in others if SignalsOptions.of(other).reference_images == pool]
     if users:
         raise ValueError(
             f"pool {pool!r} cannot be removed: {', '.join(users)} compare with its images (option reference_images); "

@@ -44,6 +44,7 @@ from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.sources.declaration import WORLD_SOURCE, Pool, list_pools, load_pool
 from curation_assets.sources.download.download import take_down_downloads
 from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.atomic import (
     PRIVATE,
     fetch_folder,
@@ -272,7 +273,8 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
     declared, unknown = _declared_pools(ctx)
     kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
-    kept_out += [home / pool.options.canary for pool in declared if pool.options.canary]
+    canaries = (SignalsOptions.of(pool).canary for pool in declared)
+    kept_out += [home / canary for canary in canaries if canary]
     kept_out += [Path(export.folder) for export in recorded_exports(home)]
     kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
     kept_out += [folder for folder in (root / DOWNLOADS_FOLDER).glob("*") if folder.name not in shards]
@@ -307,7 +309,7 @@ def _source_folder(source: Path) -> Path:
 
 def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
     """Its rows leave the frozen set; the scores that earlier builds gave to the others stay comparable."""
-    path = ctx.settings.home / (ctx.options.canary or "")
+    path = ctx.settings.home / (SignalsOptions.of(ctx).canary or "")
     if not path.is_file():
         return
     ids, captions = samples["sample_id"].implode(), samples["caption"].drop_nulls().implode()
@@ -448,7 +450,7 @@ def finish_takedown(
     needles = Needles.of(takedown.samples)
     undeclared = [path for files in orphans(ctx, tables).values() for path in files]
     searched = sorted({*paths, *undeclared, *other_files(ctx, takedown.shards), *_files(ctx.store.root / "truth")})
-    canary = home / (ctx.options.canary or "")
+    canary = home / (SignalsOptions.of(ctx).canary or "")
     searched += [canary] if canary.is_file() else []
     searched += records.files() if records else []
     left = [(_shown(home, path), what) for path in searched for what in needles.matches_in(path)]

@@ -20,7 +20,7 @@ from curation_assets.scoring.batches import (
     row_identity,
     series_of,
 )
-from curation_assets.stores.pools.options import DEFAULT_CAPTION_COUNT
+from curation_assets.scoring.options import DEFAULT_CAPTION_COUNT
 from curation_assets.stores.saved_rows import SavedRows
 
 

@@ -24,17 +24,18 @@ from curation_assets.core.settings import (
 )
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
+from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.download.download import MAX_ROWS, DownloadSettings
 from curation_assets.sources.edits import with_value
 from curation_assets.sources.kinds import image_table as image_tables
 from curation_assets.sources.kinds import url_table as url_tables
 from curation_assets.sources.kinds import webdataset
+from curation_assets.sources.options import ImageDomain, SourceOptions, given_columns
 from curation_assets.sources.table_files import what_lies_in
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.pools.options import ImageDomain, PoolOptions, given_columns
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
 
@@ -100,12 +101,13 @@ class Pool:
         """Where the pairs come from; None for captions only."""
         if not self.has_images:
             return None
-        return self.options.image_domain or ("scenes" if self.kind == "world" else "web")
+        return SourceOptions.of(self).image_domain or ("scenes" if self.kind == "world" else "web")
 
     @property
     def planted(self) -> tuple[int, int]:
         """Size and seed of a world pool."""
-        size, seed = self.options.size, self.options.seed
+        options = SourceOptions.of(self)
+        size, seed = options.size, options.seed
         if size is None or seed is None:
             raise ValueError(f"pool {self.name!r}: a world pool needs the options size and seed, got {size} and {seed}")
         return size, seed
@@ -123,7 +125,7 @@ class Pool:
     @property
     def numbers(self) -> dict[str, str]:
         """Columns of numbers that the parts of the source carry: our name → the source's."""
-        given = given_columns(self.options.given_signals)
+        given = given_columns(SourceOptions.of(self).given_signals)
         if self.kind not in ("url_table", "image_table"):
             return {}
         sizes = {ours: str(self.columns[ours]) for ours in url_tables.SIZES if self.columns.get(ours)}
@@ -391,7 +393,7 @@ def _declare_source(settings: Settings, pool: Pool) -> Pool:
     profile of photographs where none is named."""
     # a pool that an earlier version declared keeps the embedded profile, has no own ids, and keeps its tables
     earlier = [pool, replace(pool, columns={ours: theirs for ours, theirs in pool.columns.items() if ours != OWN_ID})]
-    if (pool.has_images or pool.options.distil) and pool.profile is None:
+    if (pool.has_images or SourceOptions.of(pool).distil) and pool.profile is None:
         earlier += [replace(one, profile=PHOTO_PROFILE) for one in earlier]
         pool = replace(pool, profile=PHOTO_PROFILE)
     return _declare(settings, pool, also=earlier)

@@ -10,6 +10,7 @@ from curation_assets.sources.declaration import Pool
 from curation_assets.sources.kinds import image_table as image_tables
 from curation_assets.sources.kinds.url_table import Split, unused_ids
 from curation_assets.sources.kinds.webdataset import find_tars, no_files
+from curation_assets.sources.options import SourceOptions
 from curation_assets.stores.caption_text import are_blank
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.images import BLOCK, compression_of
@@ -81,7 +82,7 @@ def _counted(reasons: pl.Series) -> str:
 
 def known_scores(pool: Pool) -> list[str]:
     """Columns of a pool's table that hold CLIP cosines by their name, and that the pool does not take yet."""
-    if pool.kind not in ("url_table", "image_table") or not pool.columns or pool.options.given_signals:
+    if pool.kind not in ("url_table", "image_table") or not pool.columns or SourceOptions.of(pool).given_signals:
         return []
     tables = image_tables.tables_in(Path(pool.source))
     names = schema_of(tables[0], pool.text_format)

@@ -18,6 +18,7 @@ from curation_assets.sources.kinds import webdataset
 from curation_assets.sources.kinds.image_table import IMAGE_SCHEMA, folder_of
 from curation_assets.sources.kinds.url_table import SIZES
 from curation_assets.sources.local_images import LocalImages
+from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.denylist import Denylist
@@ -252,4 +253,4 @@ def build_samples(
 
 def hash_list_of(pool: Pool) -> HashList:
     """Hashes of images that must not be used or shown: the files of the pool's option `hash_lists`, as one list."""
-    return read_hash_lists(pool.options.hash_lists)
+    return read_hash_lists(SourceOptions.of(pool).hash_lists)

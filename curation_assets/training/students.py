@@ -10,7 +10,7 @@ import numpy as np
 
 from curation_assets.core.roles import SentenceEncoder
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.options import StudentKind
+from curation_assets.training.options import StudentKind
 
 #: Ridge penalties tried, from interpolation to the mean. Embeddings are unit vectors, so these are absolute.
 RIDGE_PENALTIES = tuple(float(penalty) for penalty in np.logspace(-3, 3, 25))

@@ -15,8 +15,8 @@ from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.selection.policy import load_policies
+from curation_assets.sources.all_options import with_profile_options
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stores.pools.options import with_profile_options
 
 SHIPPED = sorted(path.stem for path in PROFILES_ROOT.glob("*.yaml"))
 PAPERS = ("icc_paper", "sieve_paper", "rao_paper", "datacomp")

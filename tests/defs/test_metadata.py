@@ -16,8 +16,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods
 from curation_assets.outputs.report.previews import INLINE_CHARACTERS, plot_of
+from curation_assets.sources.all_options import PoolOptions
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.pools.options import PoolOptions
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 

@@ -20,10 +20,10 @@ from curation_assets.engines import identify_engine, load_engine
 from curation_assets.engines.copy_descriptor import MEAN, STANDARD_DEVIATION, scaled_size
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import find_duplicates
-from curation_assets.stores.pools.options import DuplicateSettings
 from tests.methods.test_image_methods import encoded, write_tar
 from tests.support.paths import REPOSITORY
 from tests.support.tiny_models import blurred_noise, make_images, profile_of, save_sscd, sscd_network

@@ -19,7 +19,7 @@ from curation_assets.methods import get_method
 from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stores.pools.options import with_profile_options
+from curation_assets.sources.all_options import with_profile_options
 from curation_assets.training.students import train_student
 from tests.engines.test_hub_teachers import save_clip_l, save_llama, save_stable_diffusion
 from tests.support.tiny_models import WIDTH, make_images, make_tokenizer, save_blip, save_blip2, special

@@ -18,6 +18,7 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.files import read_captions, score_file
@@ -25,7 +26,6 @@ from curation_assets.scoring.prepared import roles_needed
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stages.fused.duplicates import find_duplicates
-from curation_assets.stores.pools.options import DuplicateSettings
 from curation_assets.training.students import train_student
 from curation_assets.world.pool import plant_pool, render
 from tests.support.paths import SHARED_DATA

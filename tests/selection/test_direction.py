@@ -20,6 +20,7 @@ from curation_assets.audit.why import explain, sentence
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_folder
+from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.identity import unpack_uids
@@ -33,7 +34,6 @@ from curation_assets.selection.policy import Policy, Prefilter, load_policies
 from curation_assets.selection.rows import PoolRows
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import _duplicates
-from curation_assets.stores.pools.options import DuplicateSettings
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_pool

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from curation_assets.flow.options import DuplicateSettings
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.scoring.derived import derive_column
 from curation_assets.stages.fused.duplicates import find_duplicates
-from curation_assets.stores.pools.options import DuplicateSettings
 
 IDS = [f"{number:032x}" for number in range(6)]
 

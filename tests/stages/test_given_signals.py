@@ -18,7 +18,7 @@ from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy, Prefilter, load_policies, policy_content
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stores.pools.options import given_columns
+from curation_assets.sources.options import given_columns
 
 B32, L14 = "clip_b32_similarity_score", "clip_l14_similarity_score"
 SENTENCES = [

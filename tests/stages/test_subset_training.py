@@ -23,7 +23,7 @@ from curation_assets.stages.downstream.evaluation_set import evaluation_image, e
 from curation_assets.stages.downstream.subset_training import METRICS_SCHEMA
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.stages.downstream.vision_features import VISION_FEATURES, stacked
-from curation_assets.stores.pools.options import CaptionChoice
+from curation_assets.stages.signals.options import CaptionChoice
 from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.training.trainers import Examples, Task
 from curation_assets.training.trainers.clip import work_folder

@@ -11,27 +11,30 @@ from curation_assets.core.settings import Profile
 from curation_assets.core.validation import content_of, described, fields_of, nested, unit_of
 from curation_assets.engines.needs import needs_of
 from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.declaration import Pool
 from curation_assets.sources.download.download import DownloadSettings
-from curation_assets.stores.pools.options import (
-    BridgeTraining,
-    CaptionChoice,
-    DuplicateSettings,
-    PoolOptions,
-    StudentFit,
-)
 
 PAGE = Path("docs/options.md")
 COMMAND = "python -m curation_assets.outputs.report.options_table"
 
+
+def _of_options() -> list[tuple[str, str, type]]:
+    """Tables of the options that are mappings; each class has its `heading`."""
+    tables: list[tuple[str, str, type]] = []
+    for name, info in fields_of(PoolOptions).items():
+        if (cls := nested(info.annotation)) is not None:
+            is_switched = described(info).startswith("true")
+            default = "`true` takes the defaults" if is_switched else "null takes the default of its kind"
+            tables.append((vars(cls)["heading"], f"Under `options: {{{name}: …}}`; {default}", cls))
+    return tables
+
+
 #: (heading, where it is written, class) of every table, in the order of the page.
 TABLES: tuple[tuple[str, str, type], ...] = (
     ("Pool", "In `<home>/pools/NAME.yaml`", Pool),
-    ("Options of a pool", "Under `options:` of a pool, in the order of the flow", PoolOptions),
-    ("Duplicates", "Under `options: {duplicates: …}`; `true` takes the defaults", DuplicateSettings),
-    ("Training of SBA's bridge", "Under `options: {train_sba: …}`; `true` takes the defaults", BridgeTraining),
-    ("Fit of the student", "Under `options: {student_fit: …}`; null takes the default of its kind", StudentFit),
-    ("Caption choice", "Under `options: {caption_choice: …}`; `true` takes the defaults", CaptionChoice),
+    ("Options of a pool", "Under `options:` of a pool", PoolOptions),
+    *_of_options(),
     ("Download", "Under `download:` of a pool", DownloadSettings),
     ("Policy", "In a file of its own, `<home>/pools/NAME/POLICY.yaml`", Policy),
     ("Prefilter", "Each under `prefilters:` of a policy", Prefilter),

@@ -43,6 +43,7 @@ from curation_assets.flow.declared import (
 )
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, WEB, group_name
 from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
@@ -199,7 +200,7 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
     agreement = _read_if_made(ctx, AGREEMENT)
     return {
         "weights": weights,
-        "fuse_on": ctx.options.fuse_on,
+        "fuse_on": FlowOptions.of(ctx).fuse_on,
         "names": names,
         "plane": plane,
         "plane_text": plane_text,
@@ -279,7 +280,7 @@ def _text_section(ctx: PoolContext) -> list[dict[str, Any]] | None:
 
 def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
-    if ctx.options.duplicates is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
+    if FlowOptions.of(ctx).duplicates is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
         return None
     duplicates = ctx.store.read(NEAR_DUPLICATES)
     dropped = duplicates.filter(pl.col("quality") == 0)

@@ -25,6 +25,7 @@ from curation_assets.core.table_names import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method, get_method, oriented
@@ -35,10 +36,11 @@ from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
+from curation_assets.stages.distilled.options import DistilledOptions, Similarity
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import standardised_labels
+from curation_assets.stages.teachers.options import TeachersOptions
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.options import Similarity
 from curation_assets.stores.text_tables import read_table
 
 RATED, PLANTED, CAPTIONS, WORDS = "rated captions", "planted ratings", "caption benchmark", "word benchmark"
@@ -49,17 +51,16 @@ CORRELATIONS = ("pearson", "spearman", "kendall")
 
 def has_agreement(ctx: PoolContext) -> bool:
     """Whether there is anything rated to compare with."""
-    options = ctx.options
-    return any((ctx.ratings, options.caption_benchmark, options.word_benchmark))
+    return any((ctx.ratings, TeachersOptions.of(ctx).caption_benchmark, DistilledOptions.of(ctx).word_benchmark))
 
 
 def agreement_table(ctx: PoolContext) -> Table:
     """The one table of this file."""
-    on_students = ctx.options.fuse_on == "student"
+    on_students = FlowOptions.of(ctx).fuse_on == "student"
     inputs: list[str] = [LENGTH_STATISTICS, FUSION_WEIGHTS]
     if ctx.ratings is not None:
         inputs.insert(0, LABELLED_CAPTIONS)
-    if ctx.options.caption_benchmark is not None:
+    if TeachersOptions.of(ctx).caption_benchmark is not None:
         inputs.append(BENCHMARK_CAPTIONS)
     if on_students:
         inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
@@ -84,7 +85,7 @@ def agreement_table(ctx: PoolContext) -> Table:
 def _extra_methods(ctx: PoolContext) -> list[Method]:
     """Methods of the option `agreement_methods`. Raises ValueError for one that reads more than captions."""
     methods = []
-    for name in ctx.options.agreement_methods:
+    for name in DistilledOptions.of(ctx).agreement_methods:
         method = get_method(name)
         if not set(method.columns) <= {"caption", "sample_id"}:
             raise ValueError(
@@ -111,11 +112,12 @@ def _students(ctx: PoolContext) -> dict[str, str]:
 
 
 def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
-    words = ctx.options.word_benchmark
+    options = DistilledOptions.of(ctx)
+    words = options.word_benchmark
     return {
         "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _extra_methods(ctx)},
         "similarities": {teacher: _similarities(ctx, teacher) for teacher in teacher_names(ctx)},
-        "resamples": ctx.options.agreement_resamples,
+        "resamples": options.agreement_resamples,
         "students": _students(ctx),
         **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
     }
@@ -125,9 +127,9 @@ def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     rated = {}
     if ctx.ratings is not None:
         rated[PLANTED if ctx.ratings == "planted" else RATED] = ctx.store.read(LABELLED_CAPTIONS)
-    if ctx.options.caption_benchmark is not None:
+    if TeachersOptions.of(ctx).caption_benchmark is not None:
         rated[CAPTIONS] = ctx.store.read(BENCHMARK_CAPTIONS)
-    if (words := ctx.options.word_benchmark) is not None:
+    if (words := DistilledOptions.of(ctx).word_benchmark) is not None:
         rated[WORDS] = _words(Path(words))
     rows = []
     for benchmark, table in rated.items():
@@ -170,7 +172,7 @@ def score_with_models(settings: Settings, pool_name: str, table: pl.DataFrame) -
     for name, address in _students(ctx).items():
         student: Any = load_engine("student", ctx.profile.with_roles(student=address), pool_models=ctx.pool_models)
         columns.append(pl.Series(name, student.score_captions(texts), dtype=pl.Float64))
-    if ctx.options.fuse_on == "student":
+    if FlowOptions.of(ctx).fuse_on == "student":
         columns += [column.alias(f"student_{column.name}") for column in score_with_students(ctx, table["caption"])]
     ids = pl.Series("sample_id", [sample_id_of("", text) for text in texts])
     samples = table.select("caption").with_columns(ids)
@@ -198,7 +200,7 @@ def _similarities(ctx: PoolContext, teacher: str) -> list[str]:
     own = own_similarity(teacher)
     if own == CODE_COSINE:
         return [own]
-    requested = (own, *ctx.options.agreement_similarities)
+    requested = (own, *DistilledOptions.of(ctx).agreement_similarities)
     return [name for name in get_args(Similarity) if name in requested]
 
 
@@ -256,7 +258,7 @@ def _row(
     numbers = _floats(pl.DataFrame({"values": values}))[:, 0]
     row: dict[str, Any] = {"scorer": scorer, "similarity": similarity, "standardised": standardised}
     ratings = _floats(table.select("rating"))[:, 0]
-    resamples = ctx.options.agreement_resamples
+    resamples = DistilledOptions.of(ctx).agreement_resamples
     try:
         correlations = agreement(numbers, ratings, np.random.default_rng(0) if resamples else None, resamples=resamples)
     except ValueError as error:  # a constant score correlates with nothing: the row carries the reason

@@ -24,6 +24,7 @@ from curation_assets.core.table_names import (
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import labelled_table, read_weights, teacher_names
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.methods import get_method
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
@@ -32,6 +33,7 @@ from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.training.options import TrainingOptions
 
 #: Fusion weights for pools of real captions that nobody rated, by benchmarks/icc_real_captions.py.
 SHIPPED = Path(__file__).parent / "shipped_fusion.yaml"
@@ -45,7 +47,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage; none where the pool distils no student of its own."""
     if not ctx.distils:
         return
-    on_students = ctx.options.fuse_on == "student"
+    on_students = FlowOptions.of(ctx).fuse_on == "student"
     if on_students:
         yield from _students_of_teachers(ctx)
     yield Table(
@@ -82,7 +84,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _scores_table(ctx: PoolContext) -> str:
-    return TEACHER_SCORES if ctx.options.fuse_on == "teacher" else STUDENT_SCORES
+    return TEACHER_SCORES if FlowOptions.of(ctx).fuse_on == "teacher" else STUDENT_SCORES
 
 
 def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
@@ -122,12 +124,12 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _student_roles(ctx: PoolContext) -> tuple[str, ...]:
-    return ("sentence_encoder",) if ctx.options.student_kind in EMBEDDING_KINDS else ()
+    return ("sentence_encoder",) if TrainingOptions.of(ctx).student_kind in EMBEDDING_KINDS else ()
 
 
 def student_fit(ctx: PoolContext) -> dict[str, Any]:
     """What the pool's option `student_fit` sets, as `students.train_student` takes it."""
-    return content_of(ctx.options.student_fit)
+    return content_of(TrainingOptions.of(ctx).student_fit)
 
 
 def _student_table(ctx: PoolContext, name: str, source: str, column: str, description: str) -> Table:
@@ -135,8 +137,9 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
         _train_student(ctx, folder, source, column, name)
 
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+        options = TrainingOptions.of(ctx)
         fit = student_fit(ctx)
-        return {"kind": ctx.options.student_kind, "seed": ctx.options.student_seed, **({"fit": fit} if fit else {})}
+        return {"kind": options.student_kind, "seed": options.student_seed, **({"fit": fit} if fit else {})}
 
     return Table(
         name=f"distilled/{name}",
@@ -214,6 +217,7 @@ def _labelled_student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFram
 
 
 def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, name: str) -> None:
+    options = TrainingOptions.of(ctx)
     from curation_assets.engines import resolve_device
     from curation_assets.training.students import train_student  # torch waits until a student is trained
 
@@ -224,9 +228,9 @@ def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, nam
             scored["caption"].to_list(),
             scored[column].to_numpy(),
             folder,
-            kind=ctx.options.student_kind,
+            kind=options.student_kind,
             sentence_encoder=roles.get("sentence_encoder"),
-            seed=ctx.options.student_seed,
+            seed=options.student_seed,
             device=resolve_device(ctx.profile.device),
             **student_fit(ctx),
         )

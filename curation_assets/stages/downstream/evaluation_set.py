@@ -21,6 +21,7 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.identity import is_sample_id, unit_interval_of
 from curation_assets.sources.evaluation_sets.images import EvaluationImage, load_image
 from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
+from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.training_sets import HELD_OUT
 from curation_assets.stages.downstream.truth import has_truth, read_truth
 from curation_assets.stores.file_hash import file_sha256
@@ -71,7 +72,7 @@ def chosen_set(ctx: PoolContext) -> Chosen | None:
 
     Raises ValueError for what is no such set.
     """
-    text = ctx.options.evaluation_set
+    text = DownstreamOptions.of(ctx).evaluation_set
     if text is None:
         return Chosen("scenes") if ctx.pool.kind == "world" else None
     kind, _, rest = text.partition(":")
@@ -159,12 +160,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 def image_limit(ctx: PoolContext) -> int:
     """Images of the evaluation set at most."""
-    default = DEFAULT_SCENES if ctx.pool.kind == "world" and ctx.options.evaluation_set is None else DEFAULT_IMAGES
-    return ctx.options.evaluation_images or default
+    options = DownstreamOptions.of(ctx)
+    default = DEFAULT_SCENES if ctx.pool.kind == "world" and options.evaluation_set is None else DEFAULT_IMAGES
+    return options.evaluation_images or default
 
 
 def _config(ctx: PoolContext, chosen: Chosen) -> dict[str, Any]:
-    config: dict[str, Any] = {"set": ctx.options.evaluation_set, "images": image_limit(ctx)}
+    config: dict[str, Any] = {"set": DownstreamOptions.of(ctx).evaluation_set, "images": image_limit(ctx)}
     return config | ({"digest": _digest(chosen.path)} if chosen.kind == "path" else {})
 
 

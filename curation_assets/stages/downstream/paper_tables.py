@@ -34,6 +34,7 @@ from curation_assets.stages.downstream.comparison import (
     written,
     written_share,
 )
+from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.stored_metrics import StoredMetrics, declaration_of, read_metrics
 from curation_assets.stages.downstream.text_methods import CC_STAGES
 from curation_assets.stages.downstream.training_sets import TRAINING_SETS
@@ -487,7 +488,7 @@ def _means_of_sets(
         rows = PoolRows.read(ctx.store)
         kept = {}
         for name, _ in sets:
-            key = str(TrainingKey(name, size, min(ctx.options.downstream_seeds)))
+            key = str(TrainingKey(name, size, min(DownstreamOptions.of(ctx).downstream_seeds)))
             with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
                 ids = ctx.store.read(TRAINING_SETS, key)["sample_id"]
                 kept[name] = rows.is_kept & rows.sample_ids.is_in(ids.implode()).to_numpy()

@@ -25,6 +25,7 @@ from curation_assets.stages.downstream.evaluation_set import (
     evaluation_rows,
     untrained_reason,
 )
+from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.training_sets import (
     TRAINING_SETS,
     captions_config,
@@ -46,7 +47,7 @@ METRICS_SCHEMA = pl.Schema({name: kind for name, kind in METRIC_SCHEMA.items() i
 
 def trainers_of(ctx: PoolContext) -> dict[str, Trainer]:
     """Trainers that the pool runs. Raises ValueError for an unknown name, with the nearest."""
-    known, named = all_trainers(), ctx.options.downstream_trainers
+    known, named = all_trainers(), DownstreamOptions.of(ctx).downstream_trainers
     if named is None:
         return {name: trainer for name, trainer in known.items() if trainer.is_default}
     check_known(f"pool {ctx.pool.name!r}: option downstream_trainers", "trainer", named, known)
@@ -122,7 +123,7 @@ def budget_of(ctx: PoolContext, trainer: Trainer) -> dict[str, int]:
 
     Raises ValueError where the pool's option `downstream_budget` names what no trainer has.
     """
-    given = ctx.options.downstream_budget
+    given = DownstreamOptions.of(ctx).downstream_budget
     check_known("option downstream_budget", "trainer", given, all_trainers())
     own = given.get(trainer.name, {})
     check_known(f"option downstream_budget.{trainer.name}", "setting", own, trainer.budget)
@@ -237,7 +238,7 @@ def _evaluation_examples(ctx: PoolContext, trainer: Trainer, evaluation: pl.Data
 
 
 def _measuring_roles(ctx: PoolContext, trainer: Trainer) -> tuple[str, ...]:
-    compares = trainer.gives == "captions" and "bert_score" in ctx.options.caption_metrics
+    compares = trainer.gives == "captions" and "bert_score" in DownstreamOptions.of(ctx).caption_metrics
     return ("text_similarity",) if compares else ()
 
 
@@ -248,7 +249,7 @@ def _metrics_config(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
     if trainer.gives == "captions":
         from curation_assets.scoring.caption_metrics import tokeniser_in_use
 
-        config |= {"metrics": list(ctx.options.caption_metrics), "tokeniser": tokeniser_in_use()}
+        config |= {"metrics": list(DownstreamOptions.of(ctx).caption_metrics), "tokeniser": tokeniser_in_use()}
     return config
 
 
@@ -305,7 +306,7 @@ def _of_captions(ctx: PoolContext, trainer: Trainer, given: Mapping[str, pl.Data
     measured = measure_captions(
         evaluation_rows(ctx)["captions"].to_list(),
         {key: frame["caption"].to_list() for key, frame in given.items()},
-        metrics=ctx.options.caption_metrics,
+        metrics=DownstreamOptions.of(ctx).caption_metrics,
         similarity=ctx.engines(roles)["text_similarity"] if roles else None,
     )
     return {key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()}

@@ -26,6 +26,7 @@ from curation_assets.core.table_names import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, made_for, policies_of, shown_name, sql_recipes, teacher_names
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Table
 from curation_assets.methods import oriented
@@ -33,6 +34,7 @@ from curation_assets.stages.distilled.human_agreement import has_agreement
 from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
 from curation_assets.stages.downstream import text_methods as text_tables
 from curation_assets.stages.downstream.evaluation_set import SCENES, chosen_set, untrained_reason
+from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS
 from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
 from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, VISION_FEATURES
@@ -80,7 +82,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             inputs=(SAMPLES, *sorted({table for table, _ in _separating_tables(ctx).values()})),
             version="4",
             compute=_separation,
-            config=None if ctx.options.truth is None else lambda ctx, shard: truth_config(ctx),
+            config=None if DownstreamOptions.of(ctx).truth is None else lambda ctx, shard: truth_config(ctx),
             description=(
                 "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
                 "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
@@ -101,7 +103,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "filter drops."
             ),
         )
-    if ctx.options.duplicates is not None:
+    if FlowOptions.of(ctx).duplicates is not None:
         optional += (NEAR_DUPLICATES,)
     ranked = {table_of(reference) for policy in policies_of(ctx) for reference in policy.references} - set(signals)
     ranked -= set(optional)

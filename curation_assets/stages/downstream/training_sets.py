@@ -24,8 +24,10 @@ from curation_assets.selection.training_sets import (
     trainable,
     training_keys,
 )
+from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.truth import has_truth, read_truth, truth_config
 from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import SUBSET_NPY, find_release
 from curation_assets.stores.subsets import read_subset
@@ -43,15 +45,16 @@ def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
 
     Raises ValueError for a name used twice, and for chosen captions of a pool that chooses none.
     """
+    options = DownstreamOptions.of(ctx)
     kinds = _kinds(ctx)
-    if ctx.options.downstream_captions == "raw":
+    if options.downstream_captions == "raw":
         return kinds
-    if ctx.options.caption_choice is None:
+    if SignalsOptions.of(ctx).caption_choice is None:
         raise ValueError(
-            f"pool {ctx.pool.name!r}: downstream_captions: {ctx.options.downstream_captions} needs chosen captions; "
+            f"pool {ctx.pool.name!r}: downstream_captions: {options.downstream_captions} needs chosen captions; "
             "set its option caption_choice: true"
         )
-    if ctx.options.downstream_captions == "chosen":
+    if options.downstream_captions == "chosen":
         return kinds
     twins = {f"{name}{CHOSEN}": kind for name, kind in kinds.items()}
     twice = sorted(set(twins) & set(kinds))
@@ -62,22 +65,28 @@ def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
 
 def reads_chosen(ctx: PoolContext, name: str) -> bool:
     """Whether the training set of this name has chosen captions."""
-    if ctx.options.downstream_captions == "both":
+    options = DownstreamOptions.of(ctx)
+    if options.downstream_captions == "both":
         return name not in _kinds(ctx)
-    return ctx.options.downstream_captions == "chosen"
+    return options.downstream_captions == "chosen"
 
 
 def _source(ctx: PoolContext, name: str) -> str:
     """The set whose samples the one of this name has: its own, or that of its twin with raw captions."""
-    return name.removesuffix(CHOSEN) if ctx.options.downstream_captions == "both" and reads_chosen(ctx, name) else name
+    return (
+        name.removesuffix(CHOSEN)
+        if DownstreamOptions.of(ctx).downstream_captions == "both" and reads_chosen(ctx, name)
+        else name
+    )
 
 
 def _kinds(ctx: PoolContext) -> dict[str, str]:
+    options = DownstreamOptions.of(ctx)
     kinds = {policy.name: CONTROL if policy.rank_by == RANDOM else POLICY for policy in policies_of(ctx)}
-    for name in [*_controls(ctx), *ctx.options.downstream_subsets]:
+    for name in [*_controls(ctx), *options.downstream_subsets]:
         if name in kinds:
             raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {name!r}; rename one of them")
-        kinds[name] = FILE if name in ctx.options.downstream_subsets else CONTROL
+        kinds[name] = FILE if name in options.downstream_subsets else CONTROL
     return kinds
 
 
@@ -85,12 +94,12 @@ def _controls(ctx: PoolContext) -> list[str]:
     """Controls that the pool has what they need for."""
     runs_lexicon = any(f"signals/{method.name}" == LEXICON for method in ctx.methods("signals"))
     possible = {"longest_caption": True, "all": True, "lexicon": runs_lexicon, "oracle": has_truth(ctx)}
-    return [name for name in ctx.options.downstream_controls if possible[name]]
+    return [name for name in DownstreamOptions.of(ctx).downstream_controls if possible[name]]
 
 
 def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
     """Partitions of all trainings of the pool, sorted."""
-    options = ctx.options
+    options = DownstreamOptions.of(ctx)
     keys = training_keys(kinds_of_sets(ctx), options.downstream_sizes, options.downstream_seeds)
     return tuple(sorted(map(str, keys)))
 
@@ -102,7 +111,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     controls = _controls(ctx)
     lexicon = (LEXICON,) if "lexicon" in controls else ()
     always = (SAMPLES, DUPLICATES, HELD_OUT)
-    choice = () if ctx.options.downstream_captions == "raw" else (CHOSEN_CAPTION,)
+    choice = () if DownstreamOptions.of(ctx).downstream_captions == "raw" else (CHOSEN_CAPTION,)
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
         wanted = TrainingKey.parse(key)
@@ -133,18 +142,19 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
     """What a table of this training (None: of all) has in its config beside all else; nothing for raw captions."""
-    captions = ctx.options.downstream_captions
+    captions = DownstreamOptions.of(ctx).downstream_captions
     if key is None:
         return {} if captions == "raw" else {"captions": captions}
     return {"captions": "chosen"} if reads_chosen(ctx, TrainingKey.parse(key).name) else {}
 
 
 def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
-    files = {name: file_sha256(_subset_file(ctx, path)) for name, path in ctx.options.downstream_subsets.items()}
+    options = DownstreamOptions.of(ctx)
+    files = {name: file_sha256(_subset_file(ctx, path)) for name, path in options.downstream_subsets.items()}
     config: dict[str, object] = {"policies": {name: policy.version for name, policy in policies.items()}}
     if files:
         config["subsets"] = files
-    is_read = "oracle" in ctx.options.downstream_controls and ctx.options.truth is not None
+    is_read = "oracle" in options.downstream_controls and options.truth is not None
     return config | (truth_config(ctx) if is_read else {})
 
 
@@ -176,15 +186,16 @@ def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) ->
 
 
 def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
+    options = DownstreamOptions.of(ctx)
     wanted = replace(wanted, name=_source(ctx, wanted.name))
     if wanted.name in policies:
         if wanted.size is None and policies[wanted.name].rank_by != RANDOM:
             return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut
         return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
-    if wanted.name in ctx.options.downstream_subsets:
-        file = _subset_file(ctx, ctx.options.downstream_subsets[wanted.name])
+    if wanted.name in options.downstream_subsets:
+        file = _subset_file(ctx, options.downstream_subsets[wanted.name])
         return given_set(read_subset(file), rows, wanted.size)
-    check_known("training set", "control", [wanted.name], ctx.options.downstream_controls)
+    check_known("training set", "control", [wanted.name], options.downstream_controls)
     lexicon, kinds = None, None
     if wanted.name == "lexicon":
         values = ctx.store.scan(LEXICON).select("sample_id", "value").collect().drop_nulls()

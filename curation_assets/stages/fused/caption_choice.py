@@ -12,7 +12,7 @@ from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.caption_choice import RAW, best_caption, caption_score
-from curation_assets.stores.pools.options import CaptionChoice
+from curation_assets.stages.signals.options import CaptionChoice, SignalsOptions
 
 CUT = f"{CHOSEN_CAPTION}_cut"
 CAPTIONS_AT_ONCE = 256
@@ -22,7 +22,7 @@ READ = {"clip_score": "value", "generated_captions": "generated_captions", "imag
 
 def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
     """The cut and the choice, in pools whose option `caption_choice` is set."""
-    settings = ctx.options.caption_choice
+    settings = SignalsOptions.of(ctx).caption_choice
     if settings is None:
         return
     if not ctx.pool.has_images:

@@ -13,6 +13,7 @@ import polars as pl
 
 from curation_assets.core.table_names import NEAR_DUPLICATES, SAMPLES, table_of
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import DuplicateSettings, FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
@@ -20,7 +21,6 @@ from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.selection.rows import Texts
-from curation_assets.stores.pools.options import DuplicateSettings
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
 #: Added to distances, so that a pHash twin goes before a PDQ twin, that before an SSCD one, and semantic ones are last.
@@ -30,7 +30,7 @@ ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
 
 def duplicates(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools whose option `duplicates` is set."""
-    settings = ctx.options.duplicates
+    settings = FlowOptions.of(ctx).duplicates
     if settings is None:
         return
     if not ctx.pool.has_images:

@@ -12,6 +12,7 @@ from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
 from curation_assets.flow.table import Table
 from curation_assets.selection.fitted import load_recipes
@@ -47,12 +48,12 @@ def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
 
     Raises SqlModelError for a parameter that the recipe lacks or that is no number.
     """
-    return with_defaults(model, ctx.options.recipes.get(model.name, {}))
+    return with_defaults(model, FlowOptions.of(ctx).recipes.get(model.name, {}))
 
 
 def _check_option(ctx: PoolContext) -> None:
     names = {model.name for model in recipes().values()} | set(load_recipes()) | set(fitted_recipes(ctx))
-    check_known(f"pool {ctx.pool.name!r}: option recipes", "recipe", ctx.options.recipes, names)
+    check_known(f"pool {ctx.pool.name!r}: option recipes", "recipe", FlowOptions.of(ctx).recipes, names)
 
 
 def _range_table(signal: str) -> Table:

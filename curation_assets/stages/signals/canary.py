@@ -12,9 +12,11 @@ import polars as pl
 
 from curation_assets.core.table_names import CANARY, DRIFT
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table, TableCheck
 from curation_assets.methods import Method
 from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.shard_store import CorruptTableError
 
@@ -96,11 +98,12 @@ def drift_now(ctx: PoolContext) -> pl.DataFrame:
 
 
 def _fraction(ctx: PoolContext) -> float:
-    return 0.25 if ctx.options.fraction is None else ctx.options.fraction
+    options = FlowOptions.of(ctx)
+    return 0.25 if options.fraction is None else options.fraction
 
 
 def _path(ctx: PoolContext) -> Path:
-    path = ctx.settings.home / (ctx.options.canary or "")
+    path = ctx.settings.home / (SignalsOptions.of(ctx).canary or "")
     if not path.is_file():
         raise ValueError(
             f"pool {ctx.pool.name!r}: its option canary names {path}, which is not there; "
@@ -110,7 +113,7 @@ def _path(ctx: PoolContext) -> Path:
 
 
 def _methods(ctx: PoolContext) -> list[Method]:
-    named = ctx.options.canary_methods
+    named = SignalsOptions.of(ctx).canary_methods
     known = ctx.methods("signals")
     unknown = sorted(set(named or ()) - {method.name for method in known})
     if unknown:

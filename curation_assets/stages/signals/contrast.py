@@ -9,12 +9,14 @@ from curation_assets.core.table_names import CONTRAST_PAIRS, IMAGE_EMBEDDING, SA
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.methods.neg_clip_loss import draw_of
+from curation_assets.sources.options import SourceOptions
 from curation_assets.stages.signals.image_sets import (
     PLANTED_REFERENCES,
     PLANTED_SEED,
     image_set_embeddings,
     image_set_fingerprint,
 )
+from curation_assets.stages.signals.options import SignalsOptions
 
 PAIRS, TARGETS = CONTRAST_PAIRS, TARGET_IMAGES
 MANY_PAIRS, FEW_PAIRS = 32_768, 4_096  # the paper's batch; of a pool below LARGE_POOL samples
@@ -24,7 +26,7 @@ CAPTIONS_AT_ONCE = 256
 
 def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
     """Each of the two where a method that the pool runs reads it."""
-    given = ctx.options.given_signals
+    given = SourceOptions.of(ctx).given_signals
     needed = {
         file.table
         for method in ctx.methods("signals")
@@ -39,7 +41,7 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
             version="1",
             compute=_pairs,
             roles=("image_text_encoder",),
-            config=lambda ctx, shard: {"pairs": ctx.options.contrast_pairs},
+            config=lambda ctx, shard: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
             is_frozen=True,
             description=(
                 "One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the sample_id: its "
@@ -71,7 +73,7 @@ def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     ids = samples.select("sample_id", "shard", "source_row", "caption").collect()
     ids = ids.filter(pl.col("caption").str.strip_chars() != "").unique("sample_id").drop("caption")
     draws = ids.with_columns(pl.Series("draw", [draw_of(one) for one in ids["sample_id"]], dtype=pl.Float64))
-    size = ctx.options.contrast_pairs or (MANY_PAIRS if draws.height >= LARGE_POOL else FEW_PAIRS)
+    size = SignalsOptions.of(ctx).contrast_pairs or (MANY_PAIRS if draws.height >= LARGE_POOL else FEW_PAIRS)
     # A tenth more than needed, for images without an embedding; all of them where that is not enough.
     for wanted in (size + size // 10, draws.height):
         first = draws.sort("draw").head(wanted)

@@ -14,6 +14,7 @@ import polars as pl
 
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
 from curation_assets.sources.kinds.url_table import number
@@ -26,7 +27,7 @@ ID_COLUMNS = ("sample_id", "uid")
 
 def given_file(ctx: PoolContext, column: str) -> Path | None:
     """The file that the pool names for a column. Raises ValueError for a column that no method reads, or no file."""
-    given = ctx.options.given
+    given = FlowOptions.of(ctx).given
     check_known(f"pool {ctx.pool.name!r}: option given", "column", given, DERIVED_COLUMNS)
     if column not in given:
         return None

@@ -15,9 +15,9 @@ from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.methods import Method
 from curation_assets.scoring.samples import BOUNDS_TOLERANCE, detail_schema
+from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.stages.signals.given_columns import read_given_values
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.options import given_columns
 
 NOT_GIVEN = "not_given"
 
@@ -27,7 +27,7 @@ def given_source(ctx: PoolContext, method: str) -> tuple[Path | None, str] | Non
 
     Raises ValueError for a file that does not exist, or a pool without a table of its own.
     """
-    source = given_columns(ctx.options.given_signals).get(method)
+    source = given_columns(SourceOptions.of(ctx).given_signals).get(method)
     if source is None:
         return None
     file, column = source

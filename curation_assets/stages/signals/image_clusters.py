@@ -19,6 +19,7 @@ from curation_assets.stages.signals.image_sets import (
     image_set_embeddings,
     image_set_fingerprint,
 )
+from curation_assets.stages.signals.options import SignalsOptions
 
 IMAGES_PER_CLUSTER = 128  # of the pool, where its options set no number of clusters: 12.8 M images, 100,000 clusters
 MAX_FITTED = 1_000_000  # images; a larger pool is sampled by hash of the sample_id
@@ -36,7 +37,7 @@ def image_clusters(ctx: PoolContext) -> Iterator[Table]:
             compute=_clusters,
             roles=("image_text_encoder", "language_identifier"),
             config=lambda ctx, shard: {
-                "clusters": ctx.options.image_clusters,
+                "clusters": SignalsOptions.of(ctx).image_clusters,
                 "reference": image_set_fingerprint(ctx, "image_based"),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },
@@ -55,7 +56,7 @@ def _clusters(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     if images.is_empty():
         raise ValueError(f"pool {ctx.pool.name!r} has no image embeddings, so there is nothing to cluster")
     fitted = _fitted(images)
-    count = ctx.options.image_clusters or max(1, round(fitted.height / IMAGES_PER_CLUSTER))
+    count = SignalsOptions.of(ctx).image_clusters or max(1, round(fitted.height / IMAGES_PER_CLUSTER))
     vectors = np.zeros((0, 0), np.float32)
     for chosen, part in _vectors(ctx, fitted.with_row_index("position")):
         if not vectors.size:

@@ -11,6 +11,7 @@ from PIL import Image
 from curation_assets.core.table_names import SAMPLES, TARGET_IMAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.declaration import list_pools
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
@@ -55,7 +56,7 @@ def image_set_embeddings(ctx: PoolContext, reader: str, encoder: Any) -> np.ndar
 
 def _source(ctx: PoolContext, reader: str) -> Path | PoolContext | None:
     """A path, else the pool of that name; None: planted scenes. Raises ValueError where none of them is there."""
-    given = ctx.options.reference_images
+    given = SignalsOptions.of(ctx).reference_images
     if given is None:
         if ctx.pool.kind == "world":
             return None

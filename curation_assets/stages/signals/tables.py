@@ -10,17 +10,20 @@ import polars as pl
 from curation_assets.core.table_names import IMAGE_CLUSTERS, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Compute, ComputeImages, Table
 from curation_assets.methods import Method
 from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_identity
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
+from curation_assets.sources.options import SourceOptions
 from curation_assets.stages.signals.canary import canary_tables
 from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.image_clusters import image_clusters
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.content_hash import frame_sha256
 
 
@@ -33,18 +36,18 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     for method in ctx.methods("signals"):
         source = given_source(ctx, method.name)
         yield _signal_table(ctx, method) if source is None else _given_table(method, source[1])
-    if ctx.options.canary:
+    if SignalsOptions.of(ctx).canary:
         yield from canary_tables(ctx)
 
 
 def derived_columns(ctx: PoolContext) -> list[str]:
     """Columns made of each image that a method of this pool, its search for duplicates, or a fitted recipe reads,
     sorted; and those that every pool has."""
-    given = set(ctx.options.given_signals)
+    given = set(SourceOptions.of(ctx).given_signals)
     read = {name for method in ctx.methods("signals") if method.name not in given for name in method.columns}
-    compared = ctx.options.duplicates
+    compared = FlowOptions.of(ctx).duplicates
     read |= set() if compared is None else set(compared.columns)
-    read |= {"image_embedding"} if ctx.options.caption_choice else set()
+    read |= {"image_embedding"} if SignalsOptions.of(ctx).caption_choice else set()
     read |= {name for recipe in fitted_recipes(ctx).values() for name in recipe.settings.columns}
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in tables:

@@ -34,6 +34,7 @@ from curation_assets.numeric.standardise import (
     length_warning,
     standardise,
 )
+from curation_assets.stages.standardised.options import StandardisedOptions
 from curation_assets.stages.standardised.word_weights import tables as word_weight_tables
 
 
@@ -111,25 +112,27 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
 
 
 def _options(ctx: PoolContext) -> dict[str, Any]:
+    options = StandardisedOptions.of(ctx)
     return {
-        "grouping": ctx.options.standardise_by,
-        "length_unit": ctx.options.length_unit,
-        "min_group": ctx.options.min_group,
-        "mu_logit": float(ctx.options.mu_logit),
+        "grouping": options.standardise_by,
+        "length_unit": options.length_unit,
+        "min_group": options.min_group,
+        "mu_logit": float(options.mu_logit),
     }
 
 
 def fusion_options(ctx: PoolContext) -> dict[str, Any]:
     """The pool's options for the regression on ratings: ties (drop, pos, neg) and fusion_l2 (its penalty, 0: none)."""
-    return {"ties": ctx.options.ties, "l2": float(ctx.options.fusion_l2)}
+    options = StandardisedOptions.of(ctx)
+    return {"ties": options.ties, "l2": float(options.fusion_l2)}
 
 
 def _lengths(ctx: PoolContext, captions: pl.Series) -> np.ndarray:
-    return caption_length(captions.to_list(), ctx.options.length_unit)
+    return caption_length(captions.to_list(), StandardisedOptions.of(ctx).length_unit)
 
 
 def _standardise(ctx: PoolContext, values: np.ndarray, lengths: np.ndarray, teacher: str) -> np.ndarray:
-    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=ctx.options.mu_logit)
+    return standardise(values, lengths, read_statistics(ctx, teacher), mu_logit=StandardisedOptions.of(ctx).mu_logit)
 
 
 def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarray, np.ndarray]:
@@ -151,11 +154,12 @@ def _floats(column: pl.Series) -> np.ndarray:
 
 
 def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    options = StandardisedOptions.of(ctx)
     rows = []
     for teacher in teacher_names(ctx):
         values, lengths = _pool_similarities(ctx, teacher)
         statistics = fit_length_statistics(
-            values, lengths, grouping=ctx.options.standardise_by, min_group=ctx.options.min_group
+            values, lengths, grouping=options.standardise_by, min_group=options.min_group
         )
         rows += [{"teacher": teacher, **row} for row in statistics.to_rows()]
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("length_high").cast(pl.Int64))
@@ -168,18 +172,19 @@ def read_statistics(ctx: PoolContext, teacher: str) -> LengthStatistics:
 
 
 def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    options = StandardisedOptions.of(ctx)
     rows = []
     for teacher in teacher_names(ctx):
         values, lengths = _pool_similarities(ctx, teacher)
         before = length_dependence(values, lengths)
         after = length_dependence(_standardise(ctx, values, lengths, teacher), lengths)
-        warning = length_warning(before, ctx.options.standardise_by, ctx.options.length_unit)
+        warning = length_warning(before, options.standardise_by, options.length_unit)
         for when, dependence in (("before", before), ("after", after)):
             rows.append(
                 {
                     "teacher": teacher,
                     "when": when,
-                    "length_unit": ctx.options.length_unit,
+                    "length_unit": options.length_unit,
                     "slope_per_unit": dependence.slope_per_word,
                     "spearman": dependence.spearman,
                     "n": dependence.n,
@@ -190,6 +195,7 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    options = StandardisedOptions.of(ctx)
     labelled = ctx.store.read(LABELLED_CAPTIONS)
     ratings, lengths = labelled["rating"].to_numpy(), _lengths(ctx, labelled["caption"])
     rows: list[dict[str, Any]] = []
@@ -209,10 +215,10 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         columns = []
         for teacher in teacher_names(ctx):
             statistics = fit_length_statistics(
-                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=ctx.options.min_group
+                *_pool_similarities(ctx, teacher), grouping=grouping, min_group=options.min_group
             )
             similarities = _floats(labelled[f"{teacher}_open_similarity"])
-            columns.append(standardise(similarities, lengths, statistics, mu_logit=ctx.options.mu_logit))
+            columns.append(standardise(similarities, lengths, statistics, mu_logit=options.mu_logit))
             add(teacher, grouping, columns[-1])
         try:
             held_out = held_out_fusion(
@@ -221,9 +227,7 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         except ValueError:  # too few ratings for five folds: the row's values are null
             held_out = np.full(len(ratings), np.nan)
         fused[grouping], _ = add("fused, held out", grouping, held_out)
-    warning = length_evidence(
-        length_spearman, fused["length"], fused["global"], len(ratings), ctx.options.standardise_by
-    )
+    warning = length_evidence(length_spearman, fused["length"], fused["global"], len(ratings), options.standardise_by)
     rows[0]["warning"] = warning
     return pl.DataFrame(rows, schema_overrides={"warning": pl.String}, infer_schema_length=None)
 
@@ -261,6 +265,7 @@ def standardised_labels(
 
     The scale is the pool's; with `reference` (a frame like `labelled`) that of its captions.
     """
+    options = StandardisedOptions.of(ctx)
     lengths = _lengths(ctx, labelled["caption"])
     scores = labelled.select("caption", "rating")
     for teacher in teacher_names(ctx):
@@ -269,8 +274,8 @@ def standardised_labels(
         else:
             known = _floats(reference[f"{teacher}_open_similarity"])
             lengths_known = _lengths(ctx, reference["caption"])
-            statistics = fit_length_statistics(known, lengths_known, grouping=ctx.options.standardise_by)
+            statistics = fit_length_statistics(known, lengths_known, grouping=options.standardise_by)
         values = _floats(labelled[f"{teacher}_open_similarity"])
-        scaled = standardise(values, lengths, statistics, mu_logit=ctx.options.mu_logit)
+        scaled = standardise(values, lengths, statistics, mu_logit=options.mu_logit)
         scores = scores.with_columns(pl.Series(teacher, scaled).fill_nan(None))
     return scores

@@ -11,6 +11,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.relatedness import WordWeights, add_document_frequencies, fit_word_weights
 from curation_assets.scoring.files import read_captions
+from curation_assets.stages.standardised.options import StandardisedOptions
 from curation_assets.stores.file_hash import file_sha256
 
 
@@ -21,7 +22,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """
     if "word_weights_file" in ctx.profile.methods.get("relatedness", {}):
         return
-    if not ctx.options.related_to:
+    if not StandardisedOptions.of(ctx).related_to:
         raise ValueError(
             f"pool {ctx.pool.name!r} runs relatedness: name a file of downstream captions in its option related_to "
             "(options: {related_to: captions.txt}), or word weights in the profile (methods: {relatedness: "
@@ -42,7 +43,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _downstream_file(ctx: PoolContext) -> Path:
-    return Path(str(ctx.options.related_to)).expanduser()
+    return Path(str(StandardisedOptions.of(ctx).related_to)).expanduser()
 
 
 def _word_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

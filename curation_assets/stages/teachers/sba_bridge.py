@@ -14,9 +14,9 @@ import polars as pl
 from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_BRIDGE
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import BridgeTraining, FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.pools.options import BridgeTraining
 
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
 
@@ -42,7 +42,7 @@ def bridge_table(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _option(ctx: PoolContext) -> BridgeTraining:
-    return ctx.options.train_sba or BridgeTraining()
+    return FlowOptions.of(ctx).train_sba or BridgeTraining()
 
 
 def _recipe(training: BridgeTraining) -> dict[str, Any]:

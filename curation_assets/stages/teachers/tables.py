@@ -9,12 +9,14 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_BRIDGE
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.saved import saved_rows
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
+from curation_assets.stages.teachers.options import TeachersOptions
 from curation_assets.stages.teachers.sba_bridge import bridge_table
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.file_hash import file_sha256
@@ -25,6 +27,7 @@ DEFAULT_LABELS_SEED = 244
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage; none where the pool distils no student of its own."""
+    options = TeachersOptions.of(ctx)
     if not ctx.distils:
         return
     yield Table(
@@ -33,7 +36,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(),
         version="1",
         compute=_distillation_fraction,
-        config=lambda ctx, shard: {"size": ctx.options.distillation_size},
+        config=lambda ctx, shard: {"size": options.distillation_size},
         is_frozen=True,
         description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
     )
@@ -56,12 +59,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             labels_config,
             f"One row per caption with its {ctx.ratings} rating of concreteness (0–3) and the teachers' values.",
         )
-    if ctx.options.caption_benchmark is not None:
+    if options.caption_benchmark is not None:
         yield _rated_table(
             ctx,
             "benchmark_captions",
-            lambda ctx: read_rated(Path(ctx.options.caption_benchmark or "")),
-            lambda ctx: {"benchmark_sha256": file_sha256(Path(ctx.options.caption_benchmark or ""))},
+            lambda ctx: read_rated(Path(options.caption_benchmark or "")),
+            lambda ctx: {"benchmark_sha256": file_sha256(Path(options.caption_benchmark or ""))},
             "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
         )
 
@@ -149,7 +152,9 @@ def _score(
 def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     """The fraction is in (0, 1]. The pool's declaration has the number of its rows."""
     rows = ctx.pool.expected_rows(ctx.settings)
-    return pl.DataFrame({"rows": [rows], "fraction": [min(1.0, ctx.options.distillation_size / max(1, rows))]})
+    return pl.DataFrame(
+        {"rows": [rows], "fraction": [min(1.0, TeachersOptions.of(ctx).distillation_size / max(1, rows))]}
+    )
 
 
 def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -190,12 +195,13 @@ def score_labelled(
 
 def labels_config(ctx: PoolContext) -> dict[str, Any]:
     """What decides `read_labels`: the content of the pool's file, else how many captions are planted, by which seed."""
-    path = ctx.options.labels
+    options = TeachersOptions.of(ctx)
+    path = FlowOptions.of(ctx).labels
     if path is not None:
         return {"labels_sha256": file_sha256(Path(path))}
-    seed = ctx.options.labels_seed
+    seed = options.labels_seed
     return {
-        "labels": ctx.options.labelled_captions,
+        "labels": options.labelled_captions,
         **({} if seed is None else {"seed": seed}),
     }
 
@@ -205,14 +211,15 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
 
     Raises ValueError where nobody rated captions of the pool, and as `read_rated` does.
     """
-    path = ctx.options.labels
+    options = TeachersOptions.of(ctx)
+    path = FlowOptions.of(ctx).labels
     if ctx.ratings is None:
         raise ValueError(f"pool {ctx.pool.name!r} has no rated captions; name a file of them in its option labels")
     if path is None:
         from curation_assets.world.pool import plant_labelled_captions
 
-        seed = DEFAULT_LABELS_SEED if ctx.options.labels_seed is None else ctx.options.labels_seed
-        planted = plant_labelled_captions(ctx.options.labelled_captions, seed=seed)
+        seed = DEFAULT_LABELS_SEED if options.labels_seed is None else options.labels_seed
+        planted = plant_labelled_captions(options.labelled_captions, seed=seed)
         return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
     return read_rated(Path(path))
 

@@ -3,9 +3,11 @@
 import inspect
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -15,13 +17,16 @@ from hypothesis import strategies as st
 
 from curation_assets.core.settings import PACKAGE_ROOT, Profile, load_profile, load_settings
 from curation_assets.core.validation import content_of, described, fields_of, nested
+from curation_assets.flow.options import BridgeTraining, DuplicateSettings
 from curation_assets.outputs.report.options_table import COMMAND, PAGE, TABLES, options_page
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.selection.policy import Policy, Prefilter, load_policy
+from curation_assets.sources.all_options import PoolOptions, option_groups
 from curation_assets.sources.declaration import Pool, add_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings
-from curation_assets.stores.pools.options import BridgeTraining, DuplicateSettings, PoolOptions, StudentFit
+from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.training.bridge import BridgeRecipe
+from curation_assets.training.options import StudentFit
 from curation_assets.training.students import train_student
 
 REPOSITORY = PACKAGE_ROOT.parent
@@ -220,7 +225,24 @@ def test_the_page_of_options_is_up_to_date() -> None:
 def test_every_option_is_read_somewhere() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE_ROOT.rglob("*.py"))
     of_columns = {option for column in DERIVED_COLUMNS.values() for option in column.options.values()}
-    assert set(fields_of(PoolOptions)) <= set(re.findall(r"\boptions\.(\w+)", sources)) | of_columns
+    read = set(re.findall(r"\boptions\.(\w+)|Options\.of\([\w.]+\)\.(\w+)", sources))
+    assert set(fields_of(PoolOptions)) <= {name for names in read for name in names} | of_columns
+
+
+def test_every_folder_declares_its_own_options() -> None:
+    """Each option in one group, each group in the options.py of its folder; all of them are in the assembled class."""
+    groups = option_groups()
+    assert [name for group in groups for name in fields_of(group)] == list(fields_of(PoolOptions))
+    assert {group.__module__.rpartition(".")[2] for group in groups} == {"options"}
+    files = {path for path in PACKAGE_ROOT.rglob("options.py") if path.parent.name != "core"}
+    assert {Path(str(sys.modules[group.__module__].__file__)) for group in groups} == files
+
+
+def test_a_reader_sees_the_options_of_its_group(tmp_path: Path) -> None:
+    pool = Pool("p", "url_table", "s", options={"image_clusters": 3})  # type: ignore[arg-type]
+    assert SignalsOptions.of(pool).image_clusters == 3
+    with pytest.raises(TypeError, match="expected a pool's options with those of SignalsOptions, got Pool"):
+        SignalsOptions.of(SimpleNamespace(options=pool))
 
 
 def test_trainings_take_what_the_options_offer() -> None:

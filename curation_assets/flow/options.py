@@ -1,0 +1,122 @@
+"""Options that decide which tables a pool has."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from curation_assets.core.options import Options
+from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
+from curation_assets.stores.saved_rows import DEFAULT_SECONDS
+
+FuseOn = Literal["teacher", "student"]
+KeepWhich = Literal["best", "hard", "easy", "random"]
+
+
+@checked("duplicates")
+class DuplicateSettings:
+    """The option `duplicates`: what makes two samples near-duplicates, and which one is kept."""
+
+    heading: ClassVar = "Duplicates"
+
+    perceptual_bits: Whole | None = setting(
+        default=4, ge=0, le=15, unit="bits of 64", description="pHashes that differ in at most so many; null: no pHash."
+    )
+    cosine: Number | None = setting(
+        default=None, gt=0, le=1, description="Image embeddings at least so near (SemDeDup); null: not compared."
+    )
+    pdq_bits: Whole | None = setting(
+        default=None, ge=0, le=31, unit="bits of 256", description="PDQ hashes that differ in at most so many (31)."
+    )
+    copy_cosine: Number | None = setting(
+        default=None,
+        gt=0,
+        le=1,
+        description="SSCD vectors at least so near (.75); needs role copy_descriptor; null: not compared.",
+    )
+    keep: KeepWhich = setting(
+        default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
+    )
+    prefer: str | None = setting(
+        default=None, description="Table whose better value is kept, such as signals.clip_score; null: most pixels."
+    )
+
+    def __post_init__(self) -> None:
+        if self.prefer is not None and not self.prefer.startswith("signals."):
+            raise ValueError(f"prefer must read signals.METHOD, got {self.prefer!r}")
+        if self.keep != "best" and self.prefer is not None:
+            raise ValueError(f"prefer ranks with keep: best; got keep: {self.keep}")
+        if self.keep in ("hard", "easy") and self.cosine is None:
+            raise ValueError(f"keep: {self.keep} needs image embeddings: set cosine, too")
+
+    @property
+    def columns(self) -> list[str]:
+        """Derived columns that are compared."""
+        both = (
+            ("perceptual_hash", self.perceptual_bits),
+            ("pdq_hash", self.pdq_bits),
+            ("copy_descriptor", self.copy_cosine),
+            ("image_embedding", self.cosine),
+        )
+        return [name for name, limit in both if limit is not None]
+
+
+@checked("train_sba")
+class BridgeTraining:
+    """The option `train_sba`: the bridge of the semantic teacher; null takes the published recipe (formulas.md
+    §1.4)."""
+
+    heading: ClassVar = "Training of SBA's bridge"
+
+    captions: str | None = setting(default=None, description="File to train on; null: the pool's other captions.")
+    save_every: Whole = setting(default=200, ge=1, unit="steps", description="How often the training is saved.")
+    learning_rate: Number | None = setting(default=None, gt=0, description="Highest of the schedule; null: .002.")
+    warm_up_share: Number | None = setting(default=None, ge=0, lt=1, description="Of all steps; null: .03.")
+    weight_decay: Number | None = setting(default=None, ge=0, description="Of AdamW; null: 0.")
+    epochs: Whole | None = setting(default=None, ge=1, description="Passes over the captions; null: 2.")
+    batch_size: Whole | None = setting(default=None, ge=1, unit="captions", description="Per step; null: 32.")
+    accumulation: Whole | None = setting(default=None, ge=1, unit="steps", description="Per update; null: 4.")
+    max_length: Whole | None = setting(default=None, ge=1, unit="tokens", description="Longest sequence; null: 2048.")
+    max_gradient_norm: Number | None = setting(default=None, gt=0, description="Longer ones are clipped; null: 1.")
+    seed: Whole | None = setting(default=None, description="Of initial weights and order; null: 42.")
+
+
+@checked("options")
+class FlowOptions(Options):
+    """Which methods, recipes and policies run, and what decides which tables there are."""
+
+    min_success_rate: Number = setting(
+        default=0.1, ge=0, le=1, description="Share of the pool's usable rows that must not fail; 0: never stops."
+    )
+    save_every_seconds: Number = setting(
+        default=DEFAULT_SECONDS,
+        ge=0,
+        unit="seconds",
+        description="How often the finished rows of a model's table are saved.",
+    )
+    methods: tuple[str, ...] = setting(default=(), description="Methods to run besides the defaults.")
+    given: Mapping[str, str] = setting(
+        default_factory=dict,
+        description="Columns you have already: column → file.",
+        of_one_pool=True,
+    )
+    duplicates: Switched[DuplicateSettings] = setting(default=None, description="Look for near-duplicates.")
+    teachers: tuple[str, ...] | None = setting(
+        default=None, description="Teachers of ICC by name; null: those that are methods by default (vba, sba)."
+    )
+    train_sba: Switched[BridgeTraining] = setting(default=None, description="Train the bridge of the teacher sba.")
+    labels: str | None = setting(default=None, description="File of rated captions (0–3); null: planted ones.")
+    fuse_on: FuseOn = setting(
+        default="teacher", description="Fit fusion weights on teachers' scores, or students' (ICC, A.2)."
+    )
+    recipes: Mapping[str, Mapping[str, Number]] = setting(
+        default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
+    )
+    policies: tuple[str, ...] | None = setting(
+        default=None, description="Policies that judge the pool; null: all whose signals it runs."
+    )
+    fraction: Number | None = setting(
+        default=None, gt=0, le=1, description="Share kept, in place of the shipped policies' own."
+    )
+    downstream: Switch | None = setting(
+        default=None,
+        description="Train models on every subset and measure them on `evaluation_set`; null: world pools only.",
+    )

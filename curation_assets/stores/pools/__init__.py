@@ -1,1 +1,0 @@
-"""Pools: declarations and shards."""
