@@ -79,7 +79,7 @@ bench-performance: install ## Speed of student, selection, teachers and signals 
 	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into docs/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
-	$(BIN)/python -m curation_assets.outputs.report.options_table
+	$(BIN)/python docs/make_options.py
 	$(BIN)/curate methods --into docs/methods.md
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_licences.py

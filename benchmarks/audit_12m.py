@@ -306,11 +306,11 @@ def why(home: Path) -> dict[str, Any]:
 
 def diff(home: Path) -> dict[str, Any]:
     """`curate diff A B --recorded` without starting Python: two policies as their ledgers have them."""
-    from curation_assets.audit.diff import compare_ledgers
+    from curation_assets.audit.diff import recorded_comparison
 
     paths = [home / "ledgers" / f"{name}.parquet" for name in POLICIES]
     store = context(home).store
-    seconds, recorded = timed(lambda: compare_ledgers(paths[0], paths[1], store))
+    seconds, recorded = timed(lambda: recorded_comparison(paths[0], paths[1], store).verdicts.to_dict())
     return {"of_ledgers_seconds": seconds, "iou": round(recorded["iou"], 4)}
 
 

@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +34,7 @@ from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
-from curation_assets.numeric.short_captions import ShortCaptions, fit_shares
+from curation_assets.numeric.short_captions import MOST, ShortCaptions, informative_words
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.text_tables import read_table
@@ -120,6 +120,19 @@ def labelled_alt_texts(shared: Path, *, only_open: bool) -> pl.DataFrame:
 def short_captions(labelled: pl.DataFrame) -> ShortCaptions:
     """What the labels say of captions of few words."""
     return ShortCaptions(fit_shares(labelled["alt"].to_list(), labelled["is_descriptive"].to_numpy()), FLOOR)
+
+
+def fit_shares(captions: Sequence[str], is_descriptive: np.ndarray) -> tuple[float, ...]:
+    """(N,) captions and whether each says what its image shows → how often those of 0 to MOST words do, relative to
+    those of more.
+
+    Raises ValueError where a word count has no caption, or no caption of more than MOST words is descriptive.
+    """
+    counts = np.array([informative_words(caption) for caption in captions])
+    found = [is_descriptive[counts == n].mean() if (counts == n).any() else np.nan for n in range(MOST + 2)]
+    if np.isnan(found).any() or found[-1] == 0:
+        raise ValueError(f"expected labelled captions of 0 to {MOST + 1} words, the longest descriptive; got {found}")
+    return tuple(round(min(1.0, float(share / found[-1])), 3) for share in found[:-1])
 
 
 def vocabulary_words() -> list[str]:

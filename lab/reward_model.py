@@ -6,9 +6,9 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
 from curation_assets.stores.rankings import read_rankings, split_by_image
 from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
-from curation_assets.world.rankings import draw_candidates, rank_by_criteria
 from curation_assets.world.scene import draw_spec, render_scene
 from lab.common import TRAINING_SEED, Clock, Setup, record, replaced_folder
+from lab.rankings import draw_candidates, rank_by_criteria
 
 SCENES, HELD_OUT = 3000, 0.1
 RECIPE = RewardRecipe(updates=6000, learning_rate=3e-4, weight_decay=0.01, activation="relu")

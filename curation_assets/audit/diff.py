@@ -229,14 +229,6 @@ def recorded_comparison(left: Path, right: Path, store: ShardStore, *, nearest: 
     return Comparison(store, first, other, lambda: recorded_rows([left, right], store))
 
 
-def compare_ledgers(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> dict[str, Any]:
-    """Overlap, transitions and nearest dropped of two recorded policies, for JSON: seconds for a pool of any size.
-
-    Shifts and leave-one-out need every caption again and are not among them: see `Comparison.whole`.
-    """
-    return recorded_comparison(left, right, store, nearest=nearest).verdicts.to_dict()
-
-
 def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
     """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; formulas.md §2.5.
 

@@ -136,12 +136,6 @@ def _ledgers(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet"))
 
 
-def ledger_rows(path: Path, sample_id: str) -> list[dict[str, Any]]:
-    """Rows of one sample in a ledger."""
-    rows: list[dict[str, Any]] = _rows_of(path, sample_id).collect().to_dicts()
-    return rows
-
-
 def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
     """Row groups are chosen by their statistics, so that one is read."""
     high, low = to_u64_pair(sample_id)

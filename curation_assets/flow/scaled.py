@@ -2,7 +2,7 @@
 
 `fused.<signal>_scaled` has sample_id, shard, source_row, `<signal>_score`, reason: min–max over the pool by the frozen
 `fused.<signal>_range` (SIEVE §3.3), the best value at 1, so a late sample may lie outside [0, 1] and moves no other
-sample's score. A constant signal carries no order and is .5 throughout, as in numeric/fusion.py.
+sample's score. A constant signal carries no order and is .5 throughout.
 
 `fused.scaled` has one row per row of raw.samples: sample_id, shard, source_row, the score of every signal that the
 recipe names, in the order of naming, and reason: why the first that is missing is missing. Views of the connection that

@@ -257,28 +257,6 @@ def check_tests(model: SqlModel, frame: pl.DataFrame) -> list[SqlTestResult]:
     return [_check(model, test, frame) for test in model.tests]
 
 
-def output_schema(model: SqlModel, inputs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Output columns with DuckDB types, from real DuckDB over empty tables.
-
-    `inputs`: 'stage.name' → column → DuckDB type, for every reference. Raises SqlModelError where one is missing, and
-    duckdb's own error where the statement does not fit the types.
-    """
-    import duckdb
-
-    missing = sorted(set(model.references) - set(inputs))
-    if missing:
-        raise SqlModelError(f"{model.path} reads {missing}, whose columns are not given")
-    with duckdb.connect() as connection:
-        for reference in model.references:
-            stage, name = reference.split(".")
-            columns = ", ".join(f'"{column}" {kind}' for column, kind in inputs[reference].items())
-            connection.execute(f'create schema if not exists "{stage}"')
-            connection.execute(f'create table "{stage}"."{name}" ({columns})')
-        _create_views(model, connection)
-        relation = connection.sql(model.text, params=dict(model.parameters))
-        return {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
-
-
 def _create_views(model: SqlModel, connection: "duckdb.DuckDBPyConnection") -> None:
     for name, sql in model.views.items():
         connection.execute(_create_view(name, sql))

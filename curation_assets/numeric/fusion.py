@@ -1,6 +1,6 @@
-"""Fusion of several scores into one: logistic regression on ratings, and weighted min–max sums."""
+"""Fusion of several scores into one: logistic regression on ratings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -122,35 +122,6 @@ def held_out_fusion(
         weights = fit_logistic_fusion(scores[~held_out], ratings[~held_out], ties=ties, l2=l2)
         fused[held_out] = fuse(scores[held_out], weights)
     return fused
-
-
-def min_max(values: np.ndarray) -> np.ndarray:
-    """Linear map of a pool's values to [0, 1]. (N,) → (N,); NaN is ignored and stays NaN. SIEVE §3.3.
-
-    A constant column carries no information: it becomes 0.5 throughout, so the other signals alone decide the order.
-    """
-    values = np.asarray(values, dtype=np.float64)
-    finite = values[np.isfinite(values)]
-    if len(finite) == 0:
-        return np.full(values.shape, np.nan)
-    low, high = finite.min(), finite.max()
-    if low == high:
-        return np.where(np.isfinite(values), 0.5, np.nan)
-    return (values - low) / (high - low)
-
-
-def weighted_fusion(signals: Iterable[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """Weighted sum of min–max scaled signals. K × (N,) → (N,) in [0, 1]; NaN where any signal is NaN.
-
-    SIEVE §3.3 with weights (1 − α, α); formulas.md §2.4. Raises ValueError unless the weights are non-negative and sum
-    to 1.
-    """
-    columns = [min_max(signal) for signal in signals]
-    if len(columns) != len(weights):
-        raise ValueError(f"expected one weight per signal, got {len(weights)} weights for {len(columns)} signals")
-    if min(weights) < 0 or not np.isclose(sum(weights), 1.0, rtol=0, atol=1e-9):
-        raise ValueError(f"weights must be non-negative and sum to 1, got {list(weights)} (sum {sum(weights)})")
-    return np.einsum("kn,k->n", np.stack(columns), np.asarray(weights, dtype=np.float64))  # (N,)
 
 
 def _is_separable(x: np.ndarray, y: np.ndarray) -> bool:

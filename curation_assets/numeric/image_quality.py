@@ -66,11 +66,6 @@ def _at_side(image: Image.Image, side_px: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def brightness(pixels: np.ndarray) -> np.ndarray:
-    """Perceived brightness √(.241 R² + .691 G² + .068 B²) / 255 of each pixel. (H, W, 3) uint8 → (H, W) in [0, 1]."""
-    return _of_squares(_weighted_squares(pixels)).reshape(pixels.shape[:2])
-
-
 def dark_score(image: Image.Image) -> float:
     """99th percentile of the brightness of an RGB image: near 0 where hardly a pixel is bright."""
     return _low_and_high_brightness(image)[1]
@@ -94,7 +89,8 @@ def _low_and_high_brightness(image: Image.Image) -> list[float]:
 
 
 def brightness_percentiles(image: Image.Image, percentiles: Sequence[float]) -> list[float]:
-    """Percentiles, in [0, 100], of the brightness of an RGB image: the bits of `np.percentile` of `brightness`.
+    """Percentiles, in [0, 100], of the brightness of an RGB image: the bits of `np.percentile` of every pixel's
+    √(.241 R² + .691 G² + .068 B²) / 255.
 
     Brightness rises with the weighted squares, so the two order statistics that matter are found among those, in whole
     numbers, and only they become brightness: a quarter of the time.

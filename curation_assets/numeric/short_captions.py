@@ -60,16 +60,3 @@ class ShortCaptions:
         shares = np.array([*self.shares, 1.0])
         counts = np.array([informative_words(caption) for caption in captions], dtype=np.int64)
         return np.where(counts <= MOST, self.floor + shares[counts] * (values - self.floor), values)
-
-
-def fit_shares(captions: Sequence[str], is_descriptive: np.ndarray) -> tuple[float, ...]:
-    """(N,) captions and whether each says what its image shows → how often those of 0 to MOST words do, relative to
-    those of more.
-
-    Raises ValueError where a word count has no caption, or no caption of more than MOST words is descriptive.
-    """
-    counts = np.array([informative_words(caption) for caption in captions])
-    found = [is_descriptive[counts == n].mean() if (counts == n).any() else np.nan for n in range(MOST + 2)]
-    if np.isnan(found).any() or found[-1] == 0:
-        raise ValueError(f"expected labelled captions of 0 to {MOST + 1} words, the longest descriptive; got {found}")
-    return tuple(round(min(1.0, float(share / found[-1])), 3) for share in found[:-1])

@@ -9,7 +9,7 @@ import struct
 import tarfile
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -525,24 +525,3 @@ def read_member(path: Path, name: str) -> bytes:
     """
     data = read_range(path, name)
     return tar_index(path).read(name) if data is None else data
-
-
-class ImageStore:
-    """Images of a pool by the `tar` and `member` columns of raw/samples.
-
-    `root`: the pool's work folder, from which relative `tar` paths count (absolute ones stand for themselves).
-    """
-
-    def __init__(self, root: Path, limits: ImageLimits = DEFAULT_LIMITS) -> None:
-        self.root = Path(root)
-        self.limits = limits
-
-    def read_bytes(self, tar: str, member: str) -> bytes:
-        """Bytes of an image file. Raises KeyError, FileNotFoundError, ImageRejected."""
-        return read_member(self.root / tar, member)  # root / absolute path is the absolute path
-
-    def load(self, row: Mapping[str, Any]) -> Image.Image:
-        """RGB image of a row of raw/samples. Raises ImageRejected, with reason no_image where the row has none."""
-        if row.get("tar") is None or row.get("member") is None:
-            raise ImageRejected("no_image", f"sample {row.get('sample_id')} has no image")
-        return decode_image(self.read_bytes(row["tar"], row["member"]), self.limits)

@@ -182,18 +182,3 @@ def _image_columns(work: Path, tar: str, member: str, limits: ImageLimits) -> di
         "image_bytes": len(data),
         "image_sha256": hashlib.sha256(data).hexdigest(),
     }
-
-
-def duplicates_across_shards(samples: pl.LazyFrame) -> pl.DataFrame:
-    """Ids that are kept in more than one shard. Grain: one row per such sample_id; columns sample_id, shards.
-
-    A table source is searched for duplicates as a whole; tars only one by one, so this is for webdataset pools.
-    """
-    return (
-        samples.filter(pl.col("status") == "kept")
-        .group_by("sample_id")
-        .agg(pl.col("shard").sort().alias("shards"))
-        .filter(pl.col("shards").list.len() > 1)
-        .sort("sample_id")
-        .collect()
-    )

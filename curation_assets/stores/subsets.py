@@ -84,11 +84,6 @@ def write_packed_parquet(path: Path, packed: np.ndarray) -> int:
     return frame.height
 
 
-def read_subset_parquet(path: Path) -> list[str]:
-    """The ids of `write_subset_parquet`, and of any such table, sorted. Raises ValueError as `read_subset`."""
-    return _ids_of_table(path, read_rows(path, suffix=".parquet"))
-
-
 def _ids_of_table(path: Path, table: pl.DataFrame) -> list[str]:
     name = next((name for name in ID_COLUMNS if name in table.columns), None)
     if name is None:

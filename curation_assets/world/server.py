@@ -59,13 +59,6 @@ def trouble_of(seed: int, index: int) -> str | None:
     return _block_plan(seed, index // TROUBLE_BLOCK).get(index % TROUBLE_BLOCK)
 
 
-def expected_reasons(size: int, seed: int) -> Counter[str]:
-    """Reasons, with counts, with which the downloads of a world of `size` samples must fail."""
-    troubles = (trouble_of(seed, index) for index in range(size))
-    reasons = (REASON_OF_TROUBLE[trouble] for trouble in troubles if trouble is not None)
-    return Counter(reason for reason in reasons if reason is not None)
-
-
 def world_sample_id(seed: int, index: int) -> str:
     """The id that a planted sample brings along: it depends on (seed, index), not on host or port."""
     return hashlib.sha256(f"world/{seed}/{index}".encode()).hexdigest()[:32]

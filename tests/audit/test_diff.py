@@ -20,7 +20,7 @@ from curation_assets.audit.diff import (
     Comparison,
     Overlap,
     compare,
-    compare_ledgers,
+    recorded_comparison,
     save_policy,
     what_if,
 )
@@ -141,13 +141,14 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
     rows = PoolRows.read(ctx.store)
     known = {policy.name: policy for policy in policies_of(ctx)}
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "icc")):
-        found = compare_ledgers(ledger_path(ctx.store, left), ledger_path(ctx.store, right), ctx.store)
+        paths = ledger_path(ctx.store, left), ledger_path(ctx.store, right)
+        found = recorded_comparison(*paths, ctx.store).verdicts.to_dict()
         whole = compare(rows, known[left], known[right]).to_dict()
         assert found == {name: whole[name] for name in found}
         assert found["nearest_dropped"]
     other = bring_up_to_date(webdataset_pool(tmp_path, shards=2))
     with pytest.raises(LedgerError, match="different rows"):
-        compare_ledgers(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
+        recorded_comparison(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
     run = CliRunner().invoke(
         app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
     )

@@ -50,9 +50,6 @@ ALL = sorted(
         for line in ADVISED.findall(text)
         if "--help" not in line and path.name not in ("commands.py", "common.py")  # which complete or refuse others'
     }
-    - {
-        ("score … --set ROLE.NAME=VALUE", "outputs/report/options_table.py"),
-    }
 )
 
 

@@ -19,12 +19,10 @@ from curation_assets.flow.sql import (
     SqlModelError,
     check_tests,
     load_models,
-    output_schema,
     parse_model,
     run_model,
     with_defaults,
 )
-from curation_assets.numeric.fusion import weighted_fusion
 from curation_assets.sources.declaration import add_world_pool
 from tests.support.sql_tables import connection_of, samples, signal
 
@@ -53,16 +51,18 @@ select * from final
 """
 
 
+def min_max(values: np.ndarray) -> np.ndarray:
+    """SIEVE §3.3: linear map of a pool's values to [0, 1], .5 for a constant signal; NaN stays NaN."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    return np.where(np.isnan(values), np.nan, 0.5) if low == high else (values - low) / (high - low)
+
+
 def model_of(text: str = TEXT, stage: str = "fused", name: str = "m") -> SqlModel:
     return parse_model(text, stage=stage, name=name)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.key)
 def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
-    schema = output_schema(model, SCHEMAS)
-    assert tuple(schema) == model.columns
-    assert schema["quality"] == "DOUBLE"
-    assert schema["reason"] == "VARCHAR"
     empty = {key: pl.DataFrame(schema=dict.fromkeys(columns, pl.String)) for key, columns in SCHEMAS.items()}
     with connection_of(empty) as connection:
         for key, columns in SCHEMAS.items():
@@ -70,6 +70,8 @@ def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
             connection.execute(f"create or replace table {key} as select {casts} from {key}")
         frame = run_model(model, connection)
     assert frame.height == 0
+    assert tuple(frame.columns) == model.columns
+    assert (frame.schema["quality"], frame.schema["reason"]) == (pl.Float64, pl.String)
     assert all(result.passed for result in check_tests(model, frame))
 
 
@@ -139,7 +141,7 @@ def test_recipes_equal_their_numpy_twin(name: str, signals: tuple[str, ...], wei
     model = MODELS[f"fused.{name}"]
     with connection_of({key: frame.sample(fraction=1, shuffle=True, seed=1) for key, frame in tables.items()}) as con:
         frame = run_model(model, con)
-    expected = weighted_fusion(columns.values(), weights)
+    expected = sum(weight * min_max(column) for weight, column in zip(weights, columns.values(), strict=True))
     np.testing.assert_allclose(frame["quality"].fill_null(np.nan).to_numpy(), expected, atol=1e-12)
     assert frame["reason"][3] == f"{signals[0]}:not_a_number"
     assert frame["reason"][7] == f"{signals[1]}:not_a_number"

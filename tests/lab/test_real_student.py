@@ -19,7 +19,7 @@ from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.engines.student import MlpStudent
 from curation_assets.numeric.agreement import correlations
 from curation_assets.stores.file_hash import file_sha256
-from lab.real_student import labelled_alt_texts
+from lab.real_student import fit_shares, labelled_alt_texts
 from tests.support.paths import PROFILES, SHARED_DATA
 
 FOLDER = WEIGHTS_ROOT / "icc_student"
@@ -226,3 +226,11 @@ def test_calibration_weighs_the_four_ratings_alike() -> None:
     assert means == sorted(means)
     assert 0 < found.fused(texts).min() <= found.fused(texts).max() < 1
     np.testing.assert_allclose(found.target(texts[np.array([3, 99])]), target[[3, 99]])
+
+
+def test_shares_are_relative_to_longer_captions() -> None:
+    captions = ["logo", "dog", "dog", "brown dog", "brown dog", "a brown dog"] + ["a brown dog runs"] * 5
+    is_descriptive = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0], dtype=bool)
+    assert fit_shares(captions, is_descriptive) == (0.0, 0.625, 1.0, 1.0)  # of .8: .5 / .8; never above 1
+    with pytest.raises(ValueError, match="expected labelled captions of 0 to 4 words"):
+        fit_shares(captions[1:], is_descriptive[1:])

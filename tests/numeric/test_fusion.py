@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse, min_max, weighted_fusion
+from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
 
 
 def noisy_ratings(seed: int, n: int = 244) -> tuple[np.ndarray, np.ndarray]:
@@ -80,29 +80,6 @@ def test_incomplete_rows_are_counted_and_left_out() -> None:
 def test_one_class_is_refused() -> None:
     with pytest.raises(ValueError, match="above and below the median"):
         fit_logistic_fusion(np.array([[0.1], [0.2], [0.3]]), np.array([1, 1, 1]))
-
-
-def test_sieve_clip_worked_example() -> None:
-    """docs/formulas.md §13.7."""
-    sieve, clip = np.array([-0.1, 0.2, 0.7, 0.4]), np.array([0.10, 0.35, 0.20, 0.30])
-    np.testing.assert_allclose(weighted_fusion([sieve, clip], [0.5, 0.5]), [0, 0.6875, 0.7, 0.7125])
-
-
-def test_min_max_edges() -> None:
-    np.testing.assert_array_equal(min_max(np.array([1.0, np.nan, 3.0, 2.0])), [0, np.nan, 1, 0.5])
-    np.testing.assert_array_equal(min_max(np.array([7.0, np.nan, 7.0])), [0.5, np.nan, 0.5])
-    assert np.isnan(min_max(np.array([np.nan]))).all()
-
-
-def test_constant_signal_leaves_the_order_to_the_other() -> None:
-    other = np.array([0.3, 0.1, 0.2])
-    fused = weighted_fusion([np.full(3, 4.0), other], [0.5, 0.5])
-    assert np.argsort(fused).tolist() == np.argsort(other).tolist()
-
-
-def test_weights_must_sum_to_one() -> None:
-    with pytest.raises(ValueError, match="sum to 1"):
-        weighted_fusion([np.zeros(2), np.ones(2)], [0.5, 0.6])
 
 
 def test_a_penalty_shrinks_the_weights_and_keeps_the_order() -> None:

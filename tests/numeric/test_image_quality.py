@@ -7,7 +7,6 @@ from PIL import Image, ImageFilter
 from curation_assets.numeric.image_quality import (
     aspect_score,
     blur_score,
-    brightness,
     brightness_percentiles,
     cleanvision_blur,
     dark_score,
@@ -62,8 +61,8 @@ def test_cleanvision_counts_flat_colours_as_sharp() -> None:
 
 
 def test_brightness_weighs_the_channels() -> None:
-    pixels = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]], dtype=np.uint8)
-    np.testing.assert_allclose(brightness(pixels), [np.sqrt([0.241, 0.691, 0.068, 1.0])])
+    for colour, weight in (((255, 0, 0), 0.241), ((0, 255, 0), 0.691), ((0, 0, 255), 0.068), ((255, 255, 255), 1.0)):
+        assert brightness_percentiles(Image.new("RGB", (3, 3), colour), (50,)) == pytest.approx([np.sqrt(weight)])
 
 
 def test_percentiles_count_pixels() -> None:
@@ -82,8 +81,8 @@ def test_percentiles_count_pixels() -> None:
 def test_percentiles_are_numpys_to_the_bit(size: tuple[int, int]) -> None:
     """Order statistics of whole numbers against `np.percentile` of every pixel's brightness; 256 × 257 is two parts."""
     for seed, image in enumerate([noise(*size), noise(*size, seed=1), Image.new("RGB", size, (3, 141, 59))]):
-        of_pixels = brightness(np.asarray(image))
-        assert of_pixels.shape == size[::-1]
+        squares = np.square(np.asarray(image), dtype=np.int64) @ (241, 691, 68)
+        of_pixels = np.sqrt(squares / 1000) / 255  # (H, W)
         percentiles = (99, 0, 1, 5, 37.5, 50, 95, 100)
         found = brightness_percentiles(image, percentiles)
         assert found == np.percentile(of_pixels, percentiles).tolist(), seed

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, captioning_metrics, tokenise_caption
+from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, tokenise_caption
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.metrics.mismatch import mismatch_auc
 from curation_assets.numeric.metrics.retrieval import recall_at_k
-from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES
+from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES, captioning_metrics
 
 
 def test_golden_set() -> None:

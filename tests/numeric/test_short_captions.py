@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from curation_assets.numeric.short_captions import ShortCaptions, fit_shares, informative_words
+from curation_assets.numeric.short_captions import ShortCaptions, informative_words
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,6 @@ def test_values_by_hand() -> None:
     expected = [-0.2, -0.2 + 0.25, -0.2 + 0.5, -0.2 + 0.75, 0.8, -0.2 + 0.25 * 0.1]
     np.testing.assert_allclose(short.adjusted(captions, values), expected)
     assert short.adjusted([], np.zeros(0)).shape == (0,)
-
-
-def test_shares_are_relative_to_longer_captions() -> None:
-    captions = ["logo", "dog", "dog", "brown dog", "brown dog", "a brown dog"] + ["a brown dog runs"] * 5
-    is_descriptive = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0], dtype=bool)
-    assert fit_shares(captions, is_descriptive) == (0.0, 0.625, 1.0, 1.0)  # of .8: .5 / .8; never above 1
-    with pytest.raises(ValueError, match="expected labelled captions of 0 to 4 words"):
-        fit_shares(captions[1:], is_descriptive[1:])
 
 
 @pytest.mark.parametrize("shares", [(0.0, 0.5, 1.0), (0.0, 0.5, 1.0, 1.2), (-0.1, 0.5, 1.0, 1.0)])

@@ -21,7 +21,7 @@ from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.selection.fitted import load_recipe, load_recipes
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
-from curation_assets.stores.subsets import read_subset_npy, read_subset_parquet
+from curation_assets.stores.subsets import read_subset, read_subset_npy
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes
 from tests.support.tiny_wordnet import write_wordnet
@@ -286,7 +286,7 @@ def test_multiplicities_reach_npy_parquet_and_tars(pool: PoolContext, tmp_path: 
     ids = read_subset_npy(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.npy")
     assert len(ids) == fit["budget"][0]
     assert len(set(ids)) < len(ids)
-    assert read_subset_parquet(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.parquet") == ids
+    assert read_subset(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.parquet") == ids
     subset = find_subset(pool, "clip_soft_cap")
     assert subset.sample_ids == ids
     FORMATS["webdataset"].write(subset, tmp_path / "tars")

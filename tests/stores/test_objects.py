@@ -32,7 +32,7 @@ from curation_assets.stores.atomic import (
     replacing,
     write_text_atomically,
 )
-from curation_assets.stores.images import ImageStore, read_member, tar_index
+from curation_assets.stores.images import read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import BODY_ATTEMPTS, ObjectChangedError, ObjectHome, ObjectStoreError, open_home
@@ -322,8 +322,7 @@ def test_tars_that_others_drop_into_the_home_are_shards(bucket: Bucket, tmp_path
     drop(1)
     open_home(settings.home)
     settings.work("photos").mkdir(parents=True, exist_ok=True)
-    images = ImageStore(settings.work("photos"))
-    assert images.read_bytes(rows["tar"][0], rows["member"][0]) == jpeg(1)
+    assert read_member(settings.work("photos") / rows["tar"][0], rows["member"][0]) == jpeg(1)
 
 
 @pytest.fixture
@@ -353,8 +352,7 @@ def test_one_image_of_a_tar_that_is_not_here_is_one_range_read(bucket: Bucket, d
         Request("GET", f"homes/mine/{TAR}", len(jpeg(3))),
     ]
     bucket.requests.clear()
-    images = ImageStore(drawn_tar.parents[2])
-    assert images.read_bytes("downloads/toy-000000/000000.tar", "000007.jpg") == jpeg(7)
+    assert read_member(drawn_tar, "000007.jpg") == jpeg(7)
     assert bucket.requests == [Request("GET", f"homes/mine/{TAR}", len(jpeg(7)))]
     assert not drawn_tar.exists()
     with pytest.raises(KeyError, match=r"no member '999999.jpg'; it has 60 files"):

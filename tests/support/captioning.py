@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from curation_assets.numeric.metrics.captioning import token_metrics, tokenise_caption
 from tests.support.paths import SHARED_DATA
 
 REFERENCES = [
@@ -77,3 +79,9 @@ def write_coco(folder: Path, references: list[list[str]], candidates: list[str])
     (folder / "results.json").write_text(json.dumps(results))
     (folder / "annotations.json").write_text(json.dumps({"images": images, "annotations": rows}))
     return folder / "results.json", folder / "annotations.json"
+
+
+def captioning_metrics(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> dict[str, float]:
+    """`token_metrics` of plain captions, tokenised approximately."""
+    tokenised = [[tokenise_caption(text) for text in texts] for texts in references]
+    return token_metrics(tokenised, [tokenise_caption(text) for text in candidates])

@@ -37,8 +37,8 @@ from curation_assets.numeric.rankings import (
 )
 from curation_assets.stores.rankings import RankedImage, read_rankings, split_by_image
 from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
-from curation_assets.world.rankings import Judged, draw_candidates, rank_by_criteria
 from curation_assets.world.scene import draw_spec, render_scene
+from lab.rankings import Judged, draw_candidates, rank_by_criteria
 from tests.support.http_calls import call
 from tests.support.paths import SHARED_DATA
 

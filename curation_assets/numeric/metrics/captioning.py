@@ -147,15 +147,6 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders:
     return bleu_from_counts(correct, guess, candidate_length, reference_length)
 
 
-def captioning_metrics(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> dict[str, float]:
-    """`token_metrics` of plain captions, tokenised approximately.
-
-    `references`: N lists of at least one caption; `candidates`: N captions, one per image.
-    """
-    tokenised_references = [[tokenise_caption(text) for text in texts] for texts in references]
-    return token_metrics(tokenised_references, [tokenise_caption(text) for text in candidates])
-
-
 def token_metrics(
     references: Sequence[Sequence[str]], candidates: Sequence[str], metrics: Sequence[str] = TOKEN_METRICS
 ) -> dict[str, float]:

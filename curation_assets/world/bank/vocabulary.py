@@ -20,5 +20,3 @@ STOCK_FORMS: tuple[str, ...] = _LISTS["stock_forms"]
 THINGS: dict[str, tuple[str, ...]] = _LISTS["things"]
 #: What cannot be drawn: the counterpart of the things, for the bank of single words.
 ABSTRACT: tuple[str, ...] = _LISTS["abstract"]
-#: Texts of the web beside pictures with nothing to draw: {a} an abstract word, {n} a thing, {d} a number.
-UNDRAWABLE_FORMS: tuple[str, ...] = _LISTS["undrawable_forms"]

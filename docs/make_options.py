@@ -1,4 +1,4 @@
-"""docs/options.md: every option, made from the classes that check it. Run as a module, this file writes the page."""
+"""Write docs/options.md: every option, made from the classes that check it. `python docs/make_options.py`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +15,8 @@ from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.declaration import Pool
 from curation_assets.sources.download.download import DownloadSettings
 
-PAGE = Path("docs/options.md")
-COMMAND = "python -m curation_assets.outputs.report.options_table"
+PAGE = Path(__file__).with_name("options.md")
+COMMAND = "python docs/make_options.py"
 
 
 def _of_options() -> list[tuple[str, str, type]]:
