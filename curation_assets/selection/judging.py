@@ -37,6 +37,10 @@ VERDICT_SCHEMA: dict[str, Any] = {
 }
 
 
+class NothingToCutError(ValueError):
+    """No sample has a value of the signal that a policy with semantics 'compat' cuts by."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """One terminal verdict per row of `rows`, in its order."""
@@ -301,7 +305,7 @@ def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
             everyone = gather(rows.signal(step.rank_by, policy.seed).values, positions(rows.is_kept))
             values = oriented(step.rank_by, everyone)
         if np.isnan(values).all():
-            raise ValueError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
+            raise NothingToCutError(f"policy {policy.name!r}: no sample has a value of {step.rank_by}; nothing to cut")
         return top_share_compat(values, step.fraction)
 
     return cutoff_of

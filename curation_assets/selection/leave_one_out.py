@@ -1,12 +1,13 @@
 """What each signal of a policy decides: the subsets that the policy keeps without it."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from curation_assets.selection.judging import kept_rows
+from curation_assets.selection.judging import NothingToCutError, kept_rows
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import PoolRows, Signal, Texts
 
@@ -16,12 +17,15 @@ FITTED_ROWS = 100_000  # weights are read off so many rows, and checked on all
 
 
 def leave_one_out(rows: PoolRows, policy: Policy, is_kept: np.ndarray) -> pl.DataFrame:
-    """One row per signal of the policy: how many it keeps without it, and IoU with what it keeps, (N,) bool."""
+    """One row per signal of the policy: how many it keeps without it, and IoU with what it keeps, (N,) bool; null where
+    that is not defined."""
     records: list[dict[str, object]] = []
     for without, reduced, reduced_rows in _reduced(rows, policy):
-        count, iou = None, None
+        kept, count, iou = None, None, None
         if reduced is not None:
-            kept = kept_rows(reduced, reduced_rows)
+            with contextlib.suppress(NothingToCutError):  # what is left ranks by a signal without values
+                kept = kept_rows(reduced, reduced_rows)
+        if kept is not None:
             either = int((is_kept | kept).sum())
             count, iou = int(kept.sum()), int((is_kept & kept).sum()) / either if either else None
         records.append({"policy": policy.name, "without": without, "kept": count, "iou": iou})

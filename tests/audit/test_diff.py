@@ -36,7 +36,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.selection import random_ranking, share_count, top_count
 from curation_assets.numeric.words import word_counts
 from curation_assets.selection.judging import judge, kept_rows
-from curation_assets.selection.leave_one_out import recipe_weights
+from curation_assets.selection.leave_one_out import leave_one_out, recipe_weights
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
@@ -115,6 +115,22 @@ def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
     nearest = found.nearest.filter(pl.col("policy") == "icc")
     assert nearest["sample_id"].to_list() == expected["sample_id"].to_list()
     assert nearest["margin"].to_list() == expected["margin"].to_list()
+
+
+def test_leaving_out_the_only_signal_with_values_is_not_defined(tmp_path: Path) -> None:
+    store, name = ShardStore(tmp_path), "photos-000000"
+    samples = pl.DataFrame({"sample_id": [f"{row:032x}" for row in range(4)], "shard": name, "source_row": range(4)})
+    values = samples.with_columns(value=pl.lit(0.5), reason=pl.lit(None, pl.String))
+    none = values.with_columns(value=pl.lit(None, pl.Float64), reason=pl.lit("x"))
+    kept = samples.with_columns(status=pl.lit("kept"), reason=pl.lit(None, pl.String))
+    store_pool(store, kept, {"signals.icc": values, "signals.clip_score": none})
+    rows = PoolRows.read(store)
+    policy = Policy(
+        "p", "signals.icc", fraction=0.5, prefilters=(Prefilter("signals.clip_score", threshold=0.25),),
+        semantics="compat",
+    )  # fmt: skip
+    found = leave_one_out(rows, policy, kept_rows(policy, rows)).to_dicts()
+    assert [(row["without"], row["kept"]) for row in found] == [("signals.clip_score", 4), ("signals.icc", None)]
 
 
 def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> None:

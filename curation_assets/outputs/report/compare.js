@@ -22,6 +22,8 @@ function shareCount(n, fraction) {
 const limit = (value) => (value === null ? null : Number(value));
 const finite = (value) => (Number.isFinite(value) ? value : null);
 
+class NothingToCut extends Error {}
+
 // What one cut of a policy passes: [count, threshold] of values `ordered` best first; higher is better.
 // `step`: one of fraction, threshold and count is given. `ofPool`: gives the values of the whole pool, best first.
 function cutOf(policy, ordered, poolSize, step, ofPool) {
@@ -33,7 +35,7 @@ function cutOf(policy, ordered, poolSize, step, ofPool) {
   }
   if (policy.semantics === "compat") {
     const all = ofPool();
-    if (!all.length) throw new Error(`no sample has a value of ${step.rank_by}; nothing to cut`);
+    if (!all.length) throw new NothingToCut(`no sample has a value of ${step.rank_by}; nothing to cut`);
     const threshold = all[Math.floor(all.length * fraction)];
     let count = 0;
     while (count < ordered.length && ordered[count] >= threshold) count += 1;
@@ -119,8 +121,13 @@ function shiftsOf(dimension, left, right) {
 function leaveOneOut(judged, data) {
   const { policy } = judged, records = [];
   const add = (without, reduced, values) => {
-    if (reduced === null) { records.push({ policy: policy.name, without, kept: null, iou: null }); return; }
-    const other = judge({ ...reduced, cuts: null }, values, data.n, data.ids, data.lower).verdict;
+    let other = null; // not defined: nothing is left, or what is left ranks by a signal without values
+    try {
+      if (reduced !== null) other = judge({ ...reduced, cuts: null }, values, data.n, data.ids, data.lower).verdict;
+    } catch (error) {
+      if (!(error instanceof NothingToCut)) throw error;
+    }
+    if (other === null) { records.push({ policy: policy.name, without, kept: null, iou: null }); return; }
     const overlap = overlapOf(judged.verdict, other);
     records.push({ policy: policy.name, without, kept: overlap.right, iou: overlap.iou });
   };
