@@ -13,6 +13,7 @@ from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
 from curation_assets.methods import get_method
+from curation_assets.numeric.scripts import is_of_another_script
 from curation_assets.sources.kinds.webdataset import find_tars, members_by_key, text_of
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.objects import object_home
@@ -37,7 +38,9 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     if not shards:
         return None
     rows = ctx.store.scan(SAMPLES, shards).filter(pl.col("status") == "kept")
-    rows = rows.select("shard", "source_row", language=language_by_script(pl.col("caption")), kind=pl.lit(ANY_KIND))
+    is_other = pl.col("caption").map_elements(is_of_another_script, return_dtype=pl.Boolean)
+    by_script = pl.when(is_other).then(pl.lit(OTHER_LANGUAGE)).otherwise(pl.lit(ENGLISH))  # English without a caption
+    rows = rows.select("shard", "source_row", language=by_script, kind=pl.lit(ANY_KIND))
     if KINDS in tables:
         kinds = ctx.store.scan(KINDS, shards).select("shard", "source_row", shown=pl.col("kind").fill_null("unknown"))
         rows = rows.join(kinds, on=["shard", "source_row"], how="left").with_columns(kind="shown")
@@ -50,13 +53,6 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     counted = rows.group_by("kind", "language").len().collect()
     counts = {(kind, language): count for kind, language, count in counted.iter_rows()}
     return Composition(counts) if counts else None
-
-
-def language_by_script(caption: pl.Expr) -> pl.Expr:
-    """OTHER_LANGUAGE where fewer than half of a text's letters are Latin, else ENGLISH: what letters alone can tell."""
-    text = caption.fill_null("")
-    is_other = 2 * text.str.count_matches(r"\p{Latin}") < text.str.count_matches(r"\p{L}")
-    return pl.when(is_other).then(pl.lit(OTHER_LANGUAGE)).otherwise(pl.lit(ENGLISH))
 
 
 def sampled_composition(ctx: PoolContext) -> Composition | None:

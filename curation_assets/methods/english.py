@@ -8,6 +8,7 @@ from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
+from curation_assets.numeric.scripts import is_of_another_script
 
 #: Words → what the probability of another language must reach, as written and in lower case; the last for more words.
 #: Calibrated by benchmarks/english.py.
@@ -24,7 +25,7 @@ def english(caption: Sequence[str], language_identifier: LanguageIdentifier) -> 
     lower_languages, lower_probabilities = language_identifier.identify_languages([text.lower() for text in caption])
     value = [
         float(
-            not _is_of_another_script(text)
+            not is_of_another_script(text)
             and (ENGLISH in (language, lower) or min(probability, lower_probability) < threshold_of(text))
         )
         for text, language, lower, probability, lower_probability in zip(
@@ -43,13 +44,6 @@ def threshold_of(caption: str) -> float:
     if not any(map(str.isalpha, caption)):
         return 1.01
     return THRESHOLDS[min(len(caption.split()), len(THRESHOLDS)) - 1]
-
-
-def _is_of_another_script(caption: str) -> bool:
-    letters = [letter for letter in caption if letter.isalpha()]
-    # Latin letters, with or without marks, end at U+024F; those beyond (Vietnamese) lie from U+1E00 to U+1EFF
-    latin = sum(letter <= "\u024f" or "\u1e00" <= letter <= "\u1eff" for letter in letters)
-    return 2 * latin < len(letters)
 
 
 METHOD = Method(
