@@ -262,19 +262,6 @@ def save_bank(folder: Path, captions: Sequence[str], sentences: np.ndarray, card
         _write_json(temporary / "card.json", card)
 
 
-def save_photo_bank(folder: Path, vectors: np.ndarray, card: dict[str, Any]) -> None:
-    """DIR/nearest_photo: vectors of photographs (B, D) by the heads of DIR/photo_pair, card.json. No photograph."""
-    with replaced_folder(folder) as temporary:
-        save_file(nearest_photo.to_stored(vectors), temporary / nearest_photo.PHOTOS_FILE)
-        card = {
-            **card,
-            "kind": nearest_photo.KIND,
-            "photos": len(vectors),
-            "photos_sha256": file_sha256(temporary / nearest_photo.PHOTOS_FILE),
-        }
-        _write_json(temporary / "card.json", card)
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -335,8 +322,8 @@ def run(given: argparse.Namespace) -> None:
             torch.from_numpy(pairs.images[0][rows].astype(np.float32)),
             torch.from_numpy(pairs.probabilities[rows].astype(np.float32)),
         )
-        bank = {"image_text_encoder": address, "image_text_encoder_sha256": made_by.weights_sha256}
-        save_photo_bank(given.out / nearest_photo.KIND, vectors.numpy(), bank)
+        with replaced_folder(given.out / nearest_photo.KIND) as temporary:
+            nearest_photo.write_bank(temporary, vectors.numpy(), made_by)
         print(f"{given.out / nearest_photo.KIND}: {len(vectors):,} photographs")
         _record(given, work, card, clock)
 

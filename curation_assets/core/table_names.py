@@ -12,6 +12,7 @@ SAMPLES: Final = TableName("raw/samples")
 BENCHMARK_CAPTIONS: Final = TableName("teachers/benchmark_captions")
 DISTILLATION_SAMPLE: Final = TableName("teachers/distillation_sample")
 LABELLED_CAPTIONS: Final = TableName("teachers/labelled_captions")
+PHOTO_BANK: Final = TableName("teachers/photo_bank")
 SBA_BRIDGE: Final = TableName("teachers/sba_bridge")
 
 LABELLED_SCORES: Final = TableName("standardised/labelled_scores")

@@ -6,10 +6,14 @@ A folder holds `photos.safetensors` (int8 vectors, a scale each) and `card.json`
 and of the file).
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
@@ -19,6 +23,7 @@ from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.engines.identities import identity_of
 from curation_assets.engines.needs import card_of
 from curation_assets.engines.photo_pair import checked_tensors
+from curation_assets.stores.file_hash import file_sha256
 
 KIND = "nearest_photo"  # in card.json
 PHOTOS_FILE = "photos.safetensors"
@@ -74,6 +79,20 @@ def load(request: EngineRequest) -> NearestPhoto:
     )
     vectors = from_stored(checked_tensors(folder / PHOTOS_FILE, card["photos_sha256"]))
     return NearestPhoto(request.identity, encoder, vectors)
+
+
+def write_bank(folder: Path, vectors: np.ndarray, encoder: ModelIdentity, **facts: Any) -> None:
+    """Into an empty folder: vectors of photographs (B, D) by `encoder`, and card.json with `facts` besides."""
+    save_file(to_stored(vectors), folder / PHOTOS_FILE)
+    card = {
+        "image_text_encoder": encoder.address,
+        "image_text_encoder_sha256": encoder.weights_sha256,
+        "kind": KIND,
+        "photos": len(vectors),
+        "photos_sha256": file_sha256(folder / PHOTOS_FILE),
+        **facts,
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def to_stored(vectors: np.ndarray) -> dict[str, torch.Tensor]:

@@ -65,6 +65,8 @@ class PoolContext:
         has_own = self.distils and self.ratings is not None  # a student that nobody's ratings vouch for must be named
         if not has_own and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
             addresses.setdefault("student", "embedded:icc_student")
+        if self.has_photo_bank:
+            addresses["text_to_image"] = "pool:photo_bank"
         profile = self.settings.profile.with_roles(**addresses)
         if self.trains_sba:
             profile = profile.with_generation("semantic_decoder", bridge="pool:sba_bridge")
@@ -74,6 +76,11 @@ class PoolContext:
     def trains_sba(self) -> bool:
         """Whether this pool trains the bridge of the semantic teacher on its own captions."""
         return self.distils and FlowOptions.of(self).train_sba is not None
+
+    @property
+    def has_photo_bank(self) -> bool:
+        """Whether VBA finds its photograph among the pool's own images."""
+        return self.distils and FlowOptions.of(self).photo_bank == "pool"
 
     @property
     def distils(self) -> bool:

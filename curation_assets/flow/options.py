@@ -7,6 +7,7 @@ from curation_assets.core.options import Options
 from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
+PhotoBank = Literal["shipped", "pool"]
 FuseOn = Literal["teacher", "student"]
 KeepWhich = Literal["best", "hard", "easy", "random"]
 
@@ -103,6 +104,9 @@ class FlowOptions(Options):
         default=None, description="Teachers of ICC by name; null: those that are methods by default (vba, sba)."
     )
     train_sba: Switched[BridgeTraining] = setting(default=None, description="Train the bridge of the teacher sba.")
+    photo_bank: PhotoBank = setting(
+        default="shipped", description="Where VBA finds a caption's photograph: Flickr8k's, or the pool's own images."
+    )
     labels: str | None = setting(default=None, description="File of rated captions (0–3); null: planted ones.")
     fuse_on: FuseOn = setting(
         default="teacher", description="Fit fusion weights on teachers' scores, or students' (ICC, A.2)."

@@ -1,6 +1,6 @@
 """A table of the flow, declared once: what it reads and how it is computed. No Dagster here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -66,6 +66,8 @@ class Table:
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     # A fit: made once, and again only when code, settings or models change, or by `curate run POOL --refit-cuts`.
     is_frozen: bool = False
+    #: Of a frozen table that holds something of single samples: their ids. Taking one down removes the table.
+    held_samples: Callable[[PoolContext], Collection[str]] | None = None
     continues: str | None = None  # the table whose rows this one carries on, one for one
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]

@@ -5,7 +5,7 @@ are written. `begin` writes down what it is about to remove (`pending_path`), th
 bytes leave tars and tables at once, before anything is computed. The flow then makes the affected shards again, and
 nothing else; `finish` looks for what is left, writes the certificate and removes the note. A takedown that was killed
 in between is finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and students that were fitted on
-the sample stay frozen and are named.
+the sample stay frozen and are named; a frozen table that holds something of the sample itself is made again.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import io
 import json
 import sqlite3
 import tarfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,6 +101,7 @@ class Takedown:
     digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
     tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
     remaining_sources: list[str] = field(default_factory=list)
+    holding: list[str] = field(default_factory=list)  # frozen tables that held one of the samples
     is_purged: bool = False  # everything that held a sample is removed: what is made again since then stays
 
     @property
@@ -193,7 +194,8 @@ def begin_takedown(
     if before.is_purged and before.with_sources >= with_sources and before.samples.equals(samples):
         return before  # killed while the flow made the shards again: it goes on from there
     takedown = Takedown(pool.name, samples, with_sources or before.with_sources, sources)
-    touched = touched_tables(tables)
+    takedown.holding = sorted({*before.holding, *_holding(ctx, tables, samples["sample_id"])})
+    touched = touched_tables(tables, takedown.holding)
     stored = [name for name in tables if store.partitions(name) or _is_stored(store, name)]
     takedown.tables = [name for name in tables if name in stored or name in before.tables]
     takedown.digests_before = digests(home, _artefacts(ctx, tables, touched, takedown.shards)) | before.digests_before
@@ -326,8 +328,23 @@ def _purge_canary(ctx: PoolContext, samples: pl.DataFrame) -> None:
         keep_builds(ctx.store, before, Canary.read(path))
 
 
-def touched_tables(tables: Mapping[str, Table]) -> list[str]:
-    """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits.
+def _holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: Iterable[str]) -> list[str]:
+    """Stored frozen tables that hold something of one of the samples; damaged ones may."""
+    ids, found = set(sample_ids), []
+    for name, table in tables.items():
+        if table.held_samples is not None and _is_stored(ctx.store, name):
+            try:
+                is_held = not ids.isdisjoint(table.held_samples(ctx))
+            except (OSError, StoreError):
+                is_held = bool(ids)
+            if is_held:
+                found.append(name)
+    return found
+
+
+def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+    """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits that are not
+    in `holding`.
 
     DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
     builds that no longer exist.
@@ -336,23 +353,30 @@ def touched_tables(tables: Mapping[str, Table]) -> list[str]:
     for name, table in tables.items():  # inputs first
         if resting.intersection(table.inputs):
             resting.add(name)
-    return [name for name in tables if name in resting and not tables[name].is_frozen and name not in _REMEMBERING]
+    kept = {name for name, table in tables.items() if table.is_frozen and name not in holding} | {*_REMEMBERING}
+    return [name for name in tables if name in resting and name not in kept]
 
 
 _REMEMBERING = (DUPLICATES, CANARY)
 
 
-def kept_fits(tables: Mapping[str, Table]) -> list[str]:
-    """Frozen fits that rest on registered rows: numbers and weights, no sample."""
-    touched = set(touched_tables(tables))
-    return sorted(name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
+def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+    """Frozen fits that rest on registered rows, but those in `holding`: numbers and weights, no sample."""
+    touched = set(touched_tables(tables, holding))
+    fits = (name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
+    return sorted(name for name in fits if name not in holding)
 
 
 def _drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
-    """Delete what the store keeps of folders such as the report: a run after `takedown add` leaves samples there.
+    """Delete what the store keeps of folders such as the report, and frozen tables that hold samples: a run after
+    `takedown add` leaves samples there. The next run makes these tables again.
 
     Earlier ledgers stay: they hold ids and numbers, and `why` reads them.
     """
+    if ctx.store.partitions(SAMPLES):
+        emptied = ctx.store.scan(SAMPLES).filter(pl.col("reason") == TAKEDOWN).select("sample_id").collect()
+        for name in _holding(ctx, tables, emptied["sample_id"]):
+            ctx.store.remove(name)
     for name in touched_tables(tables):
         link = ctx.store.asset_path(name)
         if link.is_symlink() and name != LEDGER:
@@ -444,7 +468,7 @@ def finish_takedown(
     home = ctx.settings.home
     if ctx.settings.catalog.is_file():
         rebuild_catalog(home)  # into a fresh file: DuckDB leaves the bytes of deleted rows in the old one
-    touched = touched_tables(tables)
+    touched = touched_tables(tables, takedown.holding)
     paths = _artefacts(ctx, tables, touched, takedown.shards)
     after = digests(home, paths)
     needles = Needles.of(takedown.samples)
@@ -479,7 +503,7 @@ def finish_takedown(
         "left": [{"path": path, "what": what} for path, what in [*left, *((str(tar), "image") for tar in holders)]],
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
         "not_done": [*unread, *not_done],
-        "fits_kept": kept_fits(tables),
+        "fits_kept": kept_fits(tables, takedown.holding),
         "exports_flagged": flag_exports(home, takedown),
         "releases_withdrawn": [release.name for release in affected_releases(home, takedown.pool, ids)],
     }

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import PhotoVector
+from curation_assets.core.roles import ModelIdentity, PhotoVector
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.nearest_captions import NearestCaptions
-from curation_assets.engines.nearest_photo import NearestPhoto, from_stored, to_stored
+from curation_assets.engines.nearest_photo import NearestPhoto, from_stored, to_stored, write_bank
 from curation_assets.methods.vba import vba
-from lab.photo_pair import save_photo_bank
 
 ENCODER = "embedded:photo_pair"
 CAPTIONS = ["a dog runs on a beach", "two men play football", "a red bus in a street", "a bowl of soup on a table"]
@@ -25,10 +24,10 @@ def encoder() -> Any:
     return load_engine("image_text_encoder", Profile("test", {"image_text_encoder": ENCODER}, device="cpu"))
 
 
-def bank(folder: Path, encoder: Any, vectors: np.ndarray, **card: str) -> Profile:
+def bank(folder: Path, encoder: Any, vectors: np.ndarray, made_by: ModelIdentity | None = None) -> Profile:
     """A profile whose text_to_image is this bank, beside the shipped bank of captions."""
-    made_by = {"image_text_encoder": ENCODER, "image_text_encoder_sha256": encoder.identity.weights_sha256}
-    save_photo_bank(folder, vectors, made_by | card)
+    folder.mkdir()
+    write_bank(folder, vectors, made_by or encoder.identity)
     roles = {"text_to_image": f"path:{folder}", "beam_captioner": "embedded:nearest_captions"}
     return Profile("test", {**roles, "text_similarity": "embedded:bertscore-minilm"}, device="cpu")
 
@@ -80,7 +79,7 @@ def test_stored_vectors_keep_their_direction() -> None:
 
 def test_banks_of_two_encoders_are_refused(tmp_path: Path, encoder: Any) -> None:
     vectors = encoder.embed_texts(CAPTIONS)
-    other = bank(tmp_path / "bank", encoder, vectors, image_text_encoder_sha256="0" * 64)
+    other = bank(tmp_path / "bank", encoder, vectors, ModelIdentity(ENCODER, "shipped", "0" * 64))
     with pytest.raises(ModelUnavailableError, match=r"made by weights 000000000000 of embedded:photo_pair, got"):
         load_engine("text_to_image", other)
     captioner: Any = load_engine(

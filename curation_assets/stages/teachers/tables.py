@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_BRIDGE
+from curation_assets.core.table_names import DISTILLATION_SAMPLE, PHOTO_BANK, SAMPLES, SBA_BRIDGE
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
@@ -17,6 +17,7 @@ from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.options import TeachersOptions
+from curation_assets.stages.teachers.photo_bank import photo_bank_table
 from curation_assets.stages.teachers.sba_bridge import bridge_table
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.file_hash import file_sha256
@@ -49,6 +50,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
     )
     yield from bridge_table(ctx)
+    yield from photo_bank_table(ctx)
     for method in ctx.methods("teachers"):
         yield _teacher_table(ctx, method)
     if ctx.ratings is not None:
@@ -79,7 +81,7 @@ def _rated_table(
     return Table(
         name=f"teachers/{name}",
         grain="pool",
-        inputs=_trained_here(ctx, ctx.methods("teachers")),
+        inputs=_made_here(ctx, ctx.methods("teachers")),
         version="2",
         compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
         roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
@@ -95,9 +97,11 @@ def _rated_table(
     )
 
 
-def _trained_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
-    """Tables of models that the pool trains and these methods use."""
-    return (SBA_BRIDGE,) if ctx.trains_sba and any("semantic_decoder" in method.roles for method in methods) else ()
+def _made_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
+    """Tables of models that the pool makes and these methods use."""
+    roles = {role for method in methods for role in method.roles}
+    made = [(SBA_BRIDGE, ctx.trains_sba, "semantic_decoder"), (PHOTO_BANK, ctx.has_photo_bank, "text_to_image")]
+    return tuple(name for name, is_made, role in made if is_made and role in roles)
 
 
 def _teacher_table(ctx: PoolContext, method: Method) -> Table:
@@ -108,7 +112,7 @@ def _teacher_table(ctx: PoolContext, method: Method) -> Table:
     return Table(
         name=f"teachers/{method.name}",
         grain="shard",
-        inputs=(DISTILLATION_SAMPLE, *_trained_here(ctx, [method])),
+        inputs=(DISTILLATION_SAMPLE, *_made_here(ctx, [method])),
         version=method.version,
         compute=compute,
         roles=method.roles,
