@@ -9,10 +9,10 @@ from curation_assets.defs.broken import broken_asset, broken_check, broken_senso
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import failure_sensor
 from curation_assets.defs.following import following_sensor
-from curation_assets.defs.in_process_runs import find_own_configuration
 from curation_assets.defs.nightly import nightly
 from curation_assets.defs.releases import releases_asset
 from curation_assets.flow.graph import sound_and_broken
+from curation_assets.foreign.dagster_runs import find_own_configuration
 from curation_assets.stores.objects import open_home
 
 

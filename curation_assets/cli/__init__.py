@@ -13,6 +13,8 @@ from curation_assets.cli.commands import check_not_removed, command_tree
 from curation_assets.cli.common import errors_as_sentences, json_alone
 from curation_assets.core.version import __version__
 
+WORDS = "curation_assets.words"  # of the command, in click's context
+
 
 class Curate(TyperGroup):
     """The whole command: commands are loaded when called, errors become sentences."""
@@ -20,9 +22,16 @@ class Curate(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": command_tree()})
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words of the command: all but the options of `curate` itself."""
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        ctx.meta[WORDS] = words
+        return rest
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; with --json, nothing but JSON reaches standard output."""
-        words = [*ctx._protected_args, *ctx.args]
+        words = ctx.meta[WORDS]
         with errors_as_sentences(), json_alone() if "--json" in words else contextlib.nullcontext():
             check_not_removed(words)
             return super().invoke(ctx)

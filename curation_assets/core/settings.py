@@ -237,6 +237,11 @@ def own_dagster_home() -> Path | None:
     return Path(own).absolute() if own else None
 
 
+def foreign_parts_off() -> frozenset[str]:
+    """Names in CURATION_FOREIGN_OFF, with commas between; `all` for every one (curation_assets/foreign/guards.py)."""
+    return frozenset(filter(None, os.environ.get("CURATION_FOREIGN_OFF", "").replace(" ", "").split(",")))
+
+
 def environment_read() -> dict[str, str]:
     """Variables of this process that settings, clients of buckets and the hub's client read; sorted."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_READ)}

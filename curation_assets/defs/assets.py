@@ -21,6 +21,7 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Grain, Table, TableReport
+from curation_assets.foreign.dagster_runs import add_metadata
 from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import named
@@ -135,7 +136,7 @@ def _asset_of(
                 return
             is_last = keys is None or result.shard == keys[-1]  # whose columns the UI shows as the table's
             metadata = run_metadata(ctx, table, result, frame, with_schema=is_last)
-            _add_metadata(context, metadata, result.shard)
+            add_metadata(context, metadata, result.shard)
 
         with writing_tables(ctx.store.root, on_notice=context.log.info):
             result = run_table(ctx, table, keys, tables=tables, on_shard=report)
@@ -159,15 +160,6 @@ def _tables_of_run(context: dg.AssetExecutionContext, pool_name: str) -> list[st
     """Tables of the pool that this run makes. Its steps follow one another in one process, whoever launched it."""
     selected = context.job_def.asset_layer.selected_asset_keys
     return ["/".join(key.path[1:]) for key in selected if key.path[0] == pool_name]
-
-
-def _add_metadata(context: dg.AssetExecutionContext, metadata: dict[str, Any], partition_key: str | None) -> None:
-    """As `context.add_asset_metadata`, which reads all partitions of the asset anew for each one: of 1,280 shards
-    1,280 times 1,280."""
-    step = context.get_step_execution_context()
-    step._metadata_accumulator = step._metadata_accumulator.with_additional_asset_metadata(
-        asset_key=context.asset_key, metadata=metadata, partition_key=partition_key
-    )
 
 
 def _failure(result: TableResult) -> Exception:

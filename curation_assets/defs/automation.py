@@ -1,7 +1,5 @@
 """Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
 
 from curation_assets.core.settings import Settings, check_shard_key
@@ -9,10 +7,8 @@ from curation_assets.defs.assets import asset_key, job_name, partitions_definiti
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.sources.declaration import declaration_sha256
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
 
@@ -82,7 +78,7 @@ def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
     )
 
 
-def pool_jobs(settings: Settings, pool_name: str) -> list["UnresolvedAssetJobDefinition"]:
+def pool_jobs(settings: Settings, pool_name: str) -> list[AssetJob]:
     """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool.
 
     `<pool>_trainings`, of a pool that trains models on its subsets: by training set, size and seed.

@@ -13,7 +13,6 @@ from datetime import datetime
 
 import dagster as dg
 import psutil
-from dagster._core.storage.event_log import SqlEventLogStorage
 
 from curation_assets.stores.processes import ProcessName
 
@@ -80,12 +79,13 @@ def assign_free_slots(instance: dg.DagsterInstance) -> None:
     those that wait: where the slot is freed in between, nobody assigns it, and the step would wait for ever.
     """
     storage = instance.event_log_storage
-    if not isinstance(storage, SqlEventLogStorage):
+    assign = getattr(storage, "assign_pending_steps", None)
+    if assign is None:  # not in a database
         return
     for key, info in storage.get_concurrency_infos(sorted(storage.get_concurrency_keys())).items():
         free = info.slot_count - info.assigned_step_count  # a step that has its slot counts as assigned to the end
         if info.pending_step_count and free > 0:
-            storage.assign_pending_steps([key] * free)
+            assign([key] * free)
 
 
 def free_own_runs(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[str]:

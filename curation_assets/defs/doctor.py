@@ -4,9 +4,9 @@ import glob
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from curation_assets.core.disk import is_database
+from curation_assets.core.yaml_files import read_yaml
 from curation_assets.operations.doctor import Finding
 
 
@@ -16,13 +16,7 @@ def telemetry(dagster_home: Path) -> Iterator[Finding]:
     if not config.is_file():
         yield Finding("telemetry", "ok", "no instance yet; in the one that the first run makes Dagster's is off")
         return
-    from dagster._core.instance.ref import InstanceRef
-
-    from curation_assets.defs.in_process_runs import find_own_configuration
-
-    find_own_configuration(dagster_home)
-    # as Dagster understands the file; no storage is opened
-    loaded: Any = InstanceRef.from_dir(str(dagster_home)).settings
+    loaded = read_yaml(config)  # no storage is opened
     if (loaded.get("telemetry") or {}).get("enabled", True):
         yield Finding(
             "telemetry", "warning", f"{config} leaves Dagster's on", "put `telemetry: {enabled: false}` into it"
@@ -55,7 +49,7 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
     import dagster as dg
 
     from curation_assets.defs.dead_runs import dead_runs, slots
-    from curation_assets.defs.in_process_runs import find_own_configuration
+    from curation_assets.foreign.dagster_runs import find_own_configuration
 
     find_own_configuration(dagster_home)
     with dg.DagsterInstance.from_config(str(dagster_home)) as opened:

@@ -1,36 +1,18 @@
-"""Dagster's SQLite storage with one transaction for the events of many shards, and files that stay open
-(docs/decisions/0035).
+"""The storage at the address that every home's dagster.yaml names; events in batches (docs/decisions/0035)."""
 
-A table of 1,280 shards ends with 1,280 materialisation events. Dagster hands them over in batches where
-DAGSTER_EVENT_BATCH_SIZE is set, and its Postgres storage writes them so. Its SQLite storage takes them one by one and
-opens, synchronises and closes two files for each, which empties SQLite's log into them, and compiles its statements
-anew. For the file of a new run it reads all of its migrations, twice.
-"""
-
-import contextlib
-import functools
 import os
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from dagster._core.events import ASSET_EVENTS
-from dagster._core.events.log import EventLogEntry
-from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata, SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite import sqlite_event_log
-from dagster._core.storage.sql import get_alembic_config, safe_commit
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, _event_logs_directory
-from dagster._serdes import ConfigurableClassData
-from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import DatabaseError
+from curation_assets.foreign.dagster_storage import own_sqlite_storage
+from curation_assets.foreign.guards import EVENT_BATCHES
 
 BATCH_SIZE = 1000  # events of some 5 kB each
-OPEN_FILES = 4  # the index over all runs, the run under way, and those that are looked at
+
+BatchedSqliteStorage: Any
+if EVENT_BATCHES.is_on():
+    from curation_assets.foreign.dagster_event_log import BatchedSqliteStorage
+else:
+    BatchedSqliteStorage = own_sqlite_storage()
 
 
 def write_events_in_batches() -> None:
@@ -39,114 +21,3 @@ def write_events_in_batches() -> None:
     Batches are those of a table that is done and of a run that begins: no event waits for a later one to happen.
     """
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", str(BATCH_SIZE))
-
-
-@functools.cache
-def _migrations() -> ScriptDirectory:
-    """Dagster's migrations of its storage, read once per process."""
-    return ScriptDirectory.from_config(get_alembic_config(sqlite_event_log.__file__))
-
-
-class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
-    """The files and tables of Dagster's own storage; events that come together are written together, and the files
-    used last stay open."""
-
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        self._engines: dict[str, Engine] = {}  # by file, the one used last at the end
-        weakref.finalize(self, _close, self._engines)  # at the latest when the process ends
-        super().__init__(base_dir, inst_data)
-
-    @contextlib.contextmanager
-    def _connect(self, shard: str) -> Iterator[Connection]:
-        """As Dagster does it, with a connection that is kept: one at a time of all files, and a transaction."""
-        with self._db_lock:
-            engine = self._engine_of(shard)
-            if shard not in self._initialized_dbs:
-                self._initdb(engine)
-                self._initialized_dbs.add(shard)
-            with engine.connect() as connection, connection.begin():
-                yield connection
-
-    def _engine_of(self, shard: str) -> Engine:
-        engine = self._engines.pop(shard, None)
-        if engine is not None and not os.path.exists(self.path_for_shard(shard)):  # removed by somebody else
-            engine.dispose()
-            engine = None
-            self._initialized_dbs.discard(shard)
-        if engine is None:
-            engine = create_engine(
-                self.conn_string_for_shard(shard),
-                pool_size=1,
-                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
-            )
-        self._engines[shard] = engine
-        while len(self._engines) > OPEN_FILES:
-            self._engines.pop(next(iter(self._engines))).dispose()
-        return engine
-
-    def wipe(self) -> None:
-        """Close and remove the files of all runs, and empty the index."""
-        _close(self._engines)
-        super().wipe()
-
-    def dispose(self) -> None:
-        """Close the files."""
-        _close(self._engines)
-        super().dispose()
-
-    def _initdb(self, engine: Engine, for_index_shard: bool = False) -> None:
-        """As Dagster does it; the file of a new run without reading the migrations again."""
-        if not for_index_shard and not os.path.exists(str(engine.url.database)):
-            with contextlib.suppress(DatabaseError), engine.connect() as connection:  # another process makes it, too
-                SqlEventLogStorageMetadata.create_all(connection)
-                connection.execute(text("PRAGMA journal_mode=WAL;"))
-                MigrationContext.configure(connection).stamp(_migrations(), "head")
-                safe_commit(connection)
-                return
-        super()._initdb(engine, for_index_shard)
-
-    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store events: those of assets in one transaction per file, others (checks that are planned) one by one."""
-        for run_id, of_run in groupby(events, key=lambda event: event.run_id):
-            of_assets: list[EventLogEntry] = []
-            for event in of_run:
-                if event.dagster_event_type in ASSET_EVENTS:
-                    of_assets.append(event)
-                else:
-                    self.store_event(event)
-            if of_assets:
-                self._store_asset_events(run_id, of_assets)
-
-    def _store_asset_events(self, run_id: str, events: Sequence[EventLogEntry]) -> None:
-        """As `store_event` does with each: into the file of the run, then into the index over all runs."""
-        rows = [self._event_to_row(event) for event in events]
-        insert = SqlEventLogStorageTable.insert()
-        with self.run_connection(run_id) as connection:
-            connection.execute(insert, rows)
-        with self.index_transaction() as connection:
-            in_order = insert.returning(SqlEventLogStorageTable.c.id, sort_by_parameter_order=True)
-            ids = [int(row[0]) for row in connection.execute(in_order, rows)]
-            self._store_asset_event_tags(connection, events, ids)
-            last = {(row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)}
-            for at in sorted(last.values()):  # the row of an asset tells of its last event of a kind
-                self._store_asset_event(connection, events[at], ids[at])
-
-
-def _close(engines: dict[str, Engine]) -> None:
-    while engines:
-        engines.popitem()[1].dispose()
-
-
-class BatchedSqliteStorage(DagsterSqliteStorage):
-    """Dagster's SQLite storage with that event log, for `storage: custom:` of a dagster.yaml."""
-
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__(base_dir, inst_data)
-        self._event_log_storage = BatchedSqliteEventLogStorage(_event_logs_directory(base_dir))
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> "BatchedSqliteStorage":
-        """Called by Dagster."""
-        return cls.from_local(inst_data=inst_data, **config_value)

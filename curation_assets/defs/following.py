@@ -9,7 +9,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import dagster as dg
 import numpy as np
@@ -26,12 +25,10 @@ from curation_assets.defs.options import DagsterOptions
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
+from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
 from curation_assets.sources.declaration import declaration_sha256
 from curation_assets.stores.parquet import scan_parquet
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 CAUSE = "curation/cause"
 QUEUED = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED)
@@ -141,9 +138,7 @@ def requests_of(
     ]
 
 
-def following_sensor(
-    settings: Settings, pool_name: str, jobs: Sequence["UnresolvedAssetJobDefinition"]
-) -> dg.SensorDefinition:
+def following_sensor(settings: Settings, pool_name: str, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
     """Requests what reads the whole pool once all shards of a backfill are there. `jobs`: those of the pool."""
 
     loaded = declaration_sha256(settings, pool_name)

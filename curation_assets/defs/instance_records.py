@@ -12,16 +12,9 @@ from typing import Any
 
 import dagster as dg
 import sqlalchemy as sa
-from dagster._core.storage.event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
-from dagster._core.storage.runs import SqlRunStorage
-from dagster._core.storage.runs.schema import RunStorageSqlMetadata
-from dagster._core.storage.schedules import SqlScheduleStorage
-from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
 
 from curation_assets.core.settings import Settings, home_name, working_copy
+from curation_assets.foreign.dagster_storage import records_of
 from curation_assets.operations.scrubbing import GONE, MIN_TEXT, forms_of
 
 LOCK_SECONDS = 30  # how long the rewriting of a table waits for those that read it
@@ -32,29 +25,10 @@ class InstanceRecords:
 
     def __init__(self, settings: Settings, instance: dg.DagsterInstance) -> None:
         self.not_done: list[str] = []
-        self._servers: list[tuple[sa.Engine, sa.MetaData]] = []
-        folders = {settings.dagster_home}
-        storages = (
-            (instance.run_storage, SqlRunStorage, RunStorageSqlMetadata),
-            (instance.event_log_storage, SqlEventLogStorage, SqlEventLogStorageMetadata),
-            (instance.schedule_storage, SqlScheduleStorage, ScheduleStorageSqlMetadata),
-        )
-        for storage, kind, metadata in storages:
-            if not isinstance(storage, kind):
-                self._leave(f"what {type(storage).__name__} of Dagster's instance keeps")
-                continue
-            connect = storage.index_connection if isinstance(storage, SqlEventLogStorage) else storage.connect
-            with connect() as connection:
-                engine = connection.engine
-            if engine.dialect.name != "sqlite":
-                self._servers.append((engine, metadata))
-            elif engine.url.database:
-                folders.add(Path(engine.url.database).parent)
-        logs = instance.compute_log_manager
-        if isinstance(logs, LocalComputeLogManager):
-            folders.add(Path(logs._base_dir))
-        elif not isinstance(logs, NoOpComputeLogManager):
-            self._leave(f"output of steps that {type(logs).__name__} keeps")
+        records = records_of(instance)
+        self._servers = records.servers
+        for what in records.unknown:
+            self._leave(what)
         if not isinstance(instance.run_launcher, dg.DefaultRunLauncher):
             self._leave(f"output of the containers, pods or jobs that {type(instance.run_launcher).__name__} started")
         if settings.ray is not None:
@@ -64,6 +38,7 @@ class InstanceRecords:
         if any(engine.dialect.name == "postgresql" for engine, _ in self._servers):
             self._leave("the write-ahead log and the backups of the Postgres server")
         home = settings.home.resolve()
+        folders = (settings.dagster_home, *sorted(records.folders))
         self._folders = [folder for folder in folders if not folder.resolve().is_relative_to(home)]
 
     def _leave(self, what: str) -> None:

@@ -19,12 +19,12 @@ from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
-from curation_assets.defs.in_process_runs import find_own_configuration, leave_output_alone, sleep_while_waiting
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
+from curation_assets.foreign.dagster_runs import find_own_configuration, leave_output_alone, sleep_while_waiting
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in

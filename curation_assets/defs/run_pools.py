@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import dagster as dg
-from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
-from dagster._serdes import ConfigurableClassData
 
 from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES
@@ -63,7 +61,7 @@ def stages_of(run: dg.DagsterRun, steps: Collection[str] = ()) -> set[str]:
     return {path[-2] for path in selected if len(path) == 3 and path[-2] in STAGES}
 
 
-class RunPoolCoordinator(QueuedRunCoordinator):
+class RunPoolCoordinator(dg.QueuedRunCoordinator):
     """Dagster's queue, which tags a run by the table of run pools as it comes in. A tag that a run has stays.
 
     Config: that of QueuedRunCoordinator, and `run_pools`, the path of the table.
@@ -80,17 +78,15 @@ class RunPoolCoordinator(QueuedRunCoordinator):
         return own | dict(cast(Mapping[str, Any], super().config_type()))
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> "RunPoolCoordinator":
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "RunPoolCoordinator":
         """Made by Dagster from dagster.yaml."""
         return cls(inst_data=inst_data, **config_value)
 
-    def submit_run(self, context: SubmitRunContext) -> dg.DagsterRun:
+    def submit_run(self, context: dg.SubmitRunContext) -> dg.DagsterRun:
         """Tag and queue."""
-        run = context.dagster_run
+        run, instance = context.dagster_run, context.workspace.instance
         plan = run.execution_plan_snapshot_id
-        steps = self._instance.get_execution_plan_snapshot(plan).step_keys_to_execute if plan else ()
+        steps = instance.get_execution_plan_snapshot(plan).step_keys_to_execute if plan else ()
         tags = self.run_pools.tags_of(stages_of(run, steps))
-        self._instance.add_run_tags(run.run_id, {key: tag for key, tag in tags.items() if key not in run.tags})
+        instance.add_run_tags(run.run_id, {key: tag for key, tag in tags.items() if key not in run.tags})
         return super().submit_run(context)

@@ -5,26 +5,18 @@ pages of other sites are kept out (core/own_pages.py), and GraphQL is a POST of 
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-import dagster as dg
 import uvicorn
-import yaml
-from dagster import __version__
-from dagster._cli.proxy_server_manager import ProxyServerManager
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import WorkspaceFileTarget
-from dagster_webserver.app import create_app_from_workspace_process_context
 from starlette.applications import Starlette
 from starlette.routing import Match
 
@@ -32,12 +24,19 @@ from curation_assets.core.errors import ExpectedError
 from curation_assets.core.own_pages import OWN_NAMES, Kind, Message, OwnPagesOnly
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
+from curation_assets.foreign.dagster_processes import Ui, with_ui
 from curation_assets.sources.declaration import declaration_sha256, list_pools
 
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 2.0  # between two looks at the declarations of pools
+RELOAD_SECONDS = 600.0
+LOCATION = "curation"  # of workspace.yaml
+RELOAD = """
+mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
+  __typename ... on PythonError { message } ... on UnauthorizedError { message } } }
+"""
 WAIT_SECONDS = 15  # for the daemon to end, before it is killed
 _HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
 
@@ -79,29 +78,23 @@ def serve(
         loaded = declarations(settings)  # before the code server reads them: what is edited meanwhile is loaded anew
         os.environ["CURATION_HOME"] = str(settings.home)
         os.environ["DAGSTER_IS_DEV_CLI"] = "1"
-        shared = stack.enter_context(ProxyServerManager(instance, _target(resource_path("workspace.yaml")), "WARNING"))
-        workspace = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "workspace.yaml"
-        workspace.write_text(yaml.safe_dump({"load_from": list(shared.get_code_server_specs())}), encoding="utf-8")
-        context = stack.enter_context(
-            WorkspaceProcessContext(instance, _target(workspace), version=__version__, read_only=False)
-        )
-        app = guarded(create_app_from_workspace_process_context(context), allow_hosts)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        daemon = stack.enter_context(_daemon(workspace, instance))
+        address = listener.getsockname()
+        url = f"http://{HOST}:{address[1]}"
 
-        def stop_with_daemon() -> None:
-            daemon.wait()
-            server.should_exit = True
+        def serve_with_daemon(ui: Ui) -> None:
+            server = uvicorn.Server(uvicorn.Config(guarded(ui.app, allow_hosts), log_level="warning"))
+            with _daemon(ui.daemon) as daemon, _following_declarations(settings, url, loaded):
 
-        threading.Thread(target=stop_with_daemon, daemon=True).start()
-        stack.enter_context(_following_declarations(settings, context, loaded))
-        on_ready(f"http://{HOST}:{listener.getsockname()[1]}")
-        server.run(sockets=[listener])  # raises the signal again that ended it
-        raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
+                def stop_with_daemon() -> None:
+                    daemon.wait()
+                    server.should_exit = True
 
+                threading.Thread(target=stop_with_daemon, daemon=True).start()
+                on_ready(url)
+                server.run(sockets=[listener])  # raises the signal again that ended it
+                raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
 
-def _target(workspace: Path) -> WorkspaceFileTarget:
-    return WorkspaceFileTarget([str(workspace)])
+        with_ui(instance, resource_path("workspace.yaml"), address, serve_with_daemon)
 
 
 @contextlib.contextmanager
@@ -115,9 +108,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _following_declarations(
-    settings: Settings, context: WorkspaceProcessContext, loaded: dict[str, str]
-) -> Iterator[None]:
+def _following_declarations(settings: Settings, url: str, loaded: dict[str, str]) -> Iterator[None]:
     """While inside, load the code location anew when a pool was added, changed or removed since `loaded`.
 
     A pool that cannot be loaded is shown as broken; the others go on.
@@ -134,8 +125,7 @@ def _following_declarations(
                 continue
             loaded = now
             try:
-                for name in context.create_request_context().code_location_names:
-                    context.reload_code_location(name)
+                _reload(url)
             except Exception as error:  # whatever somebody is writing there: the next version of it may be right
                 logger.warning("pools are not loaded anew: %s: %s", type(error).__name__, error)
                 continue
@@ -154,11 +144,18 @@ def declarations(settings: Settings) -> dict[str, str]:
     return {name: declaration_sha256(settings, name) for name in list_pools(settings)}
 
 
+def _reload(url: str) -> None:
+    """As the button Reload of the UI at `url` does it. Raises OSError where it does not answer, ValueError as below."""
+    query = json.dumps({"query": RELOAD, "variables": {"name": LOCATION}}).encode()
+    request = urllib.request.Request(f"{url}/graphql", query, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=RELOAD_SECONDS) as answer:
+        done = json.load(answer)["data"]["reloadRepositoryLocation"]
+    if done["__typename"] != "WorkspaceLocationEntry":
+        raise ValueError(done.get("message", done["__typename"]))
+
+
 @contextlib.contextmanager
-def _daemon(workspace: Path, instance: dg.DagsterInstance) -> Iterator["subprocess.Popen[bytes]"]:
-    # the instance as it was loaded here: by its folder the daemon might miss it (`find_own_configuration`)
-    ref = dg.serialize_value(instance.get_ref())
-    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--instance-ref", ref]
+def _daemon(command: Sequence[str]) -> Iterator["subprocess.Popen[bytes]"]:
     process = subprocess.Popen(command)
     try:
         yield process

@@ -15,6 +15,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils import ModelOutput
 
 from curation_assets.engines.nucleus import sample_nucleus
+from curation_assets.foreign.transformers_generation import go_on_after
 
 #: Rows that have ended leave the batch once they are this share of it: to leave is to copy the caches of the others.
 LEAVING_SHARE = 0.25
@@ -251,11 +252,16 @@ def _check_criteria(stopping_criteria: Any) -> None:
 
 
 def _special_tokens(generation_config: Any, device: torch.device) -> tuple[torch.Tensor, int]:
-    """(E,) end tokens and the padding token, as `generate` has prepared them."""
-    stop_ids, pad = generation_config._eos_token_tensor, generation_config._pad_token_tensor
-    if stop_ids is None:
-        stop_ids = torch.empty(0, dtype=torch.long, device=device)
-    return stop_ids.to(device), 0 if pad is None else int(pad)
+    """(E,) end tokens and the padding token, which is the first end token where the model names none."""
+    stop_ids = torch.as_tensor(
+        [] if generation_config.eos_token_id is None else generation_config.eos_token_id,
+        dtype=torch.long,
+        device=device,
+    ).reshape(-1)
+    pad = generation_config.pad_token_id
+    if pad is None:
+        pad = stop_ids[0] if len(stop_ids) else 0
+    return stop_ids, int(pad)
 
 
 def _next_logits(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], *, is_first: bool) -> torch.Tensor:
@@ -264,7 +270,7 @@ def _next_logits(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, An
         input_ids, next_sequence_length=None if is_first else 1, is_first_iteration=is_first, **model_kwargs
     )
     outputs = model(**inputs, return_dict=True)
-    model._update_model_kwargs_for_generation(outputs, model_kwargs, is_encoder_decoder=model.config.is_encoder_decoder)
+    go_on_after(model, outputs, model_kwargs)
     model_kwargs.pop("inputs_embeds", None)  # from here on the prompt lies in the cache
     return outputs.logits[:, -1].float()
 

@@ -260,12 +260,12 @@ class _Worker(_CONTEXT.Process):  # type: ignore[misc]
     """A process that does not import the caller's script: nothing that workers call is defined there, and a script
     that runs a pool without `if __name__ == "__main__"` would run again in each of them."""
 
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802, multiprocessing's name
+    def start(self) -> None:
+        """As every process; meanwhile `__main__` has no path that could be imported."""
         main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # has no path that could be imported
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
-            return _CONTEXT.Process._Popen(process_obj)
+            super().start()
         finally:
             sys.modules["__main__"] = main
 

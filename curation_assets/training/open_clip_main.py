@@ -14,10 +14,10 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from curation_assets.foreign.open_clip_training import leave_out, read_tars_with
 from curation_assets.stores.atomic import replacing, write_text_atomically
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import DEFAULT_LIMITS
@@ -75,20 +75,10 @@ class Reading:
 def prepare() -> None:
     """Repair open_clip_train in this process and bound what decoding an image may cost."""
     import open_clip
-    import open_clip_train.data
-    import webdataset
     from PIL import Image
 
-    if not hasattr(open_clip_train.data, "tarfile_to_samples_nothrow"):
-        raise ValueError(
-            f"open_clip_torch {open_clip.__version__} reads tars in another way than 3.3, and our reader does not fit; "
-            "install open_clip_torch 3.3"
-        )
     reading = Reading()  # every worker has a copy
-    open_clip_train.data.tarfile_to_samples_nothrow = reading.read_tars
-    open_clip_train.data.log_and_continue = reading.report
-    # Seeded by the worker (-1), as its draw of tars is: one seed, one order, and another one in every worker.
-    webdataset.shuffle = partial(open_clip_train.data.detshuffle2, seed=-1)
+    read_tars_with(reading.read_tars, reading.report)
     open_clip.add_model_config(MODEL_CONFIGS)
     Image.init()  # loads all plugins, so that none is added later
     Image.ID[:] = DEFAULT_LIMITS.formats  # what is tried, in this order; EPS would start Ghostscript
@@ -126,8 +116,7 @@ def main(out: Path, arguments: Sequence[str]) -> int:
     """Train, then write the model; the exit status."""
     if os.environ.get(ENDS_WITH_STDIN):
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    for name in UNUSED:
-        sys.modules[name] = None  # type: ignore[assignment]  # importing it is an ImportError, which open_clip expects
+    leave_out(UNUSED)
     from open_clip_train.params import parse_args
 
     # Here and not on the command line: torchrun takes `--logs` for one of its own options and refuses it as ambiguous.

@@ -96,7 +96,7 @@ def test_dagster_is_asked_as_it_was_loaded(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / name / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: true}\n")
     with prepare_instance(load_settings(home, "embedded")) as instance:
         assert not instance.telemetry_enabled
-        assert type(instance.event_log_storage).__module__ == "curation_assets.defs.event_log"
+        assert type(instance.event_log_storage).__module__ == "curation_assets.foreign.dagster_event_log"
     monkeypatch.delenv("DAGSTER_HOME")
     status, findings = looked(home)
     assert (status, [finding.state for finding in about(findings, "dagster")]) == (0, ["ok"]), findings

@@ -30,8 +30,8 @@ from curation_assets.defs.dead_runs import (
     has_ended,
     process_tags,
 )
-from curation_assets.defs.in_process_runs import WAIT_SECONDS, sleep_while_waiting
 from curation_assets.defs.launch import POOL, prepare_instance, run_pool
+from curation_assets.foreign.dagster_runs import WAIT_SECONDS, sleep_while_waiting
 from curation_assets.stores.lease import PoolHeldError
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY

@@ -79,7 +79,8 @@ def test_the_queue_tags_what_it_is_given(tmp_path: Path) -> None:
         submitted = {}
         for name, tags in {"as it comes": {}, "chosen": {RUN_POOL: "cpu"}}.items():
             run = instance.create_run_for_job(job, tags=tags, remote_job_origin=origin_of("tiny_shards"))
-            context = type("Context", (), {"dagster_run": run, "workspace": None})()
+            workspace = type("Workspace", (), {"instance": instance})()
+            context = type("Context", (), {"dagster_run": run, "workspace": workspace})()
             submitted[name] = instance.run_coordinator.submit_run(context)
         queue = instance.run_coordinator.get_run_queue_config()
     assert queue.max_concurrent_runs == 3

@@ -24,6 +24,7 @@ from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
+from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 from curation_assets.sources.download.domain_limits import DomainLimits, domain_of
 from curation_assets.sources.download.guarded_http import GuardedHttp
 from curation_assets.sources.download.image_fetch import ImageFetcher
@@ -43,7 +44,6 @@ from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
-from curation_assets.stores.img2dataset_parts import img2dataset_parts
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_rewriting import rewrite_tar

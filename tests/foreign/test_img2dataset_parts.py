@@ -7,7 +7,7 @@ import pytest
 
 LOADED = """
 import sys
-from curation_assets.stores.img2dataset_parts import img2dataset_parts
+from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 
 parts = img2dataset_parts()
 heavy = ["albumentations", "img2dataset", "pandas", "ray", "torch", "wandb", "webdataset"]
@@ -17,7 +17,7 @@ print([name for name in heavy if name in sys.modules])
 AFTERWARDS = """
 import sys
 import webdataset
-from curation_assets.stores.img2dataset_parts import img2dataset_parts
+from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 
 assert img2dataset_parts() is img2dataset_parts()
 assert sys.modules["webdataset"] is webdataset
@@ -32,7 +32,7 @@ print("fine")
 
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
-from curation_assets.stores.img2dataset_parts import img2dataset_parts
+from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 
 with ThreadPoolExecutor(8) as executor:
     loaded = [job.result() for job in [executor.submit(img2dataset_parts) for _ in range(8)]]
@@ -49,7 +49,7 @@ class Absent:
             raise ModuleNotFoundError("No module named 'img2dataset'", name=name)
 
 sys.meta_path.insert(0, Absent)
-from curation_assets.stores.img2dataset_parts import img2dataset_parts
+from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 
 try:
     img2dataset_parts()

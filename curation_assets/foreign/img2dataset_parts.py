@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from curation_assets.foreign.guards import BARE_IMG2DATASET
+
 _WITHOUT_INIT = ("img2dataset", "webdataset")  # packages whose modules are loaded, and not their __init__
 _ON_FIRST_USE = ("albumentations", "wandb")  # resizing takes the first; the second is for its command line alone
 
@@ -38,12 +40,13 @@ def img2dataset_parts() -> Img2datasetParts:
 
 @functools.cache
 def _loaded() -> Img2datasetParts:
+    names = [f"img2dataset.{name}" for name in ("downloader", "resizer", "writer")]
+    if not BARE_IMG2DATASET.is_on():
+        return Img2datasetParts(*map(importlib.import_module, names))
     with _stand_ins():
         tar_writer = importlib.import_module("webdataset.writer").TarWriter
         sys.modules["webdataset"].TarWriter = tar_writer  # type: ignore[attr-defined]
-        return Img2datasetParts(
-            *(importlib.import_module(f"img2dataset.{name}") for name in ("downloader", "resizer", "writer"))
-        )
+        return Img2datasetParts(*map(importlib.import_module, names))
 
 
 class _OnFirstUse(ModuleType):

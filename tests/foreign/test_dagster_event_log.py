@@ -16,7 +16,7 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from sqlalchemy import text
 
 from curation_assets.core.settings import resource_path
-from curation_assets.defs.event_log import OPEN_FILES, BatchedSqliteEventLogStorage
+from curation_assets.foreign.dagster_event_log import OPEN_FILES, BatchedSqliteEventLogStorage
 
 KEYS = [f"shard-{number}" for number in range(7)]
 SHARDS = dg.DynamicPartitionsDefinition(name="shards")
@@ -163,7 +163,7 @@ def test_the_file_of_a_run_has_the_form_of_dagsters_own(tmp_path: Path) -> None:
 
 def test_processes_that_make_the_file_of_a_run_at_once_both_write_to_it(tmp_path: Path) -> None:
     script = (
-        "import sys; from curation_assets.defs.event_log import BatchedSqliteEventLogStorage as Storage\n"
+        "import sys; from curation_assets.foreign.dagster_event_log import BatchedSqliteEventLogStorage as Storage\n"
         "storage = Storage(sys.argv[1]); print(flush=True); sys.stdin.readline()\n"
         "for number in range(20):\n    with storage.run_connection(str(number)): pass\n"
     )
