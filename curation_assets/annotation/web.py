@@ -1,116 +1,109 @@
-"""Rating on a local page: one small server on 127.0.0.1, several raters, nothing loaded from elsewhere."""
+"""Rating and ranking on a local page: one small server on 127.0.0.1, several raters, nothing loaded from elsewhere."""
 
-import html
+import io
 import json
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from curation_assets.annotation import QUESTION, SCALE
-from curation_assets.annotation.ratings_log import RatingsLog, check_rater
-from curation_assets.annotation.session import LabellingSession
+from curation_assets.annotation.ranking import CRITERIA
+from curation_assets.annotation.ratings_log import check_rater
+from curation_assets.annotation.session import Session
 from curation_assets.core.own_pages import ANSWER_HEADERS, Kind, refusal
+from curation_assets.stores.rankings import load_ranked_image
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 4096  # a rating is about a hundred
+LONGER_SIDE_PX = 900  # of a picture that is shown
 
 
-class LocalPageServer(ThreadingHTTPServer, ABC):
-    """A page for this machine only. What it shows and does is a subclass's: `page`, `state`, `act`, `picture`."""
+def picture_of(source: Path, images: Collection[str], name: str) -> bytes | None:
+    """JPEG of one of `images`, named as `rankings.load_ranked_image` reads them from `source`; None for any other name,
+    and where it cannot be read."""
+    if name not in images:
+        return None
+    try:
+        image = load_ranked_image(source, name).convert("RGB")
+    except (ValueError, OSError):
+        return None
+    image.thumbnail((LONGER_SIDE_PX, LONGER_SIDE_PX))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+class LabellingServer(ThreadingHTTPServer):
+    """Serves the page of one kind and keeps a session per rater, for this machine only."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, rater: str | None = None) -> None:
-        """Bind 127.0.0.1:`port` (0: any free one). `rater`: who starts at once; None: the page requests a name.
+    def __init__(
+        self,
+        kind: Literal["rating", "ranking"],
+        open_session: Callable[[str], Session],
+        *,
+        port: int = 0,
+        rater: str | None = None,
+        picture: Callable[[str], bytes | None] = lambda name: None,
+    ) -> None:
+        """Bind 127.0.0.1:`port` (0: any free one).
 
+        `open_session`: the session of a rater, from the log, when first requested. `rater`: who starts at once; None:
+        the page requests a name. `picture`: a JPEG that the page may show, None for an unknown name.
         Raises OSError where the port is taken, ValueError for a bad name.
         """
         self.rater = "" if rater is None else check_rater(rater)
         super().__init__((HOST, port), _Handler)
+        self.kind = kind
+        self.picture = picture
         self.nonce = secrets.token_urlsafe(16)
         self.lock = Lock()
+        self._open_session = open_session
+        self._sessions: dict[str, Session] = {}
 
     @property
     def url(self) -> str:
         """Address of the page."""
         return f"http://{HOST}:{self.server_port}/"
 
-    @abstractmethod
     def page(self) -> str:
-        """The page's HTML; its scripts and styles carry `self.nonce`."""
+        """The page's HTML; a name that is given is not requested again."""
+        environment = Environment(
+            loader=FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template(f"{self.kind}.html.jinja").render(
+            nonce=self.nonce, rater=self.rater, question=QUESTION, scale=SCALE, criteria=CRITERIA
+        )
 
-    @abstractmethod
-    def state(self, rater: str) -> dict[str, Any]:
-        """What the page shows a rater now. Raises ValueError for a bad name."""
-
-    @abstractmethod
-    def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
-        """Do what was posted to `path` and return the new state. Raises ValueError for what cannot be done."""
-
-    def with_rater(self, page: str) -> str:
-        """A page with its RATER filled in; a name that is given is not requested again."""
-        return page.replace("RATER", html.escape(self.rater))
-
-    def picture(self, name: str) -> bytes | None:
-        """A JPEG that the page may show, None for an unknown name."""
-        return None
-
-
-class LabellingServer(LocalPageServer):
-    """Serves the rating page and keeps one session per rater."""
-
-    def __init__(
-        self,
-        captions: Sequence[str],
-        log: RatingsLog,
-        *,
-        port: int = 0,
-        in_order: bool = False,
-        rater: str | None = None,
-    ) -> None:
-        """Raises OSError where the port is taken, ValueError for a bad `rater`."""
-        super().__init__(port, rater)
-        self.captions = list(captions)
-        self.log = log
-        self.in_order = in_order
-        self._sessions: dict[str, LabellingSession] = {}
-
-    def page(self) -> str:
-        """A caption, four buttons."""
-        return self.with_rater(_page(self.nonce))
-
-    def state(self, rater: str) -> dict[str, Any]:
-        """caption (None when all are done), done, total."""
-        session = self.session(rater)
-        return {"caption": session.current, "done": session.done_count, "total": session.total}
-
-    def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
-        """/rate: {"rater", "caption", "rating": 0–3 or null}; /back: {"rater"}."""
-        rater = str(content.get("rater", ""))
-        session = self.session(rater)
-        if path == "/rate":
-            if content.get("caption") == session.current:  # a second click on an answered caption changes nothing
-                rating = content.get("rating")
-                session.rate(None if rating is None else int(rating))
-        elif path == "/back":
-            session.go_back()
-        else:
-            raise ValueError(f"no action {path!r}")
-        return self.state(rater)
-
-    def session(self, rater: str) -> LabellingSession:
-        """The rater's session, from the log when first requested. Raises ValueError for a bad name."""
+    def session(self, rater: str) -> Session:
+        """The rater's session. Raises ValueError for a bad name."""
         if rater not in self._sessions:
-            self._sessions[rater] = LabellingSession(self.captions, rater, self.log, in_order=self.in_order)
+            self._sessions[rater] = self._open_session(rater)
         return self._sessions[rater]
+
+    def act(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Do what was posted to `path` (`Session.act`) for `content`'s rater and return the new state.
+
+        Raises ValueError for what cannot be done.
+        """
+        session = self.session(str(content.get("rater", "")))
+        session.act(path.removeprefix("/"), content)
+        return session.state()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: LocalPageServer
+    server: LabellingServer
     server_version = "curate-label"
 
     def do_GET(self) -> None:
@@ -121,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         if address.path == "/":
             self._send(200, "text/html; charset=utf-8", self.server.page().encode())
         elif address.path == "/state":
-            self._answer(lambda: self.server.state(_given(address.query, "rater")))
+            self._answer(lambda: self.server.session(_given(address.query, "rater")).state())
         elif address.path == "/picture" and (picture := self.server.picture(_given(address.query, "name"))) is not None:
             self._send(200, "image/jpeg", picture)
         else:
@@ -175,65 +168,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _given(query: str, name: str) -> str:
     return (parse_qs(query).get(name) or [""])[0]
-
-
-def _page(nonce: str) -> str:
-    buttons = "".join(
-        f'<button data-rating="{rating}"><b>{rating}</b> {html.escape(meaning)}</button>'
-        for rating, meaning in SCALE.items()
-    )
-    page = _PAGE.replace("ASK", ASK).replace("NONCE", nonce).replace("QUESTION", html.escape(QUESTION))
-    return page.replace("BUTTONS", buttons)
-
-
-#: JavaScript of a page with its own `at`, `show` and `busy`: ask the server, show the state that it answers.
-ASK = """async function ask(path, content) {
-  if (busy) return; busy = true;
-  try {
-    const options = content && { method: "POST", headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(content) };
-    show(await (await fetch(path, options || {})).json());
-  } catch (error) { at("status").textContent = "The server does not answer; nothing is lost, start it again."; }
-  busy = false;
-}"""
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Rate captions</title>
-<style nonce="NONCE">
-body { font: 17px/1.5 system-ui, sans-serif; max-width: 760px; margin: 40px auto; padding: 0 16px; color: #1f2933; }
-#caption { font-size: 25px; border: 1px solid #d5dae0; border-radius: 8px; padding: 24px; margin: 16px 0; }
-button { display: block; width: 100%; text-align: left; font: inherit; padding: 8px 14px; margin: 6px 0;
-  cursor: pointer; border: 1px solid #d5dae0; border-radius: 6px; background: #f5f7fa; }
-button:focus-visible, button:hover { border-color: #2f6fde; } #progress, #status { color: #616e7c; }
-.row { display: flex; gap: 8px; } input { font: inherit; padding: 6px; }
-</style></head><body>
-<form id="who"><label>Your name <input id="rater" value="RATER" maxlength="60" required autocomplete="off"></label>
-<input type="submit" value="Start"></form>
-<main id="work" hidden><h1>QUESTION</h1><p id="progress" aria-live="polite"></p><div id="caption"></div>
-BUTTONS<div class="row"><button id="skip">s – cannot say</button><button id="back">b – back</button></div></main>
-<p id="status" role="status"></p>
-<script nonce="NONCE">
-const at = id => document.getElementById(id);
-let rater = "", caption = null, busy = false;
-function show(state) {
-  if (state.error) { at("status").textContent = state.error; return; }
-  at("status").textContent = ""; caption = state.caption;
-  at("who").hidden = true; at("work").hidden = false;
-  at("progress").textContent = `${state.done} of ${state.total} done by ${rater}`;
-  at("caption").textContent = caption === null ? "All done. Thank you. You may close this page." : caption;
-}
-ASK
-const rate = rating => { if (caption !== null) ask("/rate", { rater, caption, rating }); };
-const back = () => ask("/back", { rater });
-at("who").onsubmit = event => { event.preventDefault(); rater = at("rater").value.trim();
-  ask("/state?rater=" + encodeURIComponent(rater)); };
-if (at("rater").defaultValue) at("who").requestSubmit();
-document.querySelectorAll("[data-rating]").forEach(b => b.onclick = () => rate(Number(b.dataset.rating)));
-at("skip").onclick = () => rate(null); at("back").onclick = back;
-document.onkeydown = event => {
-  if (at("work").hidden || event.ctrlKey || event.metaKey || event.altKey) return;
-  if ("0123".includes(event.key)) rate(Number(event.key));
-  else if (event.key === "s") rate(null); else if (event.key === "b") back();
-};
-</script></body></html>
-"""

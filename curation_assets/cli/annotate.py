@@ -1,19 +1,23 @@
 """curate annotate: draw captions, rate them for concreteness, merge ratings; gather and rank captions of images."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import polars as pl
 import typer
 
 from curation_assets.annotation.ratings_log import RatingsLog, is_storable, merge_ratings, read_ratings
-from curation_assets.annotation.session import LabellingSession
+from curation_assets.annotation.session import LabellingSession, RankingSession
 from curation_assets.cli.common import HomeOption, ProfileOption, console, notice, settings_from, show
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.text_tables import write_text_table
+
+if TYPE_CHECKING:
+    from curation_assets.annotation.web import LabellingServer
 
 
 def rate(
@@ -36,18 +40,20 @@ def rate(
     captions = _captions(source)
     log = RatingsLog(out or source.with_suffix(".ratings.tsv"))
     show(f"{len(captions)} captions; ratings are appended to {log.path}")
+
+    session = partial(LabellingSession, captions, log=log, in_order=in_order)
     if not web:
         from curation_assets.annotation.terminal import rate_in_terminal
 
-        rate_in_terminal(
-            LabellingSession(captions, "rater" if rater is None else rater, log, in_order=in_order),
-            console,
-            lambda: input("> "),
-        )
+        rate_in_terminal(session("rater" if rater is None else rater), console, lambda: input("> "))
         return
     from curation_assets.annotation.web import LabellingServer
 
-    with LabellingServer(captions, log, port=port, in_order=in_order, rater=rater) as server:
+    _serve(LabellingServer("rating", session, port=port, rater=rater))
+
+
+def _serve(server: "LabellingServer") -> None:
+    with server:
         notice(f"Open {server.url} (stop with Ctrl+C)")
         server.serve_forever()
 
@@ -202,12 +208,12 @@ def rank(
     ]
     log = RankingLog(out or source.with_suffix(".rankings.tsv"))
     if web:
-        from curation_assets.annotation.ranking_web import RankingServer
+        from curation_assets.annotation.web import LabellingServer, picture_of
 
-        with RankingServer(groups, source, log, port=port, rater=rater) as server:
-            notice(f"Ranks are appended to {log.path}")
-            notice(f"Open {server.url} (stop with Ctrl+C)")
-            server.serve_forever()
+        picture = partial(picture_of, source, {image for image, _ in groups})
+        notice(f"Ranks are appended to {log.path}")
+        session = partial(RankingSession, groups, log=log)
+        _serve(LabellingServer("ranking", session, port=port, rater=rater, picture=picture))
         return
     if any(".tar:" in image for image, _ in groups):
         notice("The images lie inside tars; --web shows them")

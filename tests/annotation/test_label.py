@@ -5,6 +5,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -235,7 +236,8 @@ def test_mistakes_are_answered_in_one_sentence(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LabellingServer]:
-    with LabellingServer(CAPTIONS, RatingsLog(tmp_path / "r.tsv"), in_order=True) as running:
+    log = RatingsLog(tmp_path / "r.tsv")
+    with LabellingServer("rating", partial(LabellingSession, CAPTIONS, log=log, in_order=True)) as running:
         thread = threading.Thread(target=running.serve_forever, daemon=True)
         thread.start()
         yield running
@@ -243,7 +245,7 @@ def server(tmp_path: Path) -> Iterator[LabellingServer]:
         thread.join()
 
 
-def test_rating_on_the_page(server: LabellingServer) -> None:
+def test_rating_on_the_page(server: LabellingServer, tmp_path: Path) -> None:
     status, page = call(server, "GET", "/")
     assert status == 200
     assert "http" not in page.replace("http-equiv", ""), "nothing is loaded from elsewhere"
@@ -255,7 +257,7 @@ def test_rating_on_the_page(server: LabellingServer) -> None:
     call(server, "POST", "/rate", {"rater": "ann", "caption": CAPTIONS[1], "rating": None})
     assert call(server, "POST", "/back", {"rater": "ann"})[1]["caption"] == CAPTIONS[1]
     assert call(server, "GET", "/state?rater=bob")[1]["done"] == 0
-    assert read_ratings([server.log.path]).table["rating"].to_list() == [3, None]
+    assert read_ratings([tmp_path / "r.tsv"]).table["rating"].to_list() == [3, None]
 
 
 @pytest.mark.parametrize(
@@ -269,16 +271,16 @@ def test_rating_on_the_page(server: LabellingServer) -> None:
         {"Referer": "http://evil.example/page"},
     ],
 )
-def test_pages_of_other_sites_get_nothing(server: LabellingServer, headers: dict[str, str]) -> None:
+def test_pages_of_other_sites_get_nothing(server: LabellingServer, headers: dict[str, str], tmp_path: Path) -> None:
     assert call(server, "GET", "/state?rater=eve", **headers)[0] == 403
     assert call(server, "GET", "/picture?name=x", **headers)[0] == 403
     rating = {"rater": "eve", "caption": CAPTIONS[0], "rating": 3}
     assert call(server, "POST", "/rate", rating, **headers)[0] == 403
     assert server._sessions == {}
-    assert read_ratings([server.log.path]).table.height == 0
+    assert read_ratings([tmp_path / "r.tsv"]).table.height == 0
 
 
-def test_the_page_is_for_this_machine_only(server: LabellingServer) -> None:
+def test_the_page_is_for_this_machine_only(server: LabellingServer, tmp_path: Path) -> None:
     assert server.server_address[0] == "127.0.0.1"
     assert call(server, "GET", "/state?rater=ann", Host="evil.example")[0] == 400
     rating = {"rater": "ann", "caption": CAPTIONS[0], "rating": 3}
@@ -288,7 +290,7 @@ def test_the_page_is_for_this_machine_only(server: LabellingServer) -> None:
     assert call(server, "POST", "/rate", ["no object"])[0] == 400
     assert call(server, "GET", "/state?rater=")[0] == 400
     assert call(server, "GET", "/etc/passwd")[0] == 404
-    assert read_ratings([server.log.path]).table.is_empty()
+    assert read_ratings([tmp_path / "r.tsv"]).table.is_empty()
 
 
 # --- agreement of raters
@@ -371,9 +373,13 @@ def test_a_matrix_and_a_merge_leave_skips_out(tmp_path: Path) -> None:
 
 def test_a_rater_who_is_named_is_not_asked_on_the_page(tmp_path: Path) -> None:
     log = RatingsLog(tmp_path / "r.tsv")
-    with LabellingServer(CAPTIONS, log, rater='ann "x" <b>') as named, LabellingServer(CAPTIONS, log) as unnamed:
-        assert 'value="ann &quot;x&quot; &lt;b&gt;"' in named.page()
+    session = partial(LabellingSession, CAPTIONS, log=log)
+    with (
+        LabellingServer("rating", session, rater='ann "x" <b>') as named,
+        LabellingServer("rating", session) as unnamed,
+    ):
+        assert 'value="ann &#34;x&#34; &lt;b&gt;"' in named.page()
         assert 'id="rater" value=""' in unnamed.page()
         assert "defaultValue" in named.page()
     with pytest.raises(ValueError, match="a rater's name"):
-        LabellingServer(CAPTIONS, log, rater=" ")
+        LabellingServer("rating", session, rater=" ")

@@ -8,6 +8,7 @@ import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from curation_assets.annotation.ratings_log import RatingsLog, read_ratings
+from curation_assets.annotation.session import LabellingSession
 from curation_assets.annotation.web import LabellingServer
 from curation_assets.defs.webserver import guarded
 from tests.support.browser import Page, open_browser
@@ -188,7 +190,7 @@ def test_nothing_that_a_page_of_another_site_tries_is_done(
     with ExitStack() as stack:
         address = stack.enter_context(_serving(guarded(application)))
         port = address.rpartition(":")[2]
-        labels = stack.enter_context(LabellingServer(["a dog"], log))
+        labels = stack.enter_context(LabellingServer("rating", partial(LabellingSession, ["a dog"], log=log)))
         threading.Thread(target=labels.serve_forever, daemon=True).start()
         stack.callback(labels.shutdown)
         evil = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), _Evil))

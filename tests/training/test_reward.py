@@ -6,6 +6,7 @@ import math
 import tarfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from scipy.stats import kendalltau
 from typer.testing import CliRunner
 
 from curation_assets.annotation.ranking import RankingLog, parse_order, rank_in_terminal
-from curation_assets.annotation.ranking_web import RankingServer, RankingSession
+from curation_assets.annotation.session import RankingSession
+from curation_assets.annotation.web import LabellingServer, picture_of
 from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
@@ -271,19 +273,23 @@ def test_ranking_by_hand_goes_on_where_it_stopped(tmp_path: Path) -> None:
         RankingLog(tmp_path / "other.tsv")
 
 
+RANKED = [("0.png", ["good", "bad"]), ("1.png", ["x", "y", "z"])]
+
+
 @pytest.fixture
-def ranking_page(tmp_path: Path) -> Iterator[RankingServer]:
+def ranking_page(tmp_path: Path) -> Iterator[LabellingServer]:
     Image.new("RGB", (40, 30), "red").save(tmp_path / "0.png")
     (tmp_path / "1.png").write_bytes(b"broken")
-    candidates = [("0.png", ["good", "bad"]), ("1.png", ["x", "y", "z"])]
-    with RankingServer(candidates, tmp_path / "c.tsv", RankingLog(tmp_path / "ranks.tsv")) as running:
+    session = partial(RankingSession, RANKED, log=RankingLog(tmp_path / "ranks.tsv"))
+    picture = partial(picture_of, tmp_path / "c.tsv", {image for image, _ in RANKED})
+    with LabellingServer("ranking", session, picture=picture) as running:
         thread = threading.Thread(target=running.serve_forever, daemon=True)
         thread.start()
         yield running
         running.shutdown()
 
 
-def test_ranking_on_the_page_goes_on_where_it_stopped(ranking_page: RankingServer, tmp_path: Path) -> None:
+def test_ranking_on_the_page_goes_on_where_it_stopped(ranking_page: LabellingServer, tmp_path: Path) -> None:
     assert "http" not in call(ranking_page, "GET", "/")[1], "nothing is loaded from elsewhere"
     seen = {}
     for _ in range(2):
@@ -305,12 +311,12 @@ def test_ranking_on_the_page_goes_on_where_it_stopped(ranking_page: RankingServe
     call(ranking_page, "POST", "/rank", {"rater": "ann", "image": last["image"], "order": order})
     again = {one.image: one for one in read_rankings(tmp_path / "ranks.tsv")}[last["image"]]
     assert dict(zip(again.captions, again.ranks, strict=True))[last["captions"][-1]] == 1, "the later ranks count"
-    fresh = RankingSession(ranking_page.candidates, "ann", RankingLog(tmp_path / "ranks.tsv"))
+    fresh = RankingSession(RANKED, "ann", RankingLog(tmp_path / "ranks.tsv"))
     assert (fresh.current, fresh.done_count) == (None, 2)
     assert call(ranking_page, "GET", "/state?rater=bob")[1]["done"] == 0
 
 
-def test_the_page_shows_the_candidates_images_only(ranking_page: RankingServer, tmp_path: Path) -> None:
+def test_the_page_shows_the_candidates_images_only(ranking_page: LabellingServer, tmp_path: Path) -> None:
     connection = HTTPConnection("127.0.0.1", ranking_page.server_port)
     connection.request("GET", "/picture?name=0.png")
     answer = connection.getresponse()
