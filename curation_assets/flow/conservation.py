@@ -14,6 +14,7 @@ from curation_assets.core.table_names import LEDGER, REGISTERED_SHARDS, SAMPLES,
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
+from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.kinds.webdataset import TAR_REASONS
 
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
@@ -45,7 +46,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
 
 
 #: Reasons that are no failure of the step: the row has nothing that the method could look at.
-_NOT_SCORABLE = r"^(upstream_|no_image$|no_caption$|not_applicable)"
+_NOT_SCORABLE = rf"^({UPSTREAM}|no_image$|no_caption$|not_applicable)"
 
 #: Reasons of rows that stand for a tar: one that nobody can read stops no other.
 _NO_SAMPLE = rf"^({'|'.join(TAR_REASONS)})(:|$)"

@@ -20,6 +20,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError
+from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.download.retry import request_retry
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
@@ -34,7 +35,7 @@ MAY_PASS = (
     "http_408", "http_425", "http_429", "http_5xx", "rate_limited", "robots_txt_unreachable", "missing_in_tar",
     "engine_error:*",
 )  # fmt: skip
-NOT_HERE = ("upstream_",)  # follows from another table's failure
+NOT_HERE = (UPSTREAM,)  # follows from another table's failure
 
 
 @dataclass(frozen=True)

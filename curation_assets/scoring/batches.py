@@ -10,6 +10,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.methods import Values
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stores.caption_text import is_blank
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.saved_rows import SavedRows
@@ -170,11 +171,8 @@ def _upstream_reasons(samples: pl.DataFrame, columns: Sequence[str]) -> list[str
     """Why a row cannot be scored at all: not kept upstream, or a null column."""
     reasons: list[str | None] = [None] * samples.height
     if "status" in samples.columns:
-        why = samples["reason"] if "reason" in samples.columns else pl.Series([None] * samples.height)
-        reasons = [
-            None if status == "kept" else f"upstream_{status or 'unknown'}:{reason or 'no_reason'}"
-            for status, reason in zip(samples["status"], why, strict=True)
-        ]
+        why = "reason" if "reason" in samples.columns else pl.lit(None, pl.String).alias("reason")
+        reasons = samples.select("status", why).select(upstream_reason())[:, 0].to_list()
     for name in columns:
         if name == "image":
             continue

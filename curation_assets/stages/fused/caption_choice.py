@@ -12,6 +12,7 @@ from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.numeric.caption_choice import RAW, best_caption, caption_score
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stages.signals.options import CaptionChoice, SignalsOptions
 
 CUT = f"{CHOSEN_CAPTION}_cut"
@@ -104,8 +105,7 @@ def _chosen(ctx: PoolContext, shard: str, settings: CaptionChoice, roles: tuple[
 def _rows(ctx: PoolContext, shard: str) -> pl.DataFrame:
     """Rows of a shard with cosine, generated captions and embedding, and `why` one of them is missing."""
     rows = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "caption", "status", "reason"])
-    not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
-    why = [pl.when(pl.col("status") != "kept").then(not_kept)]
+    why = [upstream_reason()]
     for table, column in READ.items():
         made = ctx.store.read(f"signals/{table}", shard, ["source_row", column, "reason"])
         rows = rows.join(made.rename({"reason": f"{table}:reason"}), on="source_row", how="left", maintain_order="left")

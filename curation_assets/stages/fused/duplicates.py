@@ -20,6 +20,7 @@ from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
 from curation_assets.scoring.derived import vectors_of
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.rows import Texts
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
@@ -86,9 +87,8 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
     `prefer`, then most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or 1 − cosine (copy,
     semantic).
     """
-    not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
     causes = [
-        pl.when(pl.col("status") != "kept").then(not_kept),
+        upstream_reason(),
         pl.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image")),
         *(
             pl.when(pl.col(name).is_null()).then(pl.col(f"{name}_reason").fill_null(f"no_{name}"))

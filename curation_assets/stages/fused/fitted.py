@@ -12,6 +12,7 @@ from curation_assets.flow.sql import recipes
 from curation_assets.flow.table import Table
 from curation_assets.methods import oriented
 from curation_assets.scoring.derived import DERIVED_COLUMNS
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.fitted import FittedRecipe
 from curation_assets.stores.file_hash import file_sha256
 
@@ -68,12 +69,11 @@ def _score_table(recipe: FittedRecipe) -> Table:
         rows = rows_of(ctx, recipe, shard)
         scored = recipe.settings.score(rows, ctx.store.read(f"fused/{recipe.name}{FIT}"))
         samples = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])
-        not_kept = "upstream_" + pl.col("status") + ":" + pl.col("reason").fill_null("no_reason")
         every = samples.select(
             "sample_id",
             pl.lit(shard).alias("shard"),
             "source_row",
-            pl.when(pl.col("status") != "kept").then(not_kept).alias("upstream"),
+            upstream_reason().alias("upstream"),
         )
         joined = every.join(
             pl.concat([rows.select("source_row"), scored], how="horizontal"),

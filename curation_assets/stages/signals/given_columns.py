@@ -17,6 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.sources.kinds.url_table import number
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import scan_parquet
@@ -63,10 +64,7 @@ def read_given(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:
     )
     joined = samples.join(values, on="sample_id", how="left", maintain_order="left")
     is_kept = pl.col("status") == "kept"
-    upstream = pl.concat_str(
-        pl.lit("upstream_"), pl.col("status"), pl.lit(":"), pl.col("reason").fill_null(pl.lit("no_reason"))
-    )
-    reason = pl.when(~is_kept).then(upstream).when(pl.col(column).is_null()).then(pl.lit("not_given"))
+    reason = pl.coalesce(upstream_reason(), pl.when(pl.col(column).is_null()).then(pl.lit("not_given")))
     return joined.select(
         "sample_id", "source_row", *(pl.when(is_kept).then(pl.col(name)).alias(name) for name in names), reason=reason
     )

@@ -15,6 +15,7 @@ from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.methods import Method
 from curation_assets.scoring.samples import BOUNDS_TOLERANCE, detail_schema
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.stages.signals.given_columns import read_given_values
 from curation_assets.stores.file_hash import file_sha256
@@ -60,11 +61,8 @@ def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
         values = read_given_values(file, column, samples)
     _check_unit(method, values, f"{file or ctx.pool.source}: column {column!r}")
     is_kept = pl.col("status") == "kept"
-    upstream = pl.concat_str(
-        pl.lit("upstream_"), pl.col("status"), pl.lit(":"), pl.col("reason").fill_null(pl.lit("no_reason"))
-    )
     marked = samples.with_columns(values.clip(*method.bounds).alias("value"))
-    reason = pl.when(~is_kept).then(upstream).when(pl.col("value").is_null()).then(pl.lit(NOT_GIVEN))
+    reason = pl.coalesce(upstream_reason(), pl.when(pl.col("value").is_null()).then(pl.lit(NOT_GIVEN)))
     details = [pl.lit(None, dtype).alias(name) for name, dtype in detail_schema(method).items()]
     return marked.select(
         "sample_id",
