@@ -27,8 +27,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.nightly import LOOKS, PARTS, Findings, look_at_weights
 from curation_assets.operations.retention import Removed
-from curation_assets.operations.verify import Damage, Verified, unfinished_repair, verify_pool, verify_weights
+from curation_assets.operations.verify import Verified, unfinished_repair, verify_pool, verify_weights
 from curation_assets.sources.declaration import list_pools
+from curation_assets.stores.damage import Damage
 from curation_assets.stores.releases import RELEASE_FILE
 
 SHOWN_DIGITS = 12  # of a hash; --json has all

@@ -1,12 +1,12 @@
 """What Dagster's instance has written, wherever it keeps it: texts of samples that are taken down leave it.
 
-Files under the home are `other_files`' (operations/takedown.py). Here is what lies elsewhere: the tables of a database
+Files under the home are `LooseFiles`' (operations/holders.py). Here is what lies elsewhere: the tables of a database
 server, files of an instance outside the home, and what only its owner can reach, which is named.
 """
 
 import contextlib
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,19 @@ import dagster as dg
 import sqlalchemy as sa
 
 from curation_assets.core.settings import Settings, home_name, working_copy
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.holder import Holder, Left, Takedown
+from curation_assets.flow.table import Table
 from curation_assets.foreign.dagster_storage import records_of
-from curation_assets.operations.scrubbing import GONE, MIN_TEXT, forms_of
+from curation_assets.stores.scrubbing import GONE, MIN_TEXT, forms_of, scrub
 
 LOCK_SECONDS = 30  # how long the rewriting of a table waits for those that read it
 
 
-class InstanceRecords:
+class InstanceRecords(Holder):
     """The records of an instance: `files` outside the home, tables of a server, and `not_done`, in sentences."""
+
+    turn = 2
 
     def __init__(self, settings: Settings, instance: dg.DagsterInstance) -> None:
         self.not_done: list[str] = []
@@ -40,6 +45,19 @@ class InstanceRecords:
         home = settings.home.resolve()
         folders = (settings.dagster_home, *sorted(records.folders))
         self._folders = [folder for folder in folders if not folder.resolve().is_relative_to(home)]
+
+    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+        texts = takedown.needles.texts
+        for path in self.files():
+            scrub(path, texts)
+        self.scrub(texts)
+
+    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
+        return self.files()
+
+    def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
+        matches = self.matches(takedown.needles.texts)
+        return Left([(place, what) for place, texts in matches.items() for what in texts], not_done=list(self.not_done))
 
     def _leave(self, what: str) -> None:
         self.not_done.append(f"{what}: errors there may quote a sample; its owner has to look")

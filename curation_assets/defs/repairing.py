@@ -8,8 +8,9 @@ from curation_assets.core.settings import Settings
 from curation_assets.defs.publishing import run_and_publish
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.verify import PENDING, Damage, unfinished_repair, verify_pool
+from curation_assets.operations.verify import PENDING, unfinished_repair, verify_pool
 from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.damage import Damage
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 

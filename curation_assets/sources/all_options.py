@@ -4,27 +4,17 @@ The groups are found by their files, so a folder's options need no line elsewher
 fields are checked with.
 """
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from curation_assets.core.found import found_classes
 from curation_assets.core.options import Options
-from curation_assets.core.settings import PACKAGE_ROOT
-from curation_assets.core.stages import STAGES
 from curation_assets.core.validation import build, checked, fields_of, is_of_one_pool
-
-_FIRST = ("sources", "flow", "scoring", "training", *(f"stages.{stage}" for stage in STAGES))  # then the other rooms
 
 
 def option_groups() -> list[type[Options]]:
     """The groups of all folders, in the order of docs/options.md. Raises TypeError for an option declared twice."""
-    files = [path for pattern in ("*/options.py", "stages/*/options.py") for path in PACKAGE_ROOT.glob(pattern)]
-    folders = {".".join(path.parent.relative_to(PACKAGE_ROOT).parts) for path in files} - {"core"}
-    groups: list[type[Options]] = []
-    for folder in [*(name for name in _FIRST if name in folders), *sorted(folders - set(_FIRST))]:
-        module = importlib.import_module(f"curation_assets.{folder}.options")
-        own = (value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__)
-        groups += [value for value in own if isinstance(value, type) and issubclass(value, Options)]
+    groups = found_classes("options", Options)
     owners: dict[str, type] = {}
     for group in groups:
         for option in fields_of(group):

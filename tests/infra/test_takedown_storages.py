@@ -21,10 +21,10 @@ from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.scrubbing import GONE
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.objects import open_home
+from curation_assets.stores.scrubbing import GONE
 from tests.infra.test_postgres import postgres  # noqa: F401 - a fixture
 from tests.support.bucket import BUCKET, running_bucket
 from tests.support.lineage_pools import OPTIONS, jpeg, write_tar

@@ -10,6 +10,7 @@ import re
 import shutil
 import sqlite3
 import stat
+import sys
 import tarfile
 from collections.abc import Callable
 from contextlib import closing
@@ -35,22 +36,24 @@ from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.holder import all_holders
 from curation_assets.operations import takedown as takedown_module
-from curation_assets.operations import takedown_sources
 from curation_assets.operations.releases import create_release, verify_release
-from curation_assets.operations.scrubbing import GONE
-from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown, pending_path
-from curation_assets.operations.takedown_sources import SourceChangedError
+from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_path
+from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
+from curation_assets.stages.raw import takedown_sources
+from curation_assets.stages.raw.takedown_sources import SourceChangedError
 from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
+from curation_assets.stores.scrubbing import GONE
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.stores.tar_rewriting import rewrite_tar
@@ -219,10 +222,14 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return made
 
-    for name in ("remove_path", "write_text_atomically", "add_to_denylist", "scrub"):
-        monkeypatch.setattr(takedown_module, name, counted(getattr(takedown_module, name)))
-    for name in ("rewrite_tar", "replacing"):
-        monkeypatch.setattr(takedown_sources, name, counted(getattr(takedown_sources, name)))
+    changing = ("remove_path", "write_text_atomically", "add_to_denylist", "scrub", "rewrite_tar", "replacing")
+    patched = set()
+    for module in (takedown_module, takedown_sources, *(sys.modules[type(one).__module__] for one in all_holders())):
+        for name in set(changing) & set(vars(module)):
+            if (module, name) not in patched:
+                patched.add((module, name))
+                monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    assert {name for _, name in patched} == set(changing)
     monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
 
 

@@ -21,9 +21,10 @@ from curation_assets.defs.nightly import nightly
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.verify import Damage, verify_pool
+from curation_assets.operations.verify import verify_pool
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.sources.shards import source_fingerprint
+from curation_assets.stores.damage import Damage
 from curation_assets.stores.temporary import host
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.torture.faults.bit_flips import flip_bit

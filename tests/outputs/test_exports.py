@@ -26,7 +26,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.takedown import EXPORT_FLAG, begin_takedown, finish_takedown
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
 from curation_assets.outputs.exports.formats import FORMATS
@@ -35,6 +35,7 @@ from curation_assets.outputs.exports.lists import AllowList, export_keys, export
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
+from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.sources.declaration import add_pool, save_pool
 from curation_assets.sources.shards import register_shard

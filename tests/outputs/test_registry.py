@@ -5,8 +5,9 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.operations.takedown import EXPORT_FLAG, Takedown, flag_exports
+from curation_assets.flow.holder import Takedown
 from curation_assets.outputs.exports.formats import FORMATS
+from curation_assets.outputs.holders import EXPORT_FLAG, flag_exports
 from curation_assets.outputs.registry import EXPORTS_FILE, ExportRecord, record_export, recorded_exports
 from curation_assets.stores.subsets import write_subset_npy
 

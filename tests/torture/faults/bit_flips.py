@@ -27,8 +27,9 @@ from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.operations.verify import Damage, verify_pool, verify_weights
+from curation_assets.operations.verify import verify_pool, verify_weights
 from curation_assets.sources.declaration import add_pool
+from curation_assets.stores.damage import Damage
 from curation_assets.stores.shard_store import CorruptTableError
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, jpeg, webdataset_pool
 from tests.torture.outcome import Fault, Outcome, Try

@@ -5,10 +5,14 @@ contains it is another sample's. In Dagster's SQLite databases and in logs, wher
 """
 
 import csv
+import hashlib
+import io
 import json
 import sqlite3
+import tarfile
 from collections.abc import Collection
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +20,7 @@ import polars as pl
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import read_parquet
 
+HASHES = ("image_sha256", "original_sha256")  # of a sample's image, as stored and as downloaded
 MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
 GONE = "[taken down]"
 DATABASES = (".db", ".sqlite")
@@ -120,3 +125,74 @@ def _scrub_database(path: Path, forms: list[str]) -> None:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Needles:
+    """What must be found nowhere: texts, and hashes of images."""
+
+    texts: frozenset[str]
+    sha256: frozenset[str]
+
+    @classmethod
+    def of(cls, samples: pl.DataFrame) -> "Needles":
+        """Captions, URLs and image hashes of samples (columns url, caption and HASHES)."""
+        texts = {text for name in ("url", "caption") for text in samples[name] if text and text.strip()}
+        return cls(frozenset(texts), frozenset(digest for name in HASHES for digest in samples[name] if digest))
+
+    def matches_in(self, path: Path) -> set[str]:
+        """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and
+        everything else by bytes.
+        """
+        if path.suffix == ".parquet":
+            return self._in_parquet(path)
+        if path.suffix == ".tar":
+            return self._in_tar(path)
+        if path.suffix in TABLES:
+            return values_in(path) & self.texts
+        if is_database(path):
+            return self._in_bytes(_sqlite_bytes(path))
+        return self._in_bytes(path.read_bytes())
+
+    def _in_parquet(self, path: Path) -> set[str]:
+        frame = read_parquet(path)
+        matches: set[str] = set()
+        for name, kind in frame.schema.items():
+            column = frame[name]
+            while isinstance(kind, pl.List):
+                column, kind = column.explode(), kind.inner  # type: ignore[assignment]
+            if isinstance(kind, pl.Struct):
+                column, kind = column.struct.json_encode(), pl.String()
+                matches |= self._in_bytes("\n".join(column.drop_nulls().to_list()).encode())
+            elif kind == pl.String:
+                matches |= {text for text in column.drop_nulls().unique() if text in self.texts}
+            elif kind == pl.Binary:
+                matches |= {"image" for blob in column.drop_nulls() if hashlib.sha256(blob).hexdigest() in self.sha256}
+        return matches
+
+    def _in_tar(self, path: Path) -> set[str]:
+        matches: set[str] = set()
+        with tarfile.open(path) as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                data = b"" if file is None else file.read()
+                if hashlib.sha256(data).hexdigest() in self.sha256:
+                    matches.add("image")
+                if member.name.endswith((".txt", ".json")):
+                    matches |= {text for text in self.texts if text.encode() == data} | self._in_bytes(data)
+        return matches
+
+    def _in_bytes(self, data: bytes) -> set[str]:
+        return {
+            text
+            for text in self.texts
+            if len(text) >= MIN_TEXT and any(form.encode() in data for form in forms_of(text))
+        }
+
+
+def _sqlite_bytes(path: Path) -> bytes:
+    """The texts of a database's rows, and its raw bytes, in which deleted rows linger."""
+    buffer = io.BytesIO(path.read_bytes())
+    with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
+        text = "\n".join(line for line in connection.iterdump())
+    return buffer.getvalue() + text.encode("utf-8", "surrogateescape")

@@ -18,6 +18,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
+from curation_assets.flow.holder import SAMPLE_SCHEMA
 from curation_assets.flow.table import Table
 from curation_assets.sources.kinds import webdataset
 from curation_assets.sources.shards import source_files, takedown_facts, tars_of_pool
@@ -29,19 +30,6 @@ from curation_assets.stores.images import ImageRejected, TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.tar_rewriting import ReadMember, rewrite_tar
-
-HASHES = ("image_sha256", "original_sha256")
-#: Samples that are taken down, with what is looked for.
-SAMPLE_SCHEMA = pl.Schema(
-    {
-        "sample_id": pl.String(),
-        "shard": pl.String(),
-        "source_row": pl.Int64(),
-        "url": pl.String(),
-        "caption": pl.String(),
-        **dict.fromkeys(HASHES, pl.String()),
-    }
-)
 
 
 class SourceChangedError(StoreError):

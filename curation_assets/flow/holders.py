@@ -1,0 +1,148 @@
+"""The tables and folders of a pool: a takedown removes what may hold a sample, and the flow makes it again without."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.core.errors import StoreError
+from curation_assets.core.stages import STAGES
+from curation_assets.core.table_names import CANARY, DUPLICATES, LEDGER, REGISTERED_SHARDS, SAMPLES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.holder import Holder, Takedown, files_in
+from curation_assets.flow.table import Table
+from curation_assets.flow.table_checks import folder_checks, table_checks
+from curation_assets.stores.atomic import remove_all_stale, remove_path
+from curation_assets.stores.damage import Check
+from curation_assets.stores.denylist import TAKEDOWN
+from curation_assets.stores.shard_store import CorruptTableError, ShardStore
+
+_REMEMBERING = (DUPLICATES, CANARY)
+
+
+class StoredTables(Holder):
+    """Tables and folders of the store, declared or not."""
+
+    turn = 1
+
+    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+        store = ctx.store
+        for name in touched_tables(tables, takedown.holding):
+            if tables[name].grain == "shard":
+                folders = [store.table_path(name, shard).parent for shard in takedown.shards]
+            else:
+                folder = store.asset_path(name)
+                folders = [folder, *folder.parent.glob(f".{folder.name}.version-*")]
+            yield from (path for folder in folders for path in files_in(folder))
+
+    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+        store, needles = ctx.store, takedown.needles
+        for name, files in orphans(ctx, tables).items():
+            if any(needles.matches_in(path) for path in files):
+                store.remove(name)
+        touched = touched_tables(tables, takedown.holding)
+        for name in reversed(touched):  # registered rows last: what is downloaded is purged by them
+            if tables[name].grain == "shard":
+                for shard in takedown.shards:
+                    store.remove(name, shard)
+            else:
+                store.remove(name)
+        remove_all_stale(store.root)
+        for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
+            for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
+                remove_path(part)
+
+    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+        return (path for files in orphans(ctx, tables).values() for path in files)
+
+    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+        return {"fits_kept": kept_fits(tables, takedown.holding)}
+
+    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+        yield from table_checks(ctx, tables)
+        yield from folder_checks(ctx, tables)
+
+
+def frozen_holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: Iterable[str]) -> list[str]:
+    """Stored frozen tables that hold something of one of the samples; damaged ones may."""
+    ids, found = set(sample_ids), []
+    for name, table in tables.items():
+        if table.held_samples is not None and _is_stored(ctx.store, name):
+            try:
+                is_held = not ids.isdisjoint(table.held_samples(ctx))
+            except (OSError, StoreError):
+                is_held = bool(ids)
+            if is_held:
+                found.append(name)
+    return found
+
+
+def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+    """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits that are not
+    in `holding`.
+
+    DUPLICATES stays too: it has ids only, and remembers which shard came first. So do the canary's scores, with the
+    builds that no longer exist.
+    """
+    resting: set[str] = {REGISTERED_SHARDS}
+    for name, table in tables.items():  # inputs first
+        if resting.intersection(table.inputs):
+            resting.add(name)
+    kept = {name for name, table in tables.items() if table.is_frozen and name not in holding} | {*_REMEMBERING}
+    return [name for name in tables if name in resting and name not in kept]
+
+
+def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+    """Frozen fits that rest on registered rows, but those in `holding`: numbers and weights, no sample."""
+    touched = set(touched_tables(tables, holding))
+    fits = (name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
+    return sorted(name for name in fits if name not in holding)
+
+
+def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
+    """Delete what the store keeps of folders such as the report, and frozen tables that hold samples: a run after
+    `takedown add` leaves samples there. The next run makes these tables again.
+
+    Earlier ledgers stay: they hold ids and numbers, and `why` reads them.
+    """
+    if ctx.store.partitions(SAMPLES):
+        emptied = ctx.store.scan(SAMPLES).filter(pl.col("reason") == TAKEDOWN).select("sample_id").collect()
+        for name in frozen_holding(ctx, tables, emptied["sample_id"]):
+            ctx.store.remove(name)
+    for name in touched_tables(tables):
+        link = ctx.store.asset_path(name)
+        if link.is_symlink() and name != LEDGER:
+            for version in link.parent.glob(f".{link.name}.version-*"):
+                if version != link.resolve().parent:
+                    remove_path(version)
+
+
+def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Path]]:
+    """Stored tables that the pool no longer declares, such as a policy's that was deleted, with all their files.
+
+    Nothing would make them again without a sample.
+    """
+    files: dict[str, list[Path]] = {}
+    for stage in STAGES:
+        for folder in sorted((ctx.store.root / stage).glob("*")):
+            is_version = folder.name.startswith(".") and ".version-" in folder.name
+            if folder.name.startswith(".") and not is_version:
+                continue  # drafts and saved rows, which the purge removes
+            name = f"{stage}/{folder.name.removeprefix('.').partition('.version-')[0]}"
+            if name not in tables and name not in _REMEMBERING:
+                files.setdefault(name, []).extend(files_in(folder.resolve()))
+    return files
+
+
+def stored_names(ctx: PoolContext, tables: Mapping[str, Table]) -> list[str]:
+    """Declared tables that are stored, damaged ones included: they may hold a sample."""
+    return [name for name in tables if ctx.store.partitions(name) or _is_stored(ctx.store, name)]
+
+
+def _is_stored(store: ShardStore, name: str) -> bool:
+    """Whether there is a whole-pool table or folder, damaged ones included: they may hold a sample."""
+    try:
+        return store.manifest(name) is not None
+    except CorruptTableError:
+        return True

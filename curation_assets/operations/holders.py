@@ -1,0 +1,104 @@
+"""What quotes samples beside the flow: releases, and loose files under the home such as Dagster's and labels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.stages import STAGES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.holder import Holder, Left, Takedown, files_in
+from curation_assets.flow.table import Table
+from curation_assets.operations.releases import affected_releases, verify_release
+from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
+from curation_assets.sources.declaration import Pool, list_pools, load_pool
+from curation_assets.sources.shards import DOWNLOADS_FOLDER
+from curation_assets.stages.signals.options import SignalsOptions
+from curation_assets.stores.damage import Check, Damage
+from curation_assets.stores.denylist import FOLDER
+from curation_assets.stores.releases import release_folders
+from curation_assets.stores.scrubbing import scrub
+
+
+class Releases(Holder):
+    """Releases of the pool; those with a sample are withdrawn once there is a certificate (operations/takedown.py)."""
+
+    turn = 2
+
+    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+        affected = affected_releases(ctx.settings.home, ctx.pool.name, takedown.sample_ids)
+        return {"releases_withdrawn": [release.name for release in affected]}
+
+    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+        return (partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name))
+
+
+class LooseFiles(Holder):
+    """Files of the home that no table of the flow makes again: texts are taken out of them as they lie."""
+
+    turn = 3
+
+    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+        texts = takedown.needles.texts
+        for path in other_files(ctx, takedown.shards):
+            scrub(path, texts)
+
+    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
+        return other_files(ctx, takedown.shards)
+
+    def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
+        unknown = _declared_pools(ctx)[1]
+        sentence = (
+            f"loose files of the home, among which the sources of {', '.join(unknown)} may lie: their declarations "
+            "cannot be read"
+        )
+        return Left(not_done=[sentence] if unknown else [])
+
+
+def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
+    """Files under home that may quote a sample and that no table of the flow makes again: Dagster's, the pool's loose
+    files, labels. Not among them: sources, exports (flagged, never rewritten), other pools, shards without a sample.
+    """
+    home, root = ctx.settings.home, ctx.store.root
+    names = list_pools(ctx.settings)
+    kept_out = [home / "work" / name for name in names if name != ctx.pool.name]
+    declared, unknown = _declared_pools(ctx)
+    kept_out += [_source_folder(pool.source_path(ctx.settings)) for pool in declared]
+    canaries = (SignalsOptions.of(pool).canary for pool in declared)
+    kept_out += [home / canary for canary in canaries if canary]
+    kept_out += [Path(export.folder) for export in recorded_exports(home)]
+    kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
+    kept_out += [folder for folder in (root / DOWNLOADS_FOLDER).glob("*") if folder.name not in shards]
+    outside = {path.resolve() for path in kept_out}
+    files = []
+    # the source of a pool whose declaration cannot be read may lie anywhere under the home
+    looked_at = [home / "dagster", home / "logs", root] if unknown else [home]
+    for path in (path for folder in looked_at for path in files_in(folder)):
+        target = path.resolve()
+        if outside.isdisjoint((target, *target.parents)) and path.name != EXPORTS_FILE:
+            files.append(path)
+    return files
+
+
+def _declared_pools(ctx: PoolContext) -> tuple[list[Pool], list[str]]:
+    """All pools of the home; and the names of those whose declarations cannot be read."""
+    declared, unknown = [], []
+    for name in list_pools(ctx.settings):
+        try:
+            declared.append(load_pool(ctx.settings, name))
+        except EXPECTED_ERRORS:
+            unknown.append(name)
+    return declared, unknown
+
+
+def _source_folder(source: Path) -> Path:
+    """Where a source lies; of a pattern such as tars/*.tar the folder before it."""
+    while any(letter in source.name for letter in "*?[{"):
+        source = source.parent
+    return source
+
+
+def _release_damages(folder: Path) -> Iterator[Damage]:
+    for problem in verify_release(folder):
+        yield Damage(folder, "release", "as it was released", problem, "put a copy of the release in its place")

@@ -1,0 +1,174 @@
+"""Where samples lie before any method has seen them: registered rows, the pool's source, downloads."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Left, Takedown, files_in
+from curation_assets.flow.table import Table
+from curation_assets.sources.declaration import WORLD_SOURCE
+from curation_assets.sources.download.download import take_down_downloads
+from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
+from curation_assets.stages.raw.source_checks import download_checks, source_checks
+from curation_assets.stages.raw.takedown_sources import (
+    SourceChangedError,
+    images_in_sources,
+    purge_source,
+    registered_sources,
+    samples_in_sources,
+)
+from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.damage import Check
+from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist
+from curation_assets.stores.images import tar_index
+from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.scrubbing import HASHES
+
+
+class RegisteredRows(Holder):
+    """Registered rows and raw/samples: they say which samples of the denylist the pool has."""
+
+    def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
+        takedown.samples = pl.concat([takedown.samples, affected_samples(ctx, Denylist.load(ctx.settings.home))])
+
+
+class Sources(Holder):
+    """The pool's source. The tars of its owner are rewritten where the takedown may do so; tables never are."""
+
+    def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
+        if not (takedown.with_sources and ctx.pool.kind == "webdataset"):
+            return
+        held = samples_in_sources(ctx, Denylist.load(ctx.settings.home), takedown.sample_ids)
+        tars, noted, unknown = tars_of_pool(ctx.pool, ctx.settings), set(takedown.sources), []
+        for shard in sorted({*takedown.samples["shard"], *held["shard"]}):
+            tar = tars.get(shard)
+            if tar is None or str(tar) in noted or not _is_whole(tar):
+                continue
+            try:
+                takedown.sources |= registered_sources(ctx, tables, shard)
+            except SourceChangedError:
+                if not is_resumed:
+                    raise
+                unknown.append(shard)  # stays as it is, and the certificate names it
+        takedown.samples = pl.concat([takedown.samples, held.filter(~pl.col("shard").is_in(unknown))])
+
+    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+        return (path for name in ("source", "world", "truth", FOLDER) for path in files_in(ctx.store.root / name))
+
+    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+        pool = ctx.pool
+        if pool.kind == "webdataset":
+            for shard in takedown.shards:
+                _purge_tar(ctx, shard, takedown)
+        elif pool.kind == "world":
+            _purge_world(ctx, takedown.sample_ids)
+        else:
+            takedown.remaining_sources.append(pool.source)
+        for split in (ctx.store.root / "source").glob("split-*"):
+            remove_path(split)  # made again, without them
+
+    def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
+        if not (takedown.with_sources and ctx.pool.kind == "webdataset"):
+            return Left()
+        tars, unread = images_in_sources(ctx, takedown.needles.sha256)
+        return Left(with_owners=[(str(tar), "image") for tar in tars], not_done=unread)
+
+    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+        return source_checks(ctx, tables)
+
+
+class Downloads(Holder):
+    """Images that were fetched, or copied into tars of ours."""
+
+    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+        return (path for shard in takedown.shards for path in files_in(ctx.store.root / DOWNLOADS_FOLDER / shard))
+
+    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+        pool = ctx.pool
+        # without registered rows: an interrupted takedown got past that shard's images
+        registered = set(ctx.store.partitions(REGISTERED_SHARDS)) if pool.must_download else set()
+        for shard in [one for one in takedown.shards if one in registered]:
+            ids = takedown.of_shard(shard)["sample_id"].unique().to_list()
+            before, _ = requested_rows(ctx.store.read(REGISTERED_SHARDS, shard))
+            take_down_downloads(
+                ctx.store.root / DOWNLOADS_FOLDER,
+                shard,
+                ids,
+                before=before,
+                after=before.filter(~pl.col("sample_id").is_in(ids)),
+                settings=pool.download,
+                allow_hosts=() if pool.kind == "world" else pool.allow_hosts,
+            )
+
+    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+        return download_checks(ctx)
+
+
+def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
+    """Rows of a pool that the denylist knows and that still hold something, in either of the tables with their texts.
+
+    Columns of SAMPLE_SCHEMA, sorted by shard and source_row.
+    """
+    listed, texts = ["sample_id", "shard", "source_row"], ["url", "caption"]
+    rows = pl.DataFrame(schema=SAMPLE_SCHEMA)
+    if ctx.store.partitions(REGISTERED_SHARDS):
+        registered = ctx.store.scan(REGISTERED_SHARDS).filter(pl.col("source_reason").ne_missing(TAKEDOWN))
+        rows = _as_samples(registered.select(*listed, *texts).collect())
+    if ctx.store.partitions(SAMPLES):
+        # its rows outlive registration where a takedown was interrupted
+        stored = ctx.store.scan(SAMPLES).filter(pl.col("reason").ne_missing(TAKEDOWN))
+        samples = stored.select(*listed, *texts, *HASHES).collect()
+        rows = rows.drop(HASHES).join(
+            samples.select("shard", "source_row", *HASHES), on=["shard", "source_row"], how="left"
+        )
+        unregistered = samples.join(rows, on=["shard", "source_row"], how="anti")
+        rows = pl.concat([_as_samples(rows), _as_samples(unregistered)])
+    is_denied = denylist.denied(rows)
+    # Rows of the same id anywhere are the same sample.
+    ids = rows.filter(is_denied)["sample_id"].unique()
+    return rows.filter(is_denied | pl.col("sample_id").is_in(ids.implode())).sort("shard", "source_row")
+
+
+def _as_samples(rows: pl.DataFrame) -> pl.DataFrame:
+    """The columns of SAMPLE_SCHEMA; those that are missing are null."""
+    missing = [pl.lit(None, kind).alias(name) for name, kind in SAMPLE_SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE_SCHEMA.items())
+
+
+def _purge_tar(ctx: PoolContext, shard: str, takedown: Takedown) -> None:
+    """The samples leave the owner's tar where it may be rewritten; a note beside the tables keeps them out of the pool
+    either way."""
+    samples = takedown.of_shard(shard)
+    tar = tars_of_pool(ctx.pool, ctx.settings).get(shard)
+    is_purged = tar is None
+    if tar is not None and str(tar) in takedown.sources:
+        with contextlib.suppress(SourceChangedError):  # since it was compared: the certificate names it
+            purge_source(ctx, shard, samples, takedown.sources)
+            is_purged = True
+    if not is_purged:
+        takedown.remaining_sources.append(str(tar))
+    marker = takedown_marker(ctx.pool, shard, ctx.settings)
+    before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
+    ids = sorted({*before, *samples["sample_id"]})
+    write_text_atomically(marker, "".join(f"{sample_id}\n" for sample_id in ids))
+
+
+def _is_whole(tar: Path) -> bool:
+    try:
+        return tar_index(tar).damage is None
+    except OSError:
+        return False
+
+
+def _purge_world(ctx: PoolContext, ids: list[str]) -> None:
+    """A planted pool's source is a file of ours: its rows stay, with their ids only."""
+    path = ctx.store.root / WORLD_SOURCE
+    is_removed = pl.col("uid").is_in(ids)
+    emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
+    frame = read_parquet(path).with_columns(emptied)
+    with replacing(path) as temporary:
+        frame.write_parquet(temporary, compression="zstd")

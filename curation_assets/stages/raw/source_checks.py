@@ -1,0 +1,170 @@
+"""Sources against what was registered, parts of tables, and downloads against their receipts."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Table
+from curation_assets.sources.declaration import WORLD_TRUTH
+from curation_assets.sources.download.download import RECEIPT_FILE
+from curation_assets.sources.kinds.url_table import SPLIT_FILE
+from curation_assets.sources.shards import DOWNLOADS_FOLDER, source_files
+from curation_assets.stages.raw.takedown_sources import registered_config_hash
+from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
+from curation_assets.stores.file_hash import sha256_now
+from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
+from curation_assets.stores.shard_store import CorruptTableError
+
+SOURCE_ADVICE = (
+    "bring back the file as it was; nothing here can repair it. If you changed it: `curate run` registers it"
+)
+
+
+def source_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    """Sources, the hashes that are remembered of them, and the parts that tables were cut into."""
+    if ctx.pool.kind == "webdataset":
+        try:
+            present = set(ctx.shards())
+        except (OSError, ValueError) as error:
+            source = ctx.pool.source_path(ctx.settings)
+            damage = Damage(source, "source", "a folder of tars", first_line(error), SOURCE_ADVICE)
+            yield partial(list, [damage])
+            return
+        for shard in ctx.store.partitions(REGISTERED_SHARDS):
+            if shard in present:  # curate run names those that the source lacks
+                yield partial(_tar_damages, ctx, tables[REGISTERED_SHARDS], shard)
+        return
+    home = ctx.store.root / "source"
+    yield partial(_table_source_damages, ctx, home / "sha256.json")
+    for split in sorted(home.glob("split-*")):
+        yield partial(_split_damages, split)
+
+
+def _cache_damage(cache: Path) -> Iterator[Damage]:
+    """A damaged file of remembered hashes: without it, sources are read once more."""
+    if cache.is_file() and not _is_older(cache) and read_sealed_json(cache) is None:
+        advice = "curate verify --repair removes it; the sources are read once more"
+        yield Damage(cache, "manifest", "a file that holds its own sha256", seal_now(cache), advice, (), cache.unlink)
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a JSON file is of a version before 0.3, which wrote no seal and no hashes of files.
+
+    Both names are looked for: one flipped bit does not make a new file an older one.
+    """
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    return bool(text) and '"seal"' not in text and '"files"' not in text
+
+
+def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]:
+    cache = ctx.store.root / "source" / f"{shard}.sha256.json"
+    yield from _cache_damage(cache)
+    files = source_files(ctx.pool, shard, ctx.settings)
+    if not files:
+        return
+    try:
+        got = {path.name: sha256_now(path) for path in files}
+    except OSError as error:  # as an unreadable source is registered
+        got = {path.name: type(error).__name__ for path in files}
+    try:
+        manifest = ctx.store.manifest(table.name, shard)
+    except CorruptTableError:  # named with the tables; what is remembered of the files still counts
+        manifest = None
+    if manifest is not None and registered_config_hash(ctx, table, shard, got) == manifest.config_hash:
+        return
+    remembered = {Path(path).name: entry[2] for path, entry in _remembered_files(cache).items()}
+    changed = [path for path in files if remembered.get(path.name, got[path.name]) != got[path.name]]
+    for path in changed or files[: manifest is not None]:
+        expected = remembered[path.name] if changed else "what was registered"
+        yield Damage(path, "source", expected, got[path.name], SOURCE_ADVICE)
+
+
+def _remembered_files(cache: Path) -> Mapping[str, Any]:
+    files: Mapping[str, Any] = (read_sealed_json(cache) or {}).get("files", {})
+    return files
+
+
+def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
+    yield from _cache_damage(cache)
+    is_planted = ctx.pool.kind == "world"
+    source = ctx.pool.source_path(ctx.settings)
+    for name, (_, _, expected, *_) in _remembered_files(cache).items():
+        path = source / Path(name).name if source.is_dir() else source
+        got = sha256_now(path) if path.is_file() else NO_FILE
+        if got == expected:
+            continue
+        if not is_planted:
+            yield Damage(path, "source", expected, got, SOURCE_ADVICE)
+            continue
+
+        def plant_again(path: Path = path) -> None:
+            remove_path(path)
+            remove_path(ctx.store.root / WORLD_TRUTH)
+
+        yield Damage(path, "source", expected, got, "curate verify --repair plants it again", (), plant_again)
+
+
+def _split_damages(split: Path) -> Iterator[Damage]:
+    if not split.is_dir():
+        return
+    advice = "curate verify --repair removes the folder; the source is cut again"
+    damage = Damage(
+        split / SPLIT_FILE, "part of a source", "a file that holds its own sha256", "damaged or absent", advice, (),
+        partial(remove_path, split),
+    )  # fmt: skip
+    content = read_sealed_json(split / SPLIT_FILE)
+    if content is None:
+        if not _is_older(split / SPLIT_FILE):
+            yield damage
+        return
+    for name, expected in content["files"].items():
+        got = sha256_now(split / name) if (split / name).is_file() else NO_FILE
+        if got != expected:
+            yield replace(damage, path=split / name, expected=expected, got=got)
+
+
+def download_checks(ctx: PoolContext) -> Iterator[Check]:
+    """Every downloaded shard."""
+    for folder in sorted((ctx.store.root / DOWNLOADS_FOLDER).glob("[!.]*")):
+        yield partial(_download_damages, ctx, folder)
+
+
+def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
+    if not folder.is_dir():
+        return
+
+    def fetch_again() -> None:
+        ctx.store.remove(DOWNLOADS, folder.name)
+        remove_path(folder)
+
+    path, fetched = folder / RECEIPT_FILE, "curate verify --repair fetches the shard again"
+    damage = Damage(path, "download", "a receipt", "", fetched, (DOWNLOADS,), fetch_again)
+    try:
+        data = path.read_bytes()
+        receipt = json.loads(data)
+        files = dict(receipt["files"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        yield replace(damage, got=first_line(error))
+        return
+    damaged = []
+    for name, expected in files.items():
+        got = sha256_now(folder / name) if (folder / name).is_file() else NO_FILE
+        if got != expected:
+            damaged.append(replace(damage, path=folder / name, expected=expected, got=got))
+    if is_sealed(data) or set(receipt) == {"files", "request_sha256"}:  # those of before 0.3 have no seal
+        yield from damaged
+    elif damaged or "request_sha256" not in receipt:
+        yield replace(damage, expected="a receipt that holds its own sha256", got=seal_now(path))
+    else:
+        content = {name: receipt[name] for name in ("files", "request_sha256")}
+        yield replace(
+            damage, expected=seal_now(path), got=str(receipt.get("seal")), tables=(),
+            repair=partial(write_text_atomically, path, sealed_json(content)),
+            advice="curate verify --repair writes it again: the files that it lists are whole",
+        )  # fmt: skip

@@ -1,0 +1,38 @@
+"""A file that is not what was written, and how a reader of recorded hashes names it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NO_FILE = "no file"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what was written."""
+
+    path: Path
+    kind: str  # source, part of a source, download, table, manifest, folder, link, export, release, weights
+    expected: str  # a hash, or in words
+    got: str
+    advice: str  # what to do
+    tables: tuple[str, ...] = ()  # to be made again once it is removed
+    repair: Callable[[], None] | None = field(default=None, compare=False)  # removes or rewrites it; None: no way
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.kind}): expected {self.expected}, got {self.got}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known of it, for other programs."""
+        facts = {name: getattr(self, name) for name in ("kind", "expected", "got", "advice", "tables")}
+        return {"path": str(self.path), **facts, "can_be_repaired": self.repair is not None}
+
+
+#: One file, or a few that belong together.
+Check = Callable[[], Iterable[Damage]]
+
+
+def first_line(error: BaseException) -> str:
+    """What a reader raised, short."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
