@@ -1,10 +1,13 @@
-"""Draw the rooms of the package from its imports: docs/pictures/architecture.svg. `python docs/make_architecture.py`.
+"""Draw the rooms of the package from its imports, docs/pictures/architecture.svg, and write the table of rooms into the
+pages that show it. `python docs/make_architecture.py`.
 
 A room is a folder of `curation_assets/`; an arrow says that some file of the upper room imports from the lower one. An
 import that follows from others (a room imports b, b imports c, so the arrow from the room to c) is not drawn.
 """
 
 import ast
+import re
+import tomllib
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from html import escape
@@ -13,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "curation_assets"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
+PAGES = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md")  # with the table of rooms, between these lines
+BEGIN, END = "<!-- rooms: written by docs/make_architecture.py -->", "<!-- end of rooms -->"
 BOX_WIDTH, BOX_HEIGHT, GAP, LEVEL_HEIGHT, MARGIN = 118, 34, 34, 74, 24  # px
 
 
@@ -104,10 +109,53 @@ def _arrow(upper: tuple[float, float], lower: tuple[float, float]) -> str:
     )
 
 
+def layers() -> list[str]:
+    """Rooms and modules of pyproject.toml's contract, lowest first; those of one row in its order."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    rooms = next(one for one in project["tool"]["importlinter"]["contracts"] if one["id"] == "rooms")
+    return [name.strip(" ()") for row in reversed(rooms["layers"]) for name in row.split("|")]
+
+
+def rooms_table() -> str:
+    """One row per room: its place is that of the contract, its sentence that of its docstring, its imports the drawn
+    ones. Raises ValueError for a room without a docstring."""
+    arrows = reduced(imports_between_rooms())
+    lines = ["| room | holds | imports |", "|---|---|---|"]
+    for name in layers():
+        folder = PACKAGE / name / "__init__.py"
+        file = folder if folder.is_file() else PACKAGE / f"{name}.py"
+        if not file.is_file():
+            continue  # weights alone
+        documented = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+        if not documented:
+            raise ValueError(f"{file} has no docstring; its first paragraph is the room's row in {PAGES[0].name}")
+        sentence = " ".join(documented.partition("\n\n")[0].split()).removesuffix(".")
+        others = ", ".join(sorted(arrows.get(name, ()), key=layers().index)) or "–"
+        lines.append(
+            f"| `{name}/` | {sentence} | {others} |" if file is folder else f"| `{file.name}` | {sentence} | |"
+        )
+    return "\n".join(lines)
+
+
+def with_table(page: str) -> str:
+    """A page with the table of today. Raises ValueError for one without the lines that it stands between."""
+    written, count = re.subn(
+        f"{re.escape(BEGIN)}.*?{re.escape(END)}",
+        lambda _: f"{BEGIN}\n\n{rooms_table()}\n\n{END}",
+        page,
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise ValueError(f"expected the lines {BEGIN!r} and {END!r} once, got them {count} times")
+    return written
+
+
 def main() -> None:
-    """Write the picture."""
+    """Write the picture and the tables."""
     PICTURE.write_text(drawing(imports_between_rooms()), encoding="utf-8")
-    print(f"written: {PICTURE}")
+    for page in PAGES:
+        page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+    print("written:", *(path.relative_to(ROOT) for path in (PICTURE, *PAGES)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Labelling: people rate captions for concreteness, in the terminal or on a local page; ratings are only appended."""
+"""People judge captions: ratings, rankings, the pages and lists for them; what they say is only appended."""
 
 #: The scale of the ICC paper (0–3), in our words. docs/formulas.md §1.7.
 SCALE: dict[int, str] = {

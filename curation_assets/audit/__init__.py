@@ -1,1 +1,1 @@
-"""Lineage: why every sample was kept or dropped, what a change would do, and how a sample is taken back."""
+"""Lineage: why every sample was kept or dropped, what a change would do, what it cost; ledgers, versions."""

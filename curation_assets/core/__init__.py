@@ -1,1 +1,1 @@
-"""What everything may use: stages, settings, roles, progress, errors."""
+"""What everything may use: stages, settings, profiles, contracts of roles, progress, errors."""

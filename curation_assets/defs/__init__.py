@@ -1,1 +1,1 @@
-"""Dagster wiring: the only package that imports dagster. It declares and reports; it never computes."""
+"""Dagster wiring: assets, checks, sensors, jobs, runs. It declares and reports; it never computes."""

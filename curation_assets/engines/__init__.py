@@ -1,4 +1,4 @@
-"""Engines: whatever answers a model question. `load_engine(role, profile)` is the one way in.
+"""Models, one file per role; `load_engine(role, profile)` is the one way in.
 
 Model libraries are imported when an engine is loaded, never when this package is.
 """

@@ -1,1 +1,1 @@
-"""The machinery of the flow: tables, their graph, freshness, workers."""
+"""Machinery: tables, their context and graph, freshness, SQL models, workers, `run_table`."""

@@ -1,4 +1,4 @@
-"""Methods: ways to get one number per sample. One pure file each; discovered, never registered.
+"""Methods: ways to get one number per sample; one pure file each, discovered, never registered.
 
 A module of this package that defines `METHOD` is a method. To add one, copy `clip_score.py`, rename it, write the
 example first, run `make check`. Expensive or optional methods say `default=False`.

@@ -1,1 +1,1 @@
-"""Pure numbers: numpy, scipy and scikit-learn only; no files, no clock, no models, no global randomness."""
+"""Maths, pure: arrays, texts in, arrays out; `numeric/metrics/` judges models and subsets. No files, clock, models."""

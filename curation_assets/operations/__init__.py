@@ -1,1 +1,1 @@
-"""Operations on a pool: plan, refit, takedown, removal of shards."""
+"""What changes a pool from outside the flow: plans, refits, takedowns, removed shards."""

@@ -1,1 +1,1 @@
-"""What leaves the project: exports and the report."""
+"""What leaves the project: export formats and the report."""

@@ -1,1 +1,1 @@
-"""Scoring: run a method over a table of samples, or over a file."""
+"""Scoring: a method run over a table of samples, or over a file; derived columns, parameters."""

@@ -1,1 +1,1 @@
-"""The eight stages of the flow, one folder each."""
+"""The eight stages, a folder each: which tables there are, what they read, how they are computed."""

@@ -1,1 +1,1 @@
-"""Stores: the code that moves bytes (tables, tars, images, catalogues) and never judges them."""
+"""Stores: the code that moves bytes (tables with manifests, tars, images, catalogues) and never judges them."""

@@ -1,12 +1,13 @@
 """One shard, a range, everything: by `curate run`, `dg launch`, and the UI's own request. Same bytes, same skips."""
 
+import contextlib
 import http.client
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
+from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance
 from curation_assets.flow.context import PoolContext
 from tests.support.lineage_pools import webdataset_pool
@@ -57,18 +59,30 @@ mutation($execution: ExecutionParams!) { launchRun(executionParams: $execution) 
 STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 
 
+def ask(url: str, query: str, **variables: Any) -> Any:
+    """GraphQL's answer."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=300)
+    body = json.dumps({"query": query, "variables": variables})
+    connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
+    return json.loads(connection.getresponse().read())["data"]
+
+
+def ended(status: Callable[[], str]) -> str:
+    """The last status, of ten minutes at most."""
+    for _ in range(600):
+        if status().endswith(("SUCCESS", "FAILURE", "FAILED", "CANCELED")):
+            break
+        time.sleep(1)
+    return status()
+
+
 def by_request(url: str) -> Launch:
     """As the button Materialize does it."""
-
-    def ask(query: str, **variables: Any) -> Any:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=300)
-        body = json.dumps({"query": query, "variables": variables})
-        connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
-        return json.loads(connection.getresponse().read())["data"]
 
     def launch(home: Path, first: str, last: str) -> None:
         tags = {"dagster/partition": first} if first == last else {RANGE_START: first, RANGE_END: last}
         launched = ask(
+            url,
             LAUNCH,
             execution={
                 "selector": {
@@ -83,15 +97,49 @@ def by_request(url: str) -> Launch:
             },
         )["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        status = ""
-        for _ in range(600):
-            status = ask(STATUS, id=launched["run"]["runId"])["runOrError"]["status"]
-            if status in ("SUCCESS", "FAILURE", "CANCELED"):
-                break
-            time.sleep(1)
-        assert status == "SUCCESS"
+        run = launched["run"]["runId"]
+        assert ended(lambda: str(ask(url, STATUS, id=run)["runOrError"]["status"])) == "SUCCESS"
 
     return launch
+
+
+BACKFILL = """
+mutation($backfill: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $backfill) {
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }
+"""
+BACKFILL_STATUS = (
+    "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
+)
+
+
+def by_backfill(url: str) -> Launch:
+    """As the backfill of a range of partitions, which the daemon works on."""
+
+    def launch(home: Path, first: str, last: str) -> None:
+        backfill = {
+            "assetSelection": [{"path": ["photos", *name.split("/")]} for name in TABLES],
+            "partitionNames": [shard for shard in SHARDS if first <= shard <= last],
+        }
+        launched = ask(url, BACKFILL, backfill=backfill)["launchPartitionBackfill"]
+        assert launched["__typename"] == "LaunchBackfillSuccess", launched
+        number = launched["backfillId"]
+
+        def status() -> str:
+            return str(ask(url, BACKFILL_STATUS, id=number)["partitionBackfillOrError"]["status"])
+
+        assert ended(status) == "COMPLETED_SUCCESS"
+
+    return launch
+
+
+def by_process(home: Path, first: str, last: str) -> None:
+    """`curate run` in a process of its own, with this environment from its beginning."""
+    tables = [word for name in TABLES for word in ("--table", name)]
+    call = ["run", "photos", *tables, "--shards", f"{first}..{last}", "--home", str(home), "--profile", "embedded"]
+    command = [sys.executable, "-c", "from curation_assets.cli import main; main()", *call]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def stored(home: Path) -> dict[tuple[str, str], tuple[str, int]]:
@@ -152,3 +200,25 @@ def test_the_ui_makes_the_same_bytes_and_skips_the_same(
     pool_in(tmp_path)
     with curate_ui(tmp_path) as url:
         assert walked(tmp_path, by_request(url)) == by_hand
+
+
+def test_with_every_guard_off_each_way_makes_the_same_bytes(
+    tmp_path: Path, by_hand: list[dict[tuple[str, str], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`curate run`, the UI's own request and a backfill, without any private part of a library (docs/upgrading.md)."""
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", "all")
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    home = pool_in(tmp_path)
+    with contextlib.ExitStack() as stack:
+
+        def launches() -> Iterator[Launch]:
+            yield by_process
+            url = stack.enter_context(curate_ui(home))
+            yield by_request(url)
+            yield by_backfill(url)
+
+        ways = launches()
+        assert walked(home, lambda *step: next(ways)(*step)) == by_hand
+    with prepare_instance(load_settings(home, "embedded")) as instance:
+        made = instance.get_materialized_partitions(asset_key("photos", TABLES[0]))
+    assert made == set(SHARDS)

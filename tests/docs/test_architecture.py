@@ -1,22 +1,38 @@
-"""The picture of the rooms is the one that the imports give."""
+"""The picture and the table of the rooms are those that the imports and the contract give."""
 
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.support.paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
 
-from make_architecture import PICTURE, drawing, imports_between_rooms, levels, reduced
+from make_architecture import PAGES, PICTURE, drawing, imports_between_rooms, layers, levels, reduced, with_table
 
 
 def test_the_picture_is_up_to_date() -> None:
     assert PICTURE.read_text(encoding="utf-8") == drawing(imports_between_rooms()), "run docs/make_architecture.py"
 
 
-def test_every_room_is_in_the_table() -> None:
-    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for room in imports_between_rooms():
-        assert f"`{room}/" in page, room
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_table_of_rooms_is_that_of_the_contract(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    assert page == with_table(page), "run docs/make_architecture.py"
+    rows = [line.split("`")[1].rstrip("/") for line in page.splitlines() if line.startswith("| `") and "/`" in line]
+    assert set(imports_between_rooms()) <= set(rows)
+
+
+def test_a_room_imports_from_rows_above_its_own() -> None:
+    places = layers()
+    for room, others in imports_between_rooms().items():
+        assert all(places.index(other) < places.index(room) for other in others), room
+
+
+def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
+    with pytest.raises(ValueError, match="got them 0 times"):
+        with_table("# A page")
 
 
 def test_what_follows_from_other_imports_is_not_drawn() -> None:
