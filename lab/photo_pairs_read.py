@@ -7,9 +7,10 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
-from curation_assets.sources.kinds.webdataset import find_tars, read_tar_rows
+from curation_assets.sources.kinds.webdataset import read_tar_rows
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.rankings import load_ranked_image
+from curation_assets.stores.tar_samples import find_tars
 from curation_assets.stores.text_tables import read_rows
 
 

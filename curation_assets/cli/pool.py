@@ -27,18 +27,7 @@ from curation_assets.methods import get_method
 from curation_assets.operations.removed_pools import check_unused
 from curation_assets.operations.removed_shards import remove_shards
 from curation_assets.sources import declaration
-from curation_assets.sources.declaration import Pool, add_pool, list_pools, load_pool, source_split
-from curation_assets.sources.described import (
-    known_scores,
-    read_as,
-    rows_that_fail,
-    split_notes,
-    tar_notes,
-    understood,
-    unused_images,
-)
-from curation_assets.sources.kinds.url_table import COLUMN_OPTIONS
-from curation_assets.sources.kinds.webdataset import check_images
+from curation_assets.sources.declaration import Pool, add_pool, list_pools, load_pool
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.atomic import remove_path, write_text_atomically
@@ -103,7 +92,6 @@ def add(
         profile = named_profile(profile)
     given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
-    check_images(path)
     is_new = name not in list_pools(settings)
     pool = add_pool(
         settings,
@@ -120,42 +108,23 @@ def add(
     )
     try:
         shards = discover_shards(pool, settings)
+        notes = list(pool.source_kind.describe(pool, settings, columns))
     except Exception:
         if is_new:  # what cannot be read is not declared
             remove_path(settings.pools_root / f"{name}.yaml")
         raise
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
-    for sentence in _limited(tar_notes(Path(pool.source))) if pool.kind == "webdataset" else ():
-        warn(sentence)
-    for sentence in split_notes(pool, pool.source_path(settings)):
-        warn(sentence)
-    for sentence in unused_images(pool) if image_column != "none" else ():
-        warn(sentence)
-    if pool.kind == "image_table":
-        show(understood(pool, source_split(pool, settings)))
-    if pool.kind == "url_table" and (failing := rows_that_fail(source_split(pool, settings))):
-        warn(f"Rows that fail: {failing}. Cells in another encoding: --encoding names it")
+    say = {"warning": warn, "fact": show, "hint": notice}
+    for note in notes:
+        say[note.level](note.text)
     if OWN_ID in pool.columns:
         show(f"Own ids of {pool.columns[OWN_ID]} are no sample_ids (32 hex digits): kept as {OWN_ID}, also in exports")
-    if pool.kind == "url_table" or (pool.columns and pool.kind != "webdataset"):
-        named = [ours for ours in ("image", "caption", "url", "uid") if pool.kind == "image_table" or ours != "image"]
-        columns_shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in named)
-        show("Columns: " + ", ".join(columns_shown))
-    for sentence in read_as(pool):
-        notice(sentence)
     for method, column in SourceOptions.of(pool).given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
-    for column in known_scores(pool):
-        notice(f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then")
     _show_profile(pool)
     if pool.image_domain == WEB:
         _show_holdings(PoolContext.open(settings, pool.name))
     notice(f"Next: `curate run {pool.name}` (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
-
-
-def _limited(sentences: list[str], count: int = 10) -> list[str]:
-    rest = len(sentences) - count
-    return sentences if rest <= 0 else [*sentences[:count], f"… and {rest:,} more like these"]
 
 
 def _show_profile(pool: Pool) -> None:
@@ -219,7 +188,7 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
                 row["pool"],
                 "broken" if row["pool"] in failed else row["kind"],
                 "–" if row["shards"] is None else str(row["shards"]),
-                row["source"] or ("planted" if row["kind"] == "world" else "–"),
+                row["source"] or ("–" if row["kind"] is None else "planted"),
             )
             for row in listed
         ]

@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 import polars as pl
 from PIL import Image
 
@@ -14,12 +13,10 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
 from curation_assets.methods import get_method
 from curation_assets.numeric.scripts import is_of_another_script
-from curation_assets.sources.kinds.webdataset import find_tars, members_by_key, text_of
-from curation_assets.stores.images import ImageRejected, decode_image, tar_index
-from curation_assets.stores.objects import object_home
+from curation_assets.stores.images import ImageRejected, decode_image
 
 KINDS, LANGUAGES = "signals/image_kind", "signals/english"
-SAMPLED_TARS, SAMPLED_ROWS = 4, 48  # before a run; a second or two
+SAMPLED_ROWS = 48  # before a run; a second or two
 MAX_SAMPLE_SECONDS = 5.0  # then the rest is left out
 
 
@@ -60,7 +57,7 @@ def sampled_composition(ctx: PoolContext) -> Composition | None:
     `image_kind`. None where it has not, where a model is not there, and where no row of the sample can be read.
     """
     run = {method.name: method for method in ctx.methods("signals")}
-    if ctx.pool.kind != "webdataset" or "image_kind" not in run:
+    if "image_kind" not in run:
         return None
     language = get_method("english")
     try:
@@ -79,26 +76,9 @@ def sampled_composition(ctx: PoolContext) -> Composition | None:
 
 
 def _some_rows(ctx: PoolContext) -> Iterator[tuple[Image.Image, str]]:
-    """Images with their texts, of pairs of files in tars; what cannot be read is left out."""
-    source = ctx.pool.source_path(ctx.settings)
-    if object_home(source) is not None:
-        return
-    tars = find_tars(source)
-    last = len(tars) - 1
-    places = sorted({round(place) for place in np.linspace(0, last, SAMPLED_TARS)}) if tars else []
-    chosen = []
-    for place in places:
+    """Images with their captions; what cannot be read is left out."""
+    for read, caption in ctx.pool.source_kind.peek(ctx.pool, ctx.settings, SAMPLED_ROWS):
         try:
-            index = tar_index(tars[place])
-        except OSError:
-            continue
-        pairs = [(index, one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
-        count = min(len(pairs), SAMPLED_ROWS // len(places))
-        chosen += [pairs[row] for row in np.linspace(0, len(pairs) - 1, count).astype(int)] if count else []
-    for row in np.random.default_rng(0).permutation(len(chosen)):  # those looked at in time are of all tars
-        index, image, text = chosen[row]
-        caption, _ = text_of(index, text)
-        try:
-            yield decode_image(index.read(image), ctx.pool.download.limits), caption or ""
+            yield decode_image(read(), ctx.pool.download.limits), caption
         except (ImageRejected, OSError):
             continue

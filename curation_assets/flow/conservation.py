@@ -15,7 +15,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.scoring.upstream import UPSTREAM
-from curation_assets.sources.kinds.webdataset import TAR_REASONS
+from curation_assets.stores.tar_samples import TAR_REASONS
 
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
 TERMINAL_STATES = ("kept", "dropped", "failed")

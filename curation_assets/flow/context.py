@@ -86,7 +86,7 @@ class PoolContext:
     def distils(self) -> bool:
         """Whether this pool runs the teachers and distils a student of its own."""
         options = SourceOptions.of(self)
-        return self.pool.kind == "world" if options.distil is None else options.distil
+        return self.pool.is_planted if options.distil is None else options.distil
 
     @property
     def ratings(self) -> Literal["human", "planted"] | None:
@@ -94,13 +94,13 @@ class PoolContext:
         world. None: nobody's, the pool's captions are real and fusion weights that ship are used."""
         if FlowOptions.of(self).labels is not None:
             return "human"
-        return "planted" if self.pool.kind == "world" else None
+        return "planted" if self.pool.is_planted else None
 
     @property
     def trains_downstream(self) -> bool:
         """Whether this pool trains a small model on every subset: held-out scenes come with world pools only."""
         options = FlowOptions.of(self)
-        return self.pool.kind == "world" if options.downstream is None else options.downstream
+        return self.pool.is_planted if options.downstream is None else options.downstream
 
     @property
     def pool_models(self) -> Path:

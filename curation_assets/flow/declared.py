@@ -184,7 +184,7 @@ def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
     A world knows its planted truth: `downstream/separation` has the AUCs of its own samples.
     """
     domain = ctx.pool.image_domain
-    if domain is None or ctx.pool.kind == "world":
+    if domain is None or ctx.pool.is_planted:
         return {}
     if domain == WEB:
         return {worth.reference: str(worth) for worth in web_worths_of(ctx, references)}

@@ -57,7 +57,8 @@ class OptOutCheck:
 
 def can_be_checked(ctx: PoolContext) -> bool:
     """Whether the pool's images were downloaded from strangers' servers, and its option allows requests to them."""
-    return ctx.pool.kind == "url_table" and ctx.pool.must_download and OperationsOptions.of(ctx).opt_out_checks > 0
+    is_of_strangers = ctx.pool.opens_urls and not ctx.pool.is_planted
+    return is_of_strangers and OperationsOptions.of(ctx).opt_out_checks > 0
 
 
 def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -> OptOutCheck:

@@ -15,8 +15,7 @@ from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadImage, Progress
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
-from curation_assets.sources.kinds.url_table import texts_of
-from curation_assets.sources.kinds.webdataset import find_tars, is_encodable, members_by_key, text_of
+from curation_assets.sources.text_columns import texts_of
 from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
 from curation_assets.stores.caption_text import caption_texts
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -25,6 +24,7 @@ from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
+from curation_assets.stores.tar_samples import find_tars, is_encodable, members_by_key, text_of
 from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, unescaped, write_text_table
 

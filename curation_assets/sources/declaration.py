@@ -3,11 +3,10 @@
 import contextlib
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_origin
+from typing import Any, get_origin
 
 import yaml
 
@@ -25,26 +24,20 @@ from curation_assets.core.settings import (
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.sources.all_options import PoolOptions
+from curation_assets.sources.base import Offered, Source, source_of, sources_in_order, use_own_sources
 from curation_assets.sources.download.download import MAX_ROWS, DownloadSettings
 from curation_assets.sources.edits import with_value
-from curation_assets.sources.kinds import image_table as image_tables
-from curation_assets.sources.kinds import url_table as url_tables
-from curation_assets.sources.kinds import webdataset
-from curation_assets.sources.options import ImageDomain, SourceOptions, given_columns
+from curation_assets.sources.options import ImageDomain, SourceOptions
 from curation_assets.sources.table_files import what_lies_in
-from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.sources.text_columns import COLUMN_OPTIONS
+from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.damaged_tables import schema_of
-from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat, table_suffix
+from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat
 
-PoolKind = Literal["world", "webdataset", "url_table", "image_table"]
 #: Schemas and databases that a catalogue has already, its own name among them: no query could name the pool's views.
 DUCKDB_NAMES = frozenset({"temp", "system", "catalog", "information_schema", "pg_catalog"})
 _OTHER_NAMES = ("_follows", "_releases")  # Dagster's sensor `x_follows_new_shards`, its partitions `x_releases`
-WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
-WORLD_TRUTH = "truth/planted.parquet"
 _HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
 
 
@@ -53,9 +46,7 @@ class Pool:
     """One pool, as declared in `<home>/pools/<name>.yaml`; `options` may be given as a mapping."""
 
     name: str = setting(description="Lower-case letters, digits and underscores.")
-    kind: PoolKind = setting(
-        description="Planted scenes; tars; captions with or without URLs; images in Parquet or files."
-    )
+    kind: str = setting(description="world (planted), webdataset (tars), url_table, image_table, or one of your own.")
     source: str = setting(description="Path of tars, tables or images, from the home if relative; empty for a world.")
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
     columns: Mapping[str, str | None] = setting(
@@ -83,6 +74,7 @@ class Pool:
     def __post_init__(self) -> None:
         if not POOL_NAME.match(self.name):
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
+        source_of(self.kind)  # one that there is not is refused here
         check_known("roles", "role", self.roles, ROLES)
         _ = self.text_format  # an encoding that does not exist is refused here
         for entry in self.allow_hosts:
@@ -92,16 +84,26 @@ class Pool:
                 )
 
     @property
+    def source_kind(self) -> Source:
+        """What is known of its kind of source."""
+        return source_of(self.kind)
+
+    @property
     def has_images(self) -> bool:
         """False for captions only: methods that read images are then left out."""
-        return self.kind != "url_table" or self.columns.get("url") is not None
+        return self.source_kind.has_images(self)
+
+    @property
+    def is_planted(self) -> bool:
+        """Whether the program drew it: its truth is known."""
+        return self.source_kind.is_planted
 
     @property
     def image_domain(self) -> ImageDomain | None:
         """Where the pairs come from; None for captions only."""
         if not self.has_images:
             return None
-        return SourceOptions.of(self).image_domain or ("scenes" if self.kind == "world" else "web")
+        return SourceOptions.of(self).image_domain or ("scenes" if self.is_planted else "web")
 
     @property
     def planted(self) -> tuple[int, int]:
@@ -115,21 +117,17 @@ class Pool:
     @property
     def must_download(self) -> bool:
         """Whether images are still to be fetched, or copied into tars."""
-        return self.has_images and self.kind != "webdataset"
+        return self.has_images and not self.source_kind.has_own_tars
 
     @property
     def opens_urls(self) -> bool:
         """Whether images are fetched from servers."""
-        return self.must_download and self.kind != "image_table"
+        return self.must_download and self.source_kind.opens_urls
 
     @property
     def numbers(self) -> dict[str, str]:
         """Columns of numbers that the parts of the source carry: our name → the source's."""
-        given = given_columns(SourceOptions.of(self).given_signals)
-        if self.kind not in ("url_table", "image_table"):
-            return {}
-        sizes = {ours: str(self.columns[ours]) for ours in url_tables.SIZES if self.columns.get(ours)}
-        return sizes | {f"given_{method}": column for method, (file, column) in given.items() if file is None}
+        return self.source_kind.numbers(self)
 
     @property
     def text_format(self) -> TextFormat:
@@ -138,21 +136,15 @@ class Pool:
 
     def source_path(self, settings: Settings) -> Path:
         """Where the source lies."""
-        return settings.work(self.name) / WORLD_SOURCE if self.kind == "world" else Path(self.source)
+        return self.source_kind.path(self, settings)
 
     def download_config(self) -> dict[str, Any]:
         """The settings that may change what a download yields; empty where nothing is downloaded."""
-        if not self.must_download:
-            return {}
-        if self.kind == "image_table":  # nothing is fetched or scaled
-            return {"max_bytes": self.download.max_bytes}
-        return {"settings": self.download.config(), "allow_hosts": sorted(self.allow_hosts)}
+        return self.source_kind.download_config(self) if self.must_download else {}
 
     def expected_rows(self, settings: Settings) -> int:
-        """Input rows of the whole pool: exact for tables; for tars without img2dataset's table an estimate."""
-        if self.kind == "webdataset":
-            return webdataset.expected_row_count(webdataset.find_tars(self.source_path(settings)))
-        return sum(source_split(self, settings).rows.values())
+        """Input rows of the whole pool, exact or an estimate."""
+        return self.source_kind.expected_rows(self, settings)
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------
@@ -192,6 +184,7 @@ def load_pool(settings: Settings, name: str) -> Pool:
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
         raise ValueError(f"no pool {name!r} in {settings.pools_root}; declared: {known}")
+    use_own_sources(settings)
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a mapping with name, kind and source, got {type(content).__name__}")
@@ -217,7 +210,7 @@ def set_values(settings: Settings, name: str, given: Mapping[str, str]) -> Pool:
         fields = fields_of(PoolOptions if keys[0] == "options" else Pool)
         field = keys[1] if keys[0] == "options" and len(keys) > 1 else keys[0]
         check_known("a pool", "field or option", [field], {*fields, *fields_of(Pool)})
-        is_planted = before.kind == "world" and field in ("size", "seed", "source")
+        is_planted = before.is_planted and field in ("size", "seed", "source")
         if field in ("name", "kind", "options") or is_planted:
             raise ValueError(f"{written} cannot be changed: it would be another pool; declare one (`curate pool add`)")
         text = with_value(text, keys, _as_declared(settings, keys, fields[field].annotation, value))
@@ -272,45 +265,25 @@ def add_pool(
     source = _in_home(settings, path) or Path(path).expanduser().absolute()
     if not source.exists():
         raise ValueError(f"no such file or folder: {source}")
-    if webdataset.find_tars(source):
-        if columns:
-            raise ValueError(f"{source} holds tars: columns, header and encoding do not apply, got {dict(columns)}")
-        own = {OWN_ID: "uid"} if webdataset.has_own_ids(source) else {}
-        return _declare_source(settings, Pool(name, "webdataset", str(source), columns=own, **declared))
-    source = _where_tables_lie(source)
-    if source.is_file() and not table_suffix(source):
-        raise ValueError(
-            f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
-            f"{', '.join(SUFFIXES)}; {what_lies_in(source)}"
-        )
+    check_columns(columns or {})
+    use_own_sources(settings)
     text = TextFormat(
         declared.get("header", True),
         declared.get("encoding", "utf-8"),
         declared.get("separator"),
         declared.get("quoting"),
     )
-    check_columns(columns or {})
-    with_images = image_tables.detect_images(source, columns, text)
-    if with_images is not None:
-        named = {ours: theirs for ours, theirs in asdict(with_images).items() if theirs is not None}
-        if with_images.image is not None and (own_id := url_tables.own_id_column(source, with_images.uid, text)):
-            named[OWN_ID] = own_id
-        pool = Pool(name, "image_table", str(source), columns=named, **declared)
-        _check_numbers(pool, text)
-        split = source_split(pool, settings)
-        if not split.rows:
-            raise ValueError(f"{source} holds no rows; expected images with captions")
-        _check_images(pool, split)
-        return _declare_source(settings, pool)
-    others = {ours: theirs for ours, theirs in (columns or {}).items() if ours != "image"}
-    detected = url_tables.detect_columns(source, others, text)
-    sizes = {} if detected.url is not None else url_tables.size_columns(source, text)
-    named = {ours: theirs for ours, theirs in asdict(detected).items() if ours != OWN_ID}
-    own_id = url_tables.own_id_column(source, detected.uid, text)
-    named |= {OWN_ID: own_id} if own_id else {}
-    pool = Pool(name, "url_table", str(source), columns={**named, **sizes}, **declared)
-    _check_numbers(pool, text)
-    return _declare_source(settings, pool)
+    offered = Offered(source, columns or {}, text)
+    for kind, one in sources_in_order():
+        found = one.detect(offered)
+        if found is not None:
+            pool = Pool(name, kind, str(found.path), columns=found.columns, **declared)
+            one.check(pool, settings)
+            return _declare_source(settings, pool)
+    raise ValueError(
+        f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
+        f"{', '.join(SUFFIXES)}; {what_lies_in(source)}"
+    )
 
 
 def _in_home(settings: Settings, source: Path | str) -> Path | None:
@@ -330,46 +303,11 @@ def _in_home(settings: Settings, source: Path | str) -> Path | None:
     return settings.home / url.removeprefix(f"{home}/")
 
 
-def _check_images(pool: Pool, split: url_tables.Split) -> None:
-    """Raise ValueError where not one row of a source has an image."""
-    reasons: Counter[str] = Counter()
-    for shard in sorted(split.rows):
-        part = split.part(shard)
-        if part["image_file"].null_count() < part.height:
-            return
-        reasons.update(part["source_reason"].fill_null("missing_image").to_list())
-    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    raise ValueError(
-        f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({listed}); expected bytes or file "
-        f"names from {image_tables.folder_of(Path(pool.source))} on, in column {pool.columns.get('image')}; name "
-        "another with --image-column NAME ('none': captions only)"
-    )
-
-
-def _check_numbers(pool: Pool, text: TextFormat) -> None:
-    """Raise ValueError where the option `given_signals` names a column that the pool's table lacks."""
-    tables = image_tables.tables_in(Path(pool.source)) if pool.columns else []
-    known = list(schema_of(tables[0], text)) if tables else []
-    for ours, column in pool.numbers.items():
-        if column not in known:
-            method = ours.removeprefix("given_")
-            raise ValueError(
-                f"{pool.source} has no column {column!r} with values of {method}; it has {known or 'none'}"
-            )
-
-
 def check_columns(columns: Mapping[str, str | None]) -> None:
     """Raise ValueError for a column that no source has."""
-    unknown = sorted(set(columns) - set(url_tables.COLUMN_OPTIONS))
+    unknown = sorted(set(columns) - set(COLUMN_OPTIONS))
     if unknown:
-        raise ValueError(f"columns may name {sorted(url_tables.COLUMN_OPTIONS)}, got {unknown}")
-
-
-def _where_tables_lie(source: Path) -> Path:
-    """`data/` of a downloaded Hugging Face data set, whose folder has no table of its own; else the source itself."""
-    data = source / "data"
-    is_data_set = source.is_dir() and any(data.glob("*.parquet")) and not image_tables.tables_in(source)
-    return data if is_data_set else source
+        raise ValueError(f"columns may name {sorted(COLUMN_OPTIONS)}, got {unknown}")
 
 
 def add_world_pool(
@@ -379,12 +317,14 @@ def add_world_pool(
 
     Raises ValueError for a size below 1, a name of DuckDB's, or one that stands for another pool.
     """
+    from curation_assets.sources.kinds.world import plant
+
     # One planted answer never comes: a short timeout keeps its price low.
     declared.setdefault("download", DownloadSettings(timeout_seconds=2.0, threads=16))
     options: Any = {"size": size, "seed": seed, **declared.pop("options", {})}
     columns = {"caption": "caption", "url": "url", "uid": "uid"}
     pool = _declare(settings, Pool(name, "world", "", columns=columns, options=options, **declared))
-    _plant(pool, settings)
+    plant(pool, settings)
     return pool
 
 
@@ -415,34 +355,3 @@ def _declare(settings: Settings, pool: Pool, *, also: Sequence[Pool] = ()) -> Po
         raise ValueError(f"a pool cannot be called {pool.name!r}, which is a name of {of}; choose another name")
     save_pool(settings, pool)
     return pool
-
-
-def _plant(pool: Pool, settings: Settings) -> None:
-    """Write a world's source and truth where they are missing: both follow from size and seed."""
-    from curation_assets.world import server
-
-    work = settings.work(pool.name)
-    if not (work / WORLD_SOURCE).is_file() or not (work / WORLD_TRUTH).is_file():
-        size, seed = pool.planted
-        samples = server.planted(size, seed)
-        with replacing(work / WORLD_TRUTH) as truth:
-            server.write_planted_truth(truth, samples, seed)
-        with replacing(work / WORLD_SOURCE) as source:
-            server.write_world_urls(source, samples, seed)
-
-
-# -- shards -----------------------------------------------------------------------------------------------------------
-
-
-def source_split(pool: Pool, settings: Settings) -> url_tables.Split:
-    if pool.kind == "world":
-        _plant(pool, settings)
-    named = pool.columns
-    caption, url, uid = named.get("caption"), named.get("url"), named.get("uid")
-    source, work = pool.source_path(settings), settings.work(pool.name)
-    others = (pool.shard_size, Denylist.load(settings.home), pool.text_format, pool.numbers)
-    if pool.kind == "image_table":
-        columns = image_tables.ImageColumns(named.get("image"), caption, url, uid, named.get(OWN_ID))
-        return image_tables.split_images(pool.name, source, work, columns, *others)
-    mapping = url_tables.ColumnMapping(str(caption), url, uid, named.get(OWN_ID))
-    return url_tables.split_source(pool.name, source, work, mapping, *others)

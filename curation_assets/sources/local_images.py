@@ -5,17 +5,33 @@ import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from curation_assets.sources.kinds.image_table import image_cells
-from curation_assets.sources.kinds.webdataset import SIDECAR_SCHEMA
+from curation_assets.sources.image_columns import image_cells
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_formats import DECODED, format_of
 from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
+
+if TYPE_CHECKING:
+    from curation_assets.sources.declaration import Pool
+
+#: Where a row's image lies.
+IMAGE_SCHEMA = pl.Schema(
+    {
+        "image_file": pl.String,  # a Parquet file or an image, relative to the source's folder
+        "image_row": pl.Int64,  # row of the Parquet file; null: the file is the image
+        "image_sha256": pl.String,
+    }
+)
+
+#: (rows, most bytes of an image) → each row with at most one byte more than these of its image.
+ReadImages = Callable[[pl.DataFrame, int], Iterator[tuple[dict[str, Any], bytes]]]
 
 #: As a download leaves it: captions are joined later.
 _RESULTS = {name: kind for name, kind in SIDECAR_SCHEMA.items() if name != "caption"}
@@ -31,11 +47,17 @@ def extension_of(data: bytes) -> str:
 class LocalImages:
     """Where the images of one shard lie."""
 
-    folder: Path  # that image files are named from
-    column: str | None  # of the image bytes, where image_row counts a Parquet file's rows
+    read: ReadImages
     located: pl.DataFrame  # source_row, image_file, image_row, image_sha256
     first_row: int  # source_row of the shard's first row
     max_bytes: int  # larger images are not copied
+
+    @classmethod
+    def of(cls, pool: "Pool", requested: pl.DataFrame, read: ReadImages) -> "LocalImages":
+        """Those of the requested rows of a shard."""
+        number = int(requested["source_row"][0]) // pool.shard_size if requested.height else 0
+        located = requested.select("source_row", *IMAGE_SCHEMA.names())
+        return cls(read, located, number * pool.shard_size, pool.download.max_bytes)
 
     @property
     def digest(self) -> str:
@@ -54,7 +76,7 @@ class LocalImages:
         )
         results = []
         with tarfile.open(folder / f"{name}.tar", "w") as tar:
-            for row, data in self._images(located):
+            for row, data in self.read(located, self.max_bytes):
                 key = f"{name}{row['source_row'] - self.first_row:04d}"
                 result: dict[str, Any] = dict.fromkeys(_RESULTS)
                 result |= {"uid": row["sample_id"], "key": key, "url": row["url"], "status": "success"}
@@ -76,25 +98,31 @@ class LocalImages:
             raise ImageRejected("changed", f"{row['image_file']} is no longer what was registered; run again")
         return data
 
-    def _images(self, located: pl.DataFrame) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Rows with at most `max_bytes` + 1 bytes of their images, in order; rows of one Parquet file are read as one
-        scan."""
-        for (file, is_inside), part in located.with_columns(is_inside=pl.col("image_row").is_not_null()).group_by(
-            "image_file", "is_inside", maintain_order=True
-        ):
-            records = part.drop("is_inside").to_dicts()
-            if is_inside:
-                assert self.column is not None, "rows of a Parquet file need the name of its image column"
-                ordered = sorted(records, key=lambda record: record["image_row"])
-                wanted = [record["image_row"] for record in ordered]
-                for record, (data, _) in zip(
-                    ordered, image_cells(self.folder / str(file), self.column, wanted), strict=True
-                ):
-                    yield record, (data or b"")[: self.max_bytes + 1]
-            else:
-                for record in records:
-                    path, _ = locate(self.folder, str(file))
-                    yield record, b"" if path is None else _read_up_to(path, self.max_bytes + 1)
+
+def images_of_files(folder: Path, column: str | None) -> ReadImages:
+    """Images that lie in files of a folder: as these files, or (`image_row`) in the column of a Parquet file."""
+    return partial(_images_of_files, folder, column)
+
+
+def _images_of_files(
+    folder: Path, column: str | None, located: pl.DataFrame, max_bytes: int
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """In order; rows of one Parquet file are read as one scan."""
+    for (file, is_inside), part in located.with_columns(is_inside=pl.col("image_row").is_not_null()).group_by(
+        "image_file", "is_inside", maintain_order=True
+    ):
+        records = part.drop("is_inside").to_dicts()
+        if is_inside:
+            assert column is not None, "rows of a Parquet file need the name of its image column"
+            ordered = sorted(records, key=lambda record: record["image_row"])
+            wanted = [record["image_row"] for record in ordered]
+            cells = image_cells(folder / str(file), column, wanted)
+            for record, (data, _) in zip(ordered, cells, strict=True):
+                yield record, (data or b"")[: max_bytes + 1]
+        else:
+            for record in records:
+                path, _ = locate(folder, str(file))
+                yield record, b"" if path is None else _read_up_to(path, max_bytes + 1)
 
 
 def _read_up_to(path: Path, size: int) -> bytes:

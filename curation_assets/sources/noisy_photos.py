@@ -15,10 +15,11 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.sources.kinds import webdataset
+from curation_assets.sources.kinds.webdataset import read_tar_rows
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.tar_samples import find_tars, key_of
 from curation_assets.world.photo_noise import (
     IS_ALIGNED,
     PHOTO_MIX,
@@ -104,20 +105,20 @@ def read_planted_truth(path: Path) -> pl.DataFrame:
 
 
 def _read_photos(sources: Sequence[Path]) -> tuple[list[Photo], dict[str, _Source]]:
-    tars = [tar for source in sources for tar in webdataset.find_tars(Path(source))]
+    tars = [tar for source in sources for tar in find_tars(Path(source))]
     if not tars:
         raise ValueError(f"expected tars of photographs, or folders of them; none in {[str(one) for one in sources]}")
     if len({tar.stem for tar in tars}) < len(tars):
         raise ValueError(f"tars must have different names, got {sorted(str(tar) for tar in tars)}")
     photos, located = [], {}
     for tar in tars:
-        usable = webdataset.read_tar_rows(tar).filter(
+        usable = read_tar_rows(tar).filter(
             pl.col("source_reason").is_null()
             & ~pl.col("is_duplicate")
             & (pl.col("caption").fill_null("").str.strip_chars() != "")
         )
         for member, caption in usable.select("member", "caption").iter_rows():
-            key = f"{tar.stem}/{webdataset.key_of(member)}"
+            key = f"{tar.stem}/{key_of(member)}"
             photos.append(Photo(key, _captions(tar, member) or (caption.strip(),)))
             located[key] = _Source(tar, member)
     return photos, located
@@ -125,7 +126,7 @@ def _read_photos(sources: Sequence[Path]) -> tuple[list[Photo], dict[str, _Sourc
 
 def _captions(tar: Path, member: str) -> tuple[str, ...]:
     """The list `captions` of a photograph's json, without blanks and repeats; empty where there is none."""
-    index, name = tar_index(tar), f"{webdataset.key_of(member)}.json"
+    index, name = tar_index(tar), f"{key_of(member)}.json"
     if name not in index.members:
         return ()
     try:

@@ -11,13 +11,13 @@ from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import shard_key
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.sources.kinds.webdataset import find_tars
 from curation_assets.stores.atomic import fetch, write_text_atomically
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.shard_store import UNREADABLE, ShardStore
+from curation_assets.stores.tar_samples import find_tars
 
 KEYS_FILE = "shard_keys.json"  # in the pool's work folder; of a home in a bucket an object
 MAX_NUMBER = 999_999

@@ -1,6 +1,8 @@
 """Which tables lie in a source; and what lies there instead, with what to do about it."""
 
+import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from curation_assets.stores.text_format import SUFFIXES, table_suffix
@@ -91,3 +93,35 @@ def _advice(name: str, suffix: str) -> str | None:
     if suffix == ".tar":
         return f"{name} ends in {Path(name).suffix}: tars are files that end in .tar"
     return None
+
+
+#: Words in names of files and folders → the part of a data set that they stand for.
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
+}
+
+
+def names_of_tables(source: Path) -> list[str]:
+    """Names of the tables and folders of a folder, which may be parts of a data set."""
+    if not source.is_dir():
+        return []
+    entries = sorted(path for path in source.iterdir() if not path.name.startswith("."))
+    return [path.name for path in entries if path.is_dir() or table_suffix(path)]
+
+
+def split_notes(names: Iterable[str]) -> list[str]:
+    """A sentence where files or folders of a source are named as several parts of a data set: they are one pool."""
+    examples: dict[str, str] = {}
+    for name in names:
+        for word in re.findall("[a-z]+", name.lower()):
+            if word in SPLITS:
+                examples.setdefault(SPLITS[word], name)
+    if len(examples) < 2:
+        return []
+    named, parts = ", ".join(sorted(examples.values())), ", ".join(sorted(examples))
+    return [
+        f"{named} look like parts of a data set ({parts}); they are one pool, and any of them may be selected. To keep "
+        "them apart: a folder and a pool for each"
+    ]

@@ -22,10 +22,10 @@ from typing import Any
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import PACKAGE_ROOT
-from curation_assets.sources.kinds.webdataset import key_of
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
+from curation_assets.stores.tar_samples import key_of
 from curation_assets.training import open_clip_main
 
 PROCESS = open_clip_main.__name__

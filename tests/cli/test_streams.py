@@ -18,7 +18,7 @@ from curation_assets.cli import app, commands, common
 from curation_assets.core import progress
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
-from curation_assets.sources.declaration import load_pool, source_split
+from curation_assets.sources.declaration import load_pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.conftest import FinishedPool
 
@@ -314,13 +314,13 @@ def test_pool_add_names_columns_header_and_encoding(tmp_path: Path) -> None:
     pool = load_pool(load_settings(tmp_path / "home"), "la")
     assert (pool.encoding, pool.columns["caption"], pool.columns["uid"]) == ("latin-1", "words", "note")
     assert pool.allow_hosts == ("127.0.0.1:80",)
-    rows = source_split(pool, load_settings(tmp_path / "home")).part("la-000000")
+    rows = pool.source_kind.split(pool, load_settings(tmp_path / "home")).part("la-000000")
     assert rows["caption"].to_list() == ["café au lait", "a red kite"]
     bare = tmp_path / "bare.tsv"
     bare.write_text("a red kite\nhope\n")
     assert curate("pool", "add", "bare", bare, "--no-header", *home).exit_code == 0
     pool = load_pool(load_settings(tmp_path / "home"), "bare")
-    assert source_split(pool, load_settings(tmp_path / "home")).part("bare-000000")["caption"].to_list() == [
+    assert pool.source_kind.split(pool, load_settings(tmp_path / "home")).part("bare-000000")["caption"].to_list() == [
         "a red kite",
         "hope",
     ]

@@ -20,12 +20,12 @@ from curation_assets.cli import app
 from curation_assets.flow.conservation import success_rate
 from curation_assets.scoring.files import read_captions
 from curation_assets.selection.rows import PoolRows
-from curation_assets.sources.described import tar_notes
-from curation_assets.sources.kinds.webdataset import find_tars, read_tar_rows, sample_keys
+from curation_assets.sources.kinds.webdataset import read_tar_rows, tar_notes
 from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stages.raw.deliveries import pool_notes, shard_notes
 from curation_assets.stores.damaged_tables import ROW_REASON, _read_damaged, read_sound_rows
 from curation_assets.stores.images import TarIndex
+from curation_assets.stores.tar_samples import find_tars, sample_keys
 from curation_assets.stores.text_format import TextFormat
 from curation_assets.stores.text_tables import read_rows
 from tests.support.hostile_sources import (

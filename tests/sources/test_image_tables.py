@@ -17,18 +17,13 @@ from PIL import Image
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.sources.declaration import Pool, add_pool, load_pool, source_split
-from curation_assets.sources.described import understood, unused_images
-from curation_assets.sources.kinds.image_table import image_cells
+from curation_assets.sources.declaration import Pool, add_pool, load_pool
+from curation_assets.sources.image_columns import image_cells
+from curation_assets.sources.kinds.image_table import understood
 from curation_assets.sources.kinds.webdataset import check_images
 from curation_assets.sources.local_images import extension_of
-from curation_assets.sources.shards import (
-    build_samples,
-    discover_shards,
-    download,
-    register_shard,
-    source_fingerprint,
-)
+from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
+from curation_assets.sources.tables import unused_images
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image, read_member
 from tests.support.paths import SHARED_DATA
@@ -134,7 +129,7 @@ def test_hugging_face_parquet_is_read_as_images(tmp_path: Path, settings: Settin
     third = kept.row(2, named=True)
     assert decode_image(read_member(work / third["tar"], third["member"])).mode == "RGB"
     assert kept["member"].str.extract(r"\.(.+)$").to_list() == ["png", "jpg", "png", "gif", "png", "png"]
-    shown = understood(pool, source_split(pool, settings))
+    shown = understood(pool, pool.source_kind.split(pool, settings))
     assert shown.startswith("Understood: 18 rows, 12 images (10 in Parquet, 2 in files)")
     assert "18 captions in column caption (lists: the first of each)" in shown
     assert "image_path_refused 3, missing_image 2, image_not_found 1" in shown
@@ -221,7 +216,9 @@ def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings)
     pool = add_pool(settings, "photos", folder)
     samples = samples_of(pool, settings)
     assert samples["reason"].to_list() == [row[2] for row in rows]
-    assert "images of the folder that no row names, left out: " in understood(pool, source_split(pool, settings))
+    assert "images of the folder that no row names, left out: " in understood(
+        pool, pool.source_kind.split(pool, settings)
+    )
     digest = samples["image_sha256"][0]
     assert samples["sample_id"][0] == sample_id_of(f"sha256:{digest}", "a cat")
     # a file that changes or comes back is another version of its shard; the same again is the same

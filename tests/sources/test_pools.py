@@ -14,25 +14,12 @@ from curation_assets.cli import app
 from curation_assets.core import settings as settings_module
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.sources.declaration import (
-    WORLD_TRUTH,
-    Pool,
-    add_pool,
-    add_world_pool,
-    list_pools,
-    load_pool,
-    save_pool,
-)
+from curation_assets.sources.declaration import Pool, add_pool, add_world_pool, list_pools, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings
+from curation_assets.sources.kinds.webdataset import tars_of_pool
+from curation_assets.sources.kinds.world import WORLD_TRUTH
 from curation_assets.sources.shard_keys import KEYS_FILE
-from curation_assets.sources.shards import (
-    build_samples,
-    discover_shards,
-    download,
-    register_shard,
-    source_fingerprint,
-    tars_of_pool,
-)
+from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.shard_store import ShardStore

@@ -16,10 +16,11 @@ from PIL import Image
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
-from curation_assets.sources.declaration import WORLD_TRUTH, Pool, add_pool, add_world_pool
+from curation_assets.sources.declaration import Pool, add_pool, add_world_pool
 from curation_assets.sources.download.download import DownloadSettings, _file_hashes, download_shard
 from curation_assets.sources.download.reasons import reason_of
-from curation_assets.sources.kinds.webdataset import read_tar_rows, sample_keys
+from curation_assets.sources.kinds.webdataset import read_tar_rows
+from curation_assets.sources.kinds.world import WORLD_TRUTH
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard
 from curation_assets.stores.images import (
     ImageLimits,
@@ -30,6 +31,7 @@ from curation_assets.stores.images import (
     read_member,
 )
 from curation_assets.stores.samples import REGISTERED_SCHEMA, SAMPLES_SCHEMA
+from curation_assets.stores.tar_samples import sample_keys
 from curation_assets.world import server as world_server
 from curation_assets.world.pool import render
 from curation_assets.world.server import (

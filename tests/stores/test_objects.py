@@ -21,7 +21,8 @@ import pytest
 
 from curation_assets.core.settings import home_name, home_of, homes_root, load_settings, working_copy
 from curation_assets.sources.declaration import add_pool, load_pool
-from curation_assets.sources.shards import discover_shards, register_shard, source_fingerprint, tars_of_pool
+from curation_assets.sources.kinds.webdataset import tars_of_pool
+from curation_assets.sources.shards import discover_shards, register_shard, source_fingerprint
 from curation_assets.stores import object_lease
 from curation_assets.stores import objects as objects_module
 from curation_assets.stores.atomic import (

@@ -24,10 +24,10 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.methods import Example, Method, Values
 from curation_assets.scoring.files import read_captions, score_file
-from curation_assets.sources.declaration import Pool, add_pool, load_pool, source_split
-from curation_assets.sources.described import read_as
+from curation_assets.sources.declaration import Pool, add_pool, load_pool
 from curation_assets.sources.kinds.url_table import ColumnMapping, split_source
 from curation_assets.sources.shards import build_samples, download, register_shard
+from curation_assets.sources.tables import read_as
 from curation_assets.stores import text_format
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_blank
 from curation_assets.stores.damaged_tables import ROW_REASON, _read_damaged, read_sound_rows, schema_of
@@ -259,7 +259,7 @@ def test_columns_that_begin_late_are_read(tmp_path: Path, settings: Settings) ->
     (tmp_path / "late.jsonl").write_text("\n".join(lines))
     pool = add_pool(settings, "late", tmp_path / "late.jsonl")
     assert pool.columns["url"] == "url"
-    assert source_split(pool, settings).part("late-000000")["url"].to_list() == [None] * 121 + URLS[121:]
+    assert pool.source_kind.split(pool, settings).part("late-000000")["url"].to_list() == [None] * 121 + URLS[121:]
 
 
 # quotation marks of a tab-separated file in which no row needs them are text
@@ -324,7 +324,7 @@ def test_quotation_marks_of_a_tsv_are_text_unless_most_rows_need_them(tmp_path: 
     path.write_text("caption\turl\n" + "".join(f"{c}\t{u}\n" for c, u in zip(captions, URLS, strict=False)))
     assert read_rows(path)["caption"].to_list() == captions
     pool = add_pool(settings, "quoted", path, quoting="doubled")
-    assert source_split(pool, settings).part("quoted-000000")["source_reason"].null_count() < len(captions)
+    assert pool.source_kind.split(pool, settings).part("quoted-000000")["source_reason"].null_count() < len(captions)
     assert any("--quoting" in sentence for sentence in read_as(pool))
     rows = "caption\turl\n" + '"a ""b"" c"\tu\n' * 20 + '"torn\tu\n'
     path.write_text(rows)
@@ -431,7 +431,7 @@ def test_ids_of_another_kind_are_left_aside(tmp_path: Path, settings: Settings) 
         columns = {"caption": ["a"], "uid": [[1.5]], "original_width": width, "original_height": [8]}
         pl.DataFrame(columns).write_parquet(captions / f"{number}.parquet")
     pool = add_pool(settings, "captions", captions)
-    assert source_split(pool, settings).part("captions-000000")["caption"].to_list() == ["a", "a"]
+    assert pool.source_kind.split(pool, settings).part("captions-000000")["caption"].to_list() == ["a", "a"]
 
 
 def test_the_training_table_of_open_clip_is_a_pool(tmp_path: Path, settings: Settings) -> None:
@@ -459,7 +459,7 @@ def test_hive_folders_and_upper_case_names_are_read(tmp_path: Path, settings: Se
         for name in names:
             pl.DataFrame({"image": [PIXELS], "text": [split + name]}).write_parquet(folder / name)
     pool = add_pool(settings, "hive", tmp_path / "hive")
-    rows = source_split(pool, settings).part("hive-000000")
+    rows = pool.source_kind.split(pool, settings).part("hive-000000")
     assert rows["caption"].to_list() == ["train0.PARQUET", "train1.PARQUET", "val0.PARQUET"]
     assert rows["image_file"].to_list()[2] == "lang=en/split=val/0.PARQUET"
     assert samples_of(pool, settings)["status"].to_list() == ["kept"] * 3

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from curation_assets.outputs.exports.lists import AllowList
 from curation_assets.scoring.files import read_captions
-from curation_assets.sources.kinds.webdataset import key_of, sample_key
 from curation_assets.stores.hash_lists import read_hash_lists
 from curation_assets.stores.subsets import read_key_list, write_key_list
+from curation_assets.stores.tar_samples import key_of, sample_key
 from curation_assets.stores.text_tables import escaped, read_lines, read_rows, read_table, unescaped, write_text_table
 
 FORMULAS = [

@@ -10,8 +10,8 @@ import polars as pl
 
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.sources.declaration import Pool, add_pool
-from curation_assets.sources.kinds.webdataset import TAR_REASONS
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard
+from curation_assets.stores.tar_samples import TAR_REASONS
 from tests.support.lineage_pools import jpeg
 
 Members = dict[str, bytes]  # name → content, in the order of the tar

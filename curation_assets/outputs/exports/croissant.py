@@ -228,13 +228,6 @@ def _without_repeats(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def rai_fields(export: Export) -> dict[str, str]:
     """The five RAI texts, from facts alone."""
     facts, pool = export.facts, export.subset.ctx.pool
-    ways = {
-        "world": "Captions and images were rendered by the program itself; no person or web page is behind them.",
-        "webdataset": "Image–text pairs came as tars from their owner and were registered as they are.",
-        "image_table": "Images and captions came as a table or folder of their owner and were registered as they are.",
-        "url_table": "Captions came as a table of their owner"
-        + (", images were fetched from the URLs beside them." if pool.has_images else "; there are no images."),
-    }
     chosen = facts["chosen_by"]
     if chosen["kind"] == "policy":
         cuts = "; then ".join(
@@ -252,12 +245,12 @@ def rai_fields(export: Export) -> dict[str, str]:
         limits.append("Models: " + ", ".join(sorted({model["address"] for model in facts["models"]})) + ".")
     personal = (
         "None: the scenes are synthetic."
-        if pool.kind == "world"
+        if pool.is_planted
         else "Captions, URLs and images are those of their sources and may name or show people; nothing was blurred or "
         "removed for that reason unless a policy above says so."
     )
     return {
-        "dataCollection": ways[pool.kind],
+        "dataCollection": pool.source_kind.collected(pool),
         "dataManipulationProtocol": manipulation,
         "dataLimitations": " ".join(limits),
         "personalSensitiveInformation": personal,

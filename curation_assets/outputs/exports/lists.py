@@ -11,8 +11,8 @@ import polars as pl
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
-from curation_assets.sources.kinds.webdataset import sample_key
 from curation_assets.stores.subsets import read_key_list, write_key_list, write_subset_parquet
+from curation_assets.stores.tar_samples import sample_key
 
 KEYS = "keys.tsv"
 

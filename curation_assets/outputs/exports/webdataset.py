@@ -15,11 +15,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
-from curation_assets.sources.kinds.webdataset import SIDECAR_SCHEMA
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS, format_of
 from curation_assets.stores.images import decode_image, is_deep_grey
 from curation_assets.stores.samples import OWN_ID
+from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
 
 MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
 MAX_BYTES_PER_SHARD = 3_000_000_000

@@ -86,7 +86,7 @@ def downstream_section(
         trainers.append(_trainer(trainer, rows, compared, trained[name], kept, (budgets or {}).get(name)))
     return {
         "trainers": trainers,
-        "is_world": ctx.pool.kind == "world",
+        "is_world": ctx.pool.is_planted,
         "evaluation": _evaluation(ctx, evaluation_name),
         "samples": _caption_samples(ctx, results),
     }

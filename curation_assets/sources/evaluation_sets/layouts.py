@@ -15,18 +15,12 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.sources import image_columns
 from curation_assets.sources.evaluation_sets.images import EvaluationImage
-from curation_assets.sources.kinds import image_table as image_tables
-from curation_assets.sources.kinds.webdataset import (
-    find_tars,
-    json_of,
-    members_by_key,
-    sample_keys,
-    text_of,
-)
 from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import tar_index
+from curation_assets.stores.tar_samples import find_tars, json_of, members_by_key, sample_keys, text_of
 from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import read_lines, read_rows
 
@@ -433,7 +427,7 @@ def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
 def _table_names_images(root: Path) -> bool:
     """Whether a table names the images: then it says what they are, not the folders."""
     try:
-        return any(table_suffix(path) for path in root.iterdir()) and (image_tables.detect_images(root) is not None)
+        return any(table_suffix(path) for path in root.iterdir()) and (image_columns.detect_images(root) is not None)
     except ValueError:
         return False
 
@@ -527,13 +521,13 @@ def read_image_table(root: Path, split: str | None) -> ReadSet | None:
     """A pool's folder: a csv, tsv, jsonl or parquet that names images (a row per caption, or lists of captions); or
     KEY.jpg with KEY.txt. A column `split` is respected."""
     has_table = any(table_suffix(path) and path.is_file() for path in root.iterdir())
-    columns = image_tables.detect_images(root) if has_table or _has_texts(root) else None
+    columns = image_columns.detect_images(root) if has_table or _has_texts(root) else None
     if columns is None:
         return None
     if columns.image is None:
         _no_split(split, root)
         return _texts_beside(root)
-    tables = image_tables.tables_in(root)
+    tables = image_columns.tables_in(root)
     assert columns.caption is not None, "detect_images refuses a table without captions"
     parts = [read_rows(path, empty_is_null=True) for path in tables]
     if any(part.schema.get(columns.image) not in (pl.String, pl.Null) for part in parts):
@@ -575,7 +569,7 @@ def _texts_beside(root: Path) -> ReadSet:
     for name in image_names(root):
         file = finder.find(name)
         if file is not None:
-            caption, reason = image_tables.caption_in(root, Path(name).with_suffix(".txt").as_posix())
+            caption, reason = image_columns.caption_in(root, Path(name).with_suffix(".txt").as_posix())
             if reason not in (None, "missing_txt"):
                 finder.left_out[f"caption_{reason}"] += 1
             own = () if caption is None else (caption,)

@@ -1,86 +1,190 @@
-"""Pools that come as tars in webdataset layout: KEY.jpg, KEY.txt, KEY.json (img2dataset's output, or anybody's)."""
+"""Tars in webdataset layout: KEY.jpg, KEY.txt, KEY.json (img2dataset's output, or anybody's). Images stay in them."""
 
 import hashlib
-import json
 import os
 import re
+import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
+from curation_assets.sources.base import Found, Note, Offered, Source
 from curation_assets.sources.download.reasons import reason_of
+from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
+from curation_assets.sources.table_files import split_notes
+from curation_assets.stores.atomic import fetch
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
-from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
-from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.file_hash import cached_sha256
+from curation_assets.stores.image_formats import IMAGE_EXTENSIONS
+from curation_assets.stores.images import BLOCK, ImageRejected, TarIndex, compression_of, printable, tar_index
 from curation_assets.stores.objects import object_home
-from curation_assets.stores.parquet import read_parquet, scan_parquet
-from curation_assets.stores.samples import OWN_ID, mark_duplicates
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
+from curation_assets.stores.tar_members import indexed_sha256
+from curation_assets.stores.tar_samples import (
+    DownloadResults,
+    TarSample,
+    download_results,
+    find_tars,
+    is_encodable,
+    json_of,
+    keys_of,
+    members_by_key,
+    no_files,
+    siblings,
+    stem_and_role,
+    text_of,
+)
 
-#: img2dataset's table beside each tar, with our id; `curate pool add` reads it back.
-SIDECAR_SCHEMA = {
-    "url": pl.String,
-    "caption": pl.String,
-    "key": pl.String,
-    "uid": pl.String,
-    "status": pl.String,
-    "error_message": pl.String,
-    "width": pl.Int32,
-    "height": pl.Int32,
-    "original_width": pl.Int32,
-    "original_height": pl.Int32,
-    "sha256": pl.String,  # of the image file in the tar
-}
+if TYPE_CHECKING:
+    from curation_assets.sources.declaration import Pool
 
-MAX_JSON_BYTES = 16 * MIB  # which may hold more than its owner's url
-#: Reasons of rows that stand for a tar, or for what is lost of one, and for no sample.
-TAR_REASONS = ("tar_truncated", "tar_damaged", "tar_unreadable", "tar_table_unreadable")
+SHOWN_NOTES = 10
+PEEKED_TARS = 4  # evenly spaced
+
+
+class Webdataset(Source):
+    """A folder of tars, or one."""
+
+    order = 10
+    version = "3"  # more formats, keys and captions of tars are read than in 2
+    has_own_tars = True
+
+    def detect(self, offered: Offered) -> Found | None:
+        source = offered.path
+        if not find_tars(source):
+            return None
+        if offered.columns:
+            raise ValueError(
+                f"{source} holds tars: columns, header and encoding do not apply, got {dict(offered.columns)}"
+            )
+        return Found(source, {OWN_ID: "uid"} if has_own_ids(source) else {})
+
+    def shards(self, pool: "Pool", settings: Settings) -> list[str]:
+        return list(tars_of_pool(pool, settings))
+
+    def fingerprint(self, pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+        cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
+        tar = _tar(pool, shard, settings)
+        known = indexed_sha256(tar)
+        files = [*([] if known else [tar]), *siblings(tar)]
+        if known is None:
+            fetch(tar)
+        try:
+            hashes = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()} if files else {}
+            fingerprint = {tar.name: known, **hashes} if known else hashes
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # the shard is a failed row until it can be read
+            fingerprint = {file.name: type(error).__name__ for file in (tar, *siblings(tar))}
+        return fingerprint | takedown_facts(pool, shard, settings)
+
+    def rows(self, pool: "Pool", shard: str, settings: Settings) -> pl.DataFrame:
+        tar = _tar(pool, shard, settings)
+        fetch(tar)
+        denylist = Denylist.load(settings.home)
+        rows = read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
+
+    def expected_rows(self, pool: "Pool", settings: Settings) -> int:
+        """From the tables beside the tars where all have one; else an estimate by the first tar."""
+        return expected_row_count(find_tars(self.path(pool, settings)))
+
+    def peek(self, pool: "Pool", settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
+        """Evenly spaced in a few tars, of all of them by turns."""
+        source = self.path(pool, settings)
+        if object_home(source) is not None:
+            return
+        tars = find_tars(source)
+        places = sorted({round(place) for place in np.linspace(0, len(tars) - 1, PEEKED_TARS)}) if tars else []
+        chosen = []
+        for place in places:
+            try:
+                index = tar_index(tars[place])
+            except OSError:
+                continue
+            pairs = [(index, one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
+            number = min(len(pairs), count // len(places))
+            chosen += [pairs[row] for row in np.linspace(0, len(pairs) - 1, number).astype(int)] if number else []
+        for row in np.random.default_rng(0).permutation(len(chosen)):  # those looked at in time are of all tars
+            index, image, text = chosen[row]
+            yield partial(index.read, image), text_of(index, text)[0] or ""
+
+    def describe(self, pool: "Pool", settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+        check_images(self.path(pool, settings))
+        notes = tar_notes(self.path(pool, settings))
+        more = len(notes) - SHOWN_NOTES
+        shown = notes if more <= 0 else [*notes[:SHOWN_NOTES], f"… and {more:,} more like these"]
+        for sentence in [*shown, *split_notes(tar.name for tar in find_tars(self.path(pool, settings)))]:
+            yield Note(sentence, "warning")
+
+    def doubts(self, path: Path) -> list[str]:
+        return [*no_tars(path), *split_notes(tar.name for tar in find_tars(path))]
+
+    def collected(self, pool: "Pool") -> str:
+        return "Image–text pairs came as tars from their owner and were registered as they are."
+
+    def remove_samples(self, pool: "Pool", settings: Settings, sample_ids: Collection[str]) -> list[str]:
+        """The tars are their owner's; `curate takedown apply --sources` rewrites them one by one
+        (operations/takedown_sources.py)."""
+        return []
+
+
+SOURCE = Webdataset()
+
+
+def tars_of_pool(pool: "Pool", settings: Settings) -> dict[str, Path]:
+    """Shard key → tar, for the delivered tars that the source holds now. Raises ValueError for none."""
+    return tars_by_shard(pool.name, SOURCE.path(pool, settings), settings.work(pool.name))
+
+
+def _tar(pool: "Pool", shard: str, settings: Settings) -> Path:
+    return tar_of_shard(pool.name, SOURCE.path(pool, settings), settings.work(pool.name), shard)
+
+
+def _from_work(path: Path, pool: "Pool", settings: Settings) -> str:
+    """A path inside the home, relative to the pool's work folder; another one as it is."""
+    is_inside = path.is_relative_to(settings.home)
+    return Path(os.path.relpath(path, settings.work(pool.name))).as_posix() if is_inside else str(path)
+
+
+def source_files(pool: "Pool", shard: str, settings: Settings) -> list[Path]:
+    """The files that a shard of delivered tars is registered from."""
+    tar = _tar(pool, shard, settings)
+    fetch(tar)
+    return [tar, *siblings(tar)]
+
+
+def takedown_facts(pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+    """What a takedown adds to the fingerprint of a shard's source."""
+    taken_down = takedown_marker(pool, shard, settings)
+    return {"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {}
+
+
+def takedown_marker(pool: "Pool", shard: str, settings: Settings) -> Path:
+    """A file that a takedown writes: when it changes, a shard of delivered tars is registered again."""
+    return settings.work(pool.name) / "takedown" / f"{shard}.txt"
+
+
+def no_tars(source: Path) -> list[str]:
+    """Sentences on what is called a tar and is none."""
+    return [
+        f"{path.name} is {'a folder' if path.is_dir() else 'no file'}, not a tar: left out" for path in no_files(source)
+    ]
+
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-#: Extensions of captions, in the order in which one of several files of a sample is taken.
-TEXT_EXTENSIONS = ("txt", "caption", "text")
-_ROLES = {
-    **dict.fromkeys(IMAGE_EXTENSIONS, "image"),
-    **dict.fromkeys(TEXT_EXTENSIONS, "text"),
-    "json": "meta",
-}
-_ORDER = (*IMAGE_EXTENSIONS, *TEXT_EXTENSIONS, "json")
-#: Names of files in folders that hold one sample each, image.jpg beside caption.txt.
-_NAMES_OF_ROLES = {
-    "image": {"image", "img", "photo", "picture"},
-    "text": {"caption", "captions", "text", "txt", "prompt", "description", "alt"},
-}
 LOOKED_AT_JSONS = 20  # to see whether a tar brings ids of its own
 #: Keys of a tar's json that hold the caption, where no file does.
 _CAPTION_KEYS = ("caption", "text")
-
-
-def find_tars(source: Path) -> list[Path]:
-    """The tars of a folder (or the one given), sorted by name: files, whatever they hold. Of a folder of a home in a
-    bucket, also those that are not fetched.
-    """
-    objects = object_home(source)
-    if objects is not None and source.suffix != ".tar":
-        return [path for path in objects.files_in(source) if _is_tar_name(path.name)]
-    if not source.is_dir():
-        return [source] if source.is_file() and source.suffix == ".tar" else []
-    with os.scandir(source) as entries:
-        return sorted(source / entry.name for entry in entries if _is_tar_name(entry.name) and entry.is_file())
-
-
-def no_files(source: Path) -> list[Path]:
-    """What is called NAME.tar in a folder and is no file: folders, links to nothing. They are no shards."""
-    if not source.is_dir():
-        return []
-    with os.scandir(source) as entries:
-        return sorted(source / entry.name for entry in entries if _is_tar_name(entry.name) and not entry.is_file())
-
-
-def _is_tar_name(name: str) -> bool:
-    return name.endswith(".tar") and not name.startswith(".")
 
 
 def check_images(source: Path) -> None:
@@ -96,7 +200,7 @@ def check_images(source: Path) -> None:
         if index.damage is not None or not index.members:
             return
         for name in index.members:
-            if _stem_and_role(name)[1] == "image":
+            if stem_and_role(name)[1] == "image":
                 return
             endings[name.rpartition("/")[2].partition(".")[2]] += 1
     if not endings:
@@ -106,148 +210,6 @@ def check_images(source: Path) -> None:
         f"{source}: no tar has a file that is an image by its name ({listed}); expected KEY.jpg or another of "
         f"{', '.join(IMAGE_EXTENSIONS)}, with KEY.txt"
     )
-
-
-def siblings(tar: Path) -> list[Path]:
-    """img2dataset's table beside a tar, if there is one. Its `_stats.json` is a claim and is not read."""
-    table = tar.with_suffix(".parquet")
-    return [table] if table.is_file() else []
-
-
-@dataclass
-class TarSample:
-    """What a tar holds under one key."""
-
-    image: str | None = None
-    text: str | None = None
-    meta: str | None = None
-    others: list[str] = field(default_factory=list)
-
-
-def key_of(member: str) -> str | None:
-    """Key of a tar's member: folder included, up to the first dot of its name; None for hidden files (._000.jpg)."""
-    folder, _, base = member.rpartition("/")
-    stem = base.partition(".")[0]
-    if not stem:
-        return None
-    return f"{folder}/{stem}" if folder else stem
-
-
-def sample_key(member: pl.Expr) -> pl.Expr:
-    """`key_of` of each member of a column; a hidden file, which has none, keeps its whole name."""
-    key = member.str.replace(r"^((?:[^/]*/)*)([^./]+)\.[^/]*$", "${1}${2}")
-    return key.str.replace(r"^/([^./][^/]*)$", "${1}")  # a file in the root folder
-
-
-def sample_keys(tar: Path) -> list[str]:
-    """Keys of a tar's rows, by source_row; rows that stand for what is lost come after them and have no key."""
-    return sorted(set(members_by_key(tar_index(tar))) | set(_download_results(tar).by_key))
-
-
-def keys_of(members: Iterable[str]) -> dict[str, str]:
-    """Member → key of the files of a tar or a folder; hidden ones are left out.
-
-    A key reaches to the first dot of the name, as webdataset has it, except where that would put several samples under
-    one key (a.1.jpg, a.1.txt, a.2.jpg, …): there it reaches to the last one. A folder that holds one image and its
-    caption in files named for what they are (0/image.jpg, 0/caption.txt) is one sample, whose key is the folder.
-    """
-    groups: dict[str, list[str]] = {}
-    for member in members:
-        key = key_of(member)
-        if key is not None:
-            groups.setdefault(key, []).append(member)
-    keys = {member: key for key, group in groups.items() for member, key in _dotted(key, group)}
-    by_folder: dict[str, list[str]] = {}
-    for member in keys:
-        by_folder.setdefault(member.rpartition("/")[0], []).append(member)
-    for folder, group in by_folder.items():
-        if folder and _is_sample_folder(group, keys):
-            keys |= dict.fromkeys(group, folder)
-    return keys
-
-
-def _dotted(key: str, group: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(member, its key) of the files that share a key up to the first dot."""
-    roles: dict[str, set[str]] = {}  # key up to the last dot → what its files are
-    for member in group:
-        stem, role = _stem_and_role(member)
-        roles.setdefault(stem, set()).update([role] if role else [])
-    are_longer = not roles.get(key) and any(roles.values())
-    for member in group:
-        stem, _ = _stem_and_role(member)
-        yield member, stem if are_longer or {"image", "text"} <= roles[stem] else key
-
-
-def _is_sample_folder(group: Sequence[str], keys: Mapping[str, str]) -> bool:
-    by_role: dict[str | None, list[str]] = {}
-    for member in group:
-        by_role.setdefault(_stem_and_role(member)[1], []).append(keys[member])
-    counts = [len(by_role.get(role, ())) for role in ("image", "text", "meta")]
-    if counts not in ([1, 1, 0], [1, 1, 1]) or by_role["image"] == by_role["text"]:
-        return False
-    return any(by_role[role][0].rpartition("/")[2].lower() in names for role, names in _NAMES_OF_ROLES.items())
-
-
-def _stem_and_role(member: str) -> tuple[str, str | None]:
-    """A name up to its last dot, and what the rest makes of the file: image, text, meta, or None."""
-    folder, slash, name = member.rpartition("/")
-    stem, dot, extension = name.rpartition(".")
-    return (f"{folder}{slash}{stem}", _ROLES.get(extension.lower())) if dot else (member, None)
-
-
-def members_by_key(index: TarIndex) -> dict[str, TarSample]:
-    """Key → members (see `keys_of`); without any where all are links. Letter case of extensions does not matter."""
-    samples: dict[str, TarSample] = {}
-    for name, key in keys_of(index.members).items():
-        sample = samples.setdefault(key, TarSample())
-        stem, role = _stem_and_role(name)
-        if role is None or (stem != key and not stem.startswith(f"{key}/")):  # a.left.jpg is no image of a
-            sample.others.append(name)
-            continue
-        taken = getattr(sample, role)
-        if taken is None or _preference(name) < _preference(taken):
-            setattr(sample, role, name)
-            name = taken
-        if name is not None:
-            sample.others.append(name)
-    for key in filter(None, map(key_of, index.irregular)):
-        samples.setdefault(key, TarSample())
-    return samples
-
-
-def _preference(member: str) -> int:
-    """Of several images or texts of a sample the lowest is taken: what trainings read before the others."""
-    extension = member.rpartition(".")[2].lower()
-    if extension in TRAINING_EXTENSIONS:
-        return 0
-    return _ORDER.index(extension)
-
-
-def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None]:
-    """(text, reason why there is none)."""
-    if member is None:
-        return None, "missing_txt"
-    if index.members[member].size > MAX_TEXT_BYTES:
-        return None, "txt_too_long"
-    try:
-        return caption_text(index.read(member).decode("utf-8")), None
-    except ImageRejected:
-        return None, "txt_truncated"
-    except UnicodeDecodeError:
-        return None, "txt_not_utf8"
-
-
-def json_of(index: TarIndex, member: str | None) -> tuple[Mapping[str, Any], str | None]:
-    """(content, reason why it is not known); no content where there is no json, or one that is no object."""
-    if member is None:
-        return {}, None
-    if index.members[member].size > MAX_JSON_BYTES:
-        return {}, f"json_too_long:{printable(member)}"
-    try:
-        content = json.loads(index.read(member))
-    except (ValueError, RecursionError):  # ValueError: its syntax, its letters, a number of 5,000 digits, a cut tar
-        return {}, f"json_unreadable:{printable(member)}"
-    return (content if isinstance(content, dict) else {}), None
 
 
 def _string(value: object) -> str | None:
@@ -300,15 +262,6 @@ def _url_of(meta: Mapping[str, Any], member: str | None) -> tuple[str | None, st
     return url or None, None
 
 
-def is_encodable(text: str) -> bool:
-    """Whether a text has no lone surrogate: those have no bytes, and no table can hold them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _name_fault(name: str) -> str | None:
     if not is_encodable(name):
         return f"name_not_utf8:{printable(name)}"
@@ -354,7 +307,7 @@ def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
 
 
 def _rows(index: TarIndex) -> Iterator[dict[str, Any]]:
-    samples, results = members_by_key(index), _download_results(index.path)
+    samples, results = members_by_key(index), download_results(index.path)
     for key in sorted(set(samples) | set(results.by_key)):
         if key in samples:
             yield _row(index, key, samples[key], results)
@@ -399,7 +352,7 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
         return None
 
 
-def _row(index: TarIndex, key: str, sample: TarSample, results: "_DownloadResults") -> dict[str, Any]:
+def _row(index: TarIndex, key: str, sample: TarSample, results: DownloadResults) -> dict[str, Any]:
     caption, text_reason = text_of(index, sample.text)
     meta, json_reason = json_of(index, sample.meta)
     if sample.text is None and (listed := _caption_of(meta)) is not None:
@@ -450,36 +403,6 @@ def _untarred_row(key: str, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _DownloadResults:
-    """img2dataset's table beside a tar: its rows by key, and what is wrong with it."""
-
-    by_key: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    repeated: Mapping[str, int] = field(default_factory=dict)  # key → rows besides its first
-    damage: str | None = None  # a reason
-
-
-def _download_results(tar: Path) -> _DownloadResults:
-    """The table beside a tar; empty without one, or where it is a table of another kind that shares the name."""
-    wanted = ("key", "url", "caption", "uid", "status", "error_message")
-    for path in siblings(tar):
-        try:
-            table = read_parquet(path)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-            return _DownloadResults(damage=f"tar_table_unreadable:{printable(path.name)}")
-        if "key" not in table.columns or "status" not in table.columns:
-            return _DownloadResults()
-        rows = table.select(name for name in wanted if name in table.columns).iter_rows(named=True)
-        by_key: dict[str, Mapping[str, Any]] = {}
-        repeated: Counter[str] = Counter()
-        for row in rows:
-            key = str(row["key"])
-            if by_key.setdefault(key, row) is not row:
-                repeated[key] += 1
-        return _DownloadResults(by_key, repeated)
-    return _DownloadResults()
-
-
 def expected_row_count(tars: Sequence[Path]) -> int:
     """Rows of the pool, from the tables beside the tars where all have one that can be read; else as many for each as
     the first tar has that has any."""
@@ -497,3 +420,35 @@ def _member_count(tar: Path) -> int:
         return len(members_by_key(tar_index(tar)))
     except OSError:
         return 0
+
+
+def tar_notes(source: Path) -> list[str]:
+    """Sentences on tars that cannot be read, by their first block, and on what is called a tar and is none."""
+    notes = no_tars(source)
+    for tar in find_tars(source):
+        try:
+            with tar.open("rb") as file:
+                wrong = _wrong_begin(file.read(BLOCK))
+        except OSError as error:
+            wrong = f"cannot be read ({error.strerror})"
+        if wrong is not None:
+            notes.append(f"{tar.name} {wrong}")
+    packed = [path.name for path in sorted(source.glob("*.tar.*")) if path.suffix in PACKED] if source.is_dir() else []
+    return notes + [f"{name} is compressed and left out: unpack it" for name in packed]
+
+
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+
+
+def _wrong_begin(head: bytes) -> str | None:
+    """What is wrong with a tar that begins so; None where nothing is."""
+    compression = compression_of(head)
+    if compression is not None:
+        return f"is {compression[0]}-compressed: {compression[1]} it"
+    if not head.strip(b"\0"):
+        return "has no members" if head else "has 0 bytes"
+    try:
+        tarfile.TarInfo.frombuf(head, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return "is no tar, or begins with a damaged header"
+    return None

@@ -74,7 +74,7 @@ def chosen_set(ctx: PoolContext) -> Chosen | None:
     """
     text = DownstreamOptions.of(ctx).evaluation_set
     if text is None:
-        return Chosen("scenes") if ctx.pool.kind == "world" else None
+        return Chosen("scenes") if ctx.pool.is_planted else None
     kind, _, rest = text.partition(":")
     if kind == "split":
         share = _number(rest)
@@ -161,7 +161,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def image_limit(ctx: PoolContext) -> int:
     """Images of the evaluation set at most."""
     options = DownstreamOptions.of(ctx)
-    default = DEFAULT_SCENES if ctx.pool.kind == "world" and options.evaluation_set is None else DEFAULT_IMAGES
+    default = DEFAULT_SCENES if ctx.pool.is_planted and options.evaluation_set is None else DEFAULT_IMAGES
     return options.evaluation_images or default
 
 

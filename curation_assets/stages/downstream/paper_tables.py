@@ -210,7 +210,7 @@ def _orders(ours: Sequence[Row], printed: Sequence[Row], column: str) -> list[st
 
 
 def _of_the_pools(sources: Sources) -> list[str]:
-    worlds = [ctx.pool.name for ctx in sources.pools if ctx.pool.kind == "world"]
+    worlds = [ctx.pool.name for ctx in sources.pools if ctx.pool.is_planted]
     remarks = [f"Pools: {', '.join(ctx.pool.name for ctx in sources.pools)}."]
     if worlds:
         remarks.append(f"{', '.join(worlds)}: rendered scenes, and inside their own world only.")

@@ -57,7 +57,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             yield table
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
-    if ctx.pool.kind == "world":
+    if ctx.pool.is_planted:
         teachers: tuple[str, ...] = ()
         if ctx.distils:
             scored = (f"teachers/{name}" for name in teacher_names(ctx))

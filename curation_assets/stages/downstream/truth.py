@@ -13,7 +13,7 @@ from curation_assets.stores.parquet import read_parquet
 
 def has_truth(ctx: PoolContext) -> bool:
     """Whether the pool is a world, or names a file of planted kinds."""
-    return ctx.pool.kind == "world" or DownstreamOptions.of(ctx).truth is not None
+    return ctx.pool.is_planted or DownstreamOptions.of(ctx).truth is not None
 
 
 def read_truth(ctx: PoolContext) -> pl.DataFrame:

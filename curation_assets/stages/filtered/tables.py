@@ -19,10 +19,10 @@ from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import ROW_KEY, PoolRows, uid_columns
-from curation_assets.sources.kinds.webdataset import sample_key
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import write_key_list, write_packed_npy, write_packed_parquet
+from curation_assets.stores.tar_samples import sample_key
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:

@@ -6,8 +6,6 @@ import polars as pl
 
 from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
-from curation_assets.sources.described import split_notes
-from curation_assets.sources.kinds.webdataset import no_files
 from curation_assets.stores.images import COMPRESSIONS
 
 SHOWN = 3  # shards a reason
@@ -45,11 +43,7 @@ def shard_notes(ctx: PoolContext, shard: str | None) -> list[str]:
 def pool_notes(ctx: PoolContext) -> list[str]:
     """Sentences on the whole source, of each kind a few; none before its rows are registered."""
     stored = ctx.store.partitions(REGISTERED_SHARDS)
-    sentences = [
-        f"{path.name} is {'a folder' if path.is_dir() else 'no file'}, not a tar: it is left out"
-        for path in (no_files(ctx.pool.source_path(ctx.settings)) if ctx.pool.kind == "webdataset" else ())
-    ]
-    sentences += split_notes(ctx.pool, ctx.pool.source_path(ctx.settings))
+    sentences = ctx.pool.source_kind.doubts(ctx.pool.source_path(ctx.settings))
     counts = {
         shard: manifest.row_count for shard in stored if (manifest := ctx.store.manifest(REGISTERED_SHARDS, shard))
     }

@@ -10,9 +10,9 @@ from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Left, Takedown, files_in
 from curation_assets.flow.table import Table
-from curation_assets.sources.declaration import WORLD_SOURCE
 from curation_assets.sources.download.download import take_down_downloads
-from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows, takedown_marker, tars_of_pool
+from curation_assets.sources.kinds.webdataset import takedown_marker, tars_of_pool
+from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows
 from curation_assets.stages.raw.source_checks import download_checks, source_checks
 from curation_assets.stages.raw.takedown_sources import (
     SourceChangedError,
@@ -21,11 +21,10 @@ from curation_assets.stages.raw.takedown_sources import (
     registered_sources,
     samples_in_sources,
 )
-from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist
 from curation_assets.stores.images import tar_index
-from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.scrubbing import HASHES
 
 
@@ -40,7 +39,7 @@ class Sources(Holder):
     """The pool's source. The tars of its owner are rewritten where the takedown may do so; tables never are."""
 
     def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
-        if not (takedown.with_sources and ctx.pool.kind == "webdataset"):
+        if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
         held = samples_in_sources(ctx, Denylist.load(ctx.settings.home), takedown.sample_ids)
         tars, noted, unknown = tars_of_pool(ctx.pool, ctx.settings), set(takedown.sources), []
@@ -61,18 +60,14 @@ class Sources(Holder):
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
         pool = ctx.pool
-        if pool.kind == "webdataset":
-            for shard in takedown.shards:
-                _purge_tar(ctx, shard, takedown)
-        elif pool.kind == "world":
-            _purge_world(ctx, takedown.sample_ids)
-        else:
-            takedown.remaining_sources.append(pool.source)
+        for shard in takedown.shards if pool.source_kind.has_own_tars else ():
+            _purge_tar(ctx, shard, takedown)
+        takedown.remaining_sources += pool.source_kind.remove_samples(pool, ctx.settings, takedown.sample_ids)
         for split in (ctx.store.root / "source").glob("split-*"):
             remove_path(split)  # made again, without them
 
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
-        if not (takedown.with_sources and ctx.pool.kind == "webdataset"):
+        if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return Left()
         tars, unread = images_in_sources(ctx, takedown.needles.sha256)
         return Left(with_owners=[(str(tar), "image") for tar in tars], not_done=unread)
@@ -101,7 +96,7 @@ class Downloads(Holder):
                 before=before,
                 after=before.filter(~pl.col("sample_id").is_in(ids)),
                 settings=pool.download,
-                allow_hosts=() if pool.kind == "world" else pool.allow_hosts,
+                allow_hosts=pool.source_kind.allow_hosts(pool),
             )
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
@@ -162,13 +157,3 @@ def _is_whole(tar: Path) -> bool:
         return tar_index(tar).damage is None
     except OSError:
         return False
-
-
-def _purge_world(ctx: PoolContext, ids: list[str]) -> None:
-    """A planted pool's source is a file of ours: its rows stay, with their ids only."""
-    path = ctx.store.root / WORLD_SOURCE
-    is_removed = pl.col("uid").is_in(ids)
-    emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
-    frame = read_parquet(path).with_columns(emptied)
-    with replacing(path) as temporary:
-        frame.write_parquet(temporary, compression="zstd")

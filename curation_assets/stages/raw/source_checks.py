@@ -10,10 +10,10 @@ from typing import Any
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
-from curation_assets.sources.declaration import WORLD_TRUTH
 from curation_assets.sources.download.download import RECEIPT_FILE
-from curation_assets.sources.kinds.url_table import SPLIT_FILE
-from curation_assets.sources.shards import DOWNLOADS_FOLDER, source_files
+from curation_assets.sources.kinds.webdataset import source_files
+from curation_assets.sources.shards import DOWNLOADS_FOLDER
+from curation_assets.sources.split import SPLIT_FILE
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
@@ -28,7 +28,7 @@ SOURCE_ADVICE = (
 
 def source_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
     """Sources, the hashes that are remembered of them, and the parts that tables were cut into."""
-    if ctx.pool.kind == "webdataset":
+    if ctx.pool.source_kind.has_own_tars:
         try:
             present = set(ctx.shards())
         except (OSError, ValueError) as error:
@@ -92,22 +92,18 @@ def _remembered_files(cache: Path) -> Mapping[str, Any]:
 
 def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
     yield from _cache_damage(cache)
-    is_planted = ctx.pool.kind == "world"
+    restore = ctx.pool.source_kind.restore(ctx.pool, ctx.settings)
     source = ctx.pool.source_path(ctx.settings)
     for name, (_, _, expected, *_) in _remembered_files(cache).items():
         path = source / Path(name).name if source.is_dir() else source
         got = sha256_now(path) if path.is_file() else NO_FILE
         if got == expected:
             continue
-        if not is_planted:
+        if restore is None:
             yield Damage(path, "source", expected, got, SOURCE_ADVICE)
-            continue
-
-        def plant_again(path: Path = path) -> None:
-            remove_path(path)
-            remove_path(ctx.store.root / WORLD_TRUTH)
-
-        yield Damage(path, "source", expected, got, "curate verify --repair plants it again", (), plant_again)
+        else:
+            advice = "curate verify --repair plants it again"
+            yield Damage(path, "source", expected, got, advice, (), partial(restore, path))
 
 
 def _split_damages(split: Path) -> Iterator[Damage]:

@@ -10,13 +10,7 @@ from curation_assets.audit.lookup import write_lookup
 from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, TableCheck
-from curation_assets.sources.shards import (
-    build_samples,
-    download,
-    hash_list_of,
-    register_shard,
-    source_fingerprint,
-)
+from curation_assets.sources.shards import build_samples, download, hash_list_of, register_shard, source_fingerprint
 from curation_assets.stages.raw.deliveries import shard_notes
 
 #: While the last rows of a shard wait for their servers, the next one is under way.
@@ -29,7 +23,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=REGISTERED_SHARDS,
         grain="shard",
         inputs=(),
-        version="3" if ctx.pool.kind == "webdataset" else "2",  # 3: more formats, keys and captions of tars are read
+        version=ctx.pool.source_kind.version,
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
         config=_source_of_shard,
         description=(

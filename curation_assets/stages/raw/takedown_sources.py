@@ -20,8 +20,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.holder import SAMPLE_SCHEMA
 from curation_assets.flow.table import Table
-from curation_assets.sources.kinds import webdataset
-from curation_assets.sources.shards import source_files, takedown_facts, tars_of_pool
+from curation_assets.sources.kinds.webdataset import read_tar_rows, source_files, takedown_facts, tars_of_pool
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
@@ -30,6 +29,7 @@ from curation_assets.stores.images import ImageRejected, TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.tar_rewriting import ReadMember, rewrite_tar
+from curation_assets.stores.tar_samples import key_of, keys_of, members_by_key, sample_keys
 
 
 class SourceChangedError(StoreError):
@@ -70,7 +70,7 @@ def samples_in_sources(ctx: PoolContext, denylist: Denylist, sample_ids: Collect
     """
     found = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
     for shard, tar in tars_of_pool(ctx.pool, ctx.settings).items():
-        rows = webdataset.read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        rows = read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
         meant = denylist.denied(rows) | rows["sample_id"].is_in(list(sample_ids))
         holds = pl.any_horizontal(pl.col("url", "caption", "member").is_not_null())
         rows = rows.filter(meant).filter(holds)
@@ -97,7 +97,7 @@ def purge_source(ctx: PoolContext, shard: str, samples: pl.DataFrame, sources: M
     this was called before. Raises SourceChangedError for one that does and is another than was registered.
     """
     tar, *tables = source_files(ctx.pool, shard, ctx.settings)
-    listed = webdataset.sample_keys(tar)
+    listed = sample_keys(tar)
     rows = {listed[row["source_row"]]: row for row in samples.iter_rows(named=True) if row["source_row"] < len(listed)}
     for table in tables:
         _purge_table(table, rows, sources)
@@ -111,9 +111,9 @@ def _check(path: Path, sources: Mapping[str, str]) -> None:
 
 def _purge_tar(tar: Path, rows: Mapping[str, Mapping[str, str | None]], sources: Mapping[str, str]) -> None:
     state, index = FileState.of(tar), tar_index(tar)
-    members = webdataset.members_by_key(index)
+    members = members_by_key(index)
     tombs = {f"{key}.json": json.dumps({"uid": row["sample_id"]}).encode() for key, row in rows.items()}
-    keys = {name: webdataset.key_of(name) for name in index.irregular} | webdataset.keys_of(index.members)
+    keys = {name: key_of(name) for name in index.irregular} | keys_of(index.members)
     held = {name for name, key in keys.items() if key in rows}
     if all(name in tombs and name in index.members and index.read(name) == tombs[name] for name in held):
         return

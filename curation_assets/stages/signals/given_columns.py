@@ -18,7 +18,7 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
 from curation_assets.scoring.upstream import upstream_reason
-from curation_assets.sources.kinds.url_table import number
+from curation_assets.sources.text_columns import number
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_tables import read_table

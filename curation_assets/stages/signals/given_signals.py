@@ -35,7 +35,7 @@ def given_source(ctx: PoolContext, method: str) -> tuple[Path | None, str] | Non
     where = f"pool {ctx.pool.name!r}: option given_signals: {method}"
     if file is not None and not file.is_file():
         raise ValueError(f"{where}: no file {file}")
-    if file is None and (ctx.pool.kind not in ("url_table", "image_table") or not ctx.pool.columns):
+    if file is None and not ctx.pool.source_kind.has_columns(ctx.pool):
         raise ValueError(f"{where}: this pool has no table with a column {column!r}; give FILE:{column}")
     return source
 

@@ -58,7 +58,7 @@ def _source(ctx: PoolContext, reader: str) -> Path | PoolContext | None:
     """A path, else the pool of that name; None: planted scenes. Raises ValueError where none of them is there."""
     given = SignalsOptions.of(ctx).reference_images
     if given is None:
-        if ctx.pool.kind == "world":
+        if ctx.pool.is_planted:
             return None
         raise ValueError(
             f"pool {ctx.pool.name!r} runs {reader} and names no reference images; set its option reference_images "

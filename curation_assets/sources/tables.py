@@ -1,0 +1,160 @@
+"""Sources that are tables of rows: cut into shards once per version of their files, and described to who adds them."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import polars as pl
+
+from curation_assets.core.settings import Settings
+from curation_assets.sources.base import Note, Source
+from curation_assets.sources.image_columns import FILE_NAMES, folder_of, tables_in
+from curation_assets.sources.image_columns import unused_images as columns_of_images
+from curation_assets.sources.options import SourceOptions, given_columns
+from curation_assets.sources.split import Split
+from curation_assets.sources.table_files import names_of_tables, split_notes
+from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, unused_ids
+from curation_assets.stores.damaged_tables import schema_of
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.text_format import dialect_of, table_suffix
+
+if TYPE_CHECKING:
+    from curation_assets.sources.declaration import Pool
+
+
+class SplitSource(Source):
+    """Rows of one or more files, cut into shards of `shard_size` once per version of these files (`Split`)."""
+
+    @abstractmethod
+    def split(self, pool: "Pool", settings: Settings) -> Split:
+        """The source cut into shards; made anew where it changed."""
+
+    def shards(self, pool: "Pool", settings: Settings) -> list[str]:
+        return sorted(self.split(pool, settings).rows)
+
+    def fingerprint(self, pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+        split = self.split(pool, settings)
+        if shard not in split.rows:
+            raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
+        return {"rows": split.content_sha256[shard]}
+
+    def rows(self, pool: "Pool", shard: str, settings: Settings) -> pl.DataFrame:
+        return self.split(pool, settings).part(shard)
+
+    def expected_rows(self, pool: "Pool", settings: Settings) -> int:
+        return sum(self.split(pool, settings).rows.values())
+
+
+class TableSource(SplitSource):
+    """Tables with columns that the pool's declaration names."""
+
+    shown_columns: ClassVar[tuple[str, ...]] = ("caption", "url", "uid")  # that `pool add` lists
+
+    def has_columns(self, pool: "Pool") -> bool:
+        return bool(pool.columns)
+
+    def numbers(self, pool: "Pool") -> dict[str, str]:
+        sizes = {ours: str(pool.columns[ours]) for ours in SIZES if pool.columns.get(ours)}
+        given = given_columns(SourceOptions.of(pool).given_signals)
+        return sizes | {f"given_{method}": column for method, (file, column) in given.items() if file is None}
+
+    def check(self, pool: "Pool", settings: Settings) -> None:
+        """Raise ValueError where the option `given_signals` names a column that the table lacks."""
+        tables = tables_in(Path(pool.source)) if pool.columns else []
+        known = list(schema_of(tables[0], pool.text_format)) if tables else []
+        for ours, column in self.numbers(pool).items():
+            if column not in known:
+                method = ours.removeprefix("given_")
+                raise ValueError(
+                    f"{pool.source} has no column {column!r} with values of {method}; it has {known or 'none'}"
+                )
+
+    def doubts(self, path: Path) -> list[str]:
+        return split_notes(names_of_tables(path))
+
+    def describe(self, pool: "Pool", settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+        yield from super().describe(pool, settings, given)
+        are_refused = "image" in given and given["image"] is None
+        for sentence in unused_images(pool) if pool.columns and not are_refused else ():
+            yield Note(sentence, "warning")
+        yield from self.describe_rows(pool, self.split(pool, settings))
+        if not pool.columns:
+            return
+        shown = (f"{ours} {pool.columns.get(ours) or '–'} ({COLUMN_OPTIONS[ours]})" for ours in self.shown_columns)
+        yield Note("Columns: " + ", ".join(shown), "fact")
+        for sentence in read_as(pool):
+            yield Note(sentence, "hint")
+        for column in known_scores(pool):
+            text = (
+                f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then"
+            )
+            yield Note(text, "hint")
+
+    @abstractmethod
+    def describe_rows(self, pool: "Pool", split: Split) -> Iterator[Note]:
+        """What the rows hold, and which of them fail."""
+
+
+def unused_images(pool: "Pool") -> list[str]:
+    """Sentences on columns of images, or of their names, that a pool does not use."""
+    table = tables_in(Path(pool.source))[0]
+    schema, used = schema_of(table, pool.text_format), set(pool.columns.values())
+    found = columns_of_images(table, schema, [name for name in used if name])
+    notes = [f"Column {name} ({schema[name]}) holds images and is not used: --image-column names one" for name in found]
+    if not pool.has_images:
+        names = [name for name in schema if name.lower() in FILE_NAMES and name not in {*used, *found}]
+        notes += [
+            f"Column {name} is not used, and the pool has captions only: it names no file of "
+            f"{folder_of(Path(pool.source))} (--image-column {name}, with the images beside the table)"
+            for name in names
+        ]
+    return notes
+
+
+def rows_that_fail(split: Split) -> str:
+    """'csv_malformed 2, …' of a source: its rows that cannot be read; empty where all can."""
+    parts = (split.folder / f"{shard}.parquet" for shard in sorted(split.rows))
+    scans = [scan_parquet(part) for part in parts]
+    if not scans or "source_reason" not in scans[0].collect_schema():  # all parts of a source have it, or none
+        return ""
+    rows = pl.concat([scan.select("source_reason") for scan in scans]).collect()
+    return counted(rows["source_reason"])
+
+
+def counted(reasons: pl.Series) -> str:
+    """Kinds of reasons with their counts, the most frequent first."""
+    kinds = pl.DataFrame({"kind": reasons.drop_nulls().str.split(":").list.first()})
+    counted = kinds["kind"].value_counts().sort("count", "kind", descending=[True, False])
+    return ", ".join(f"{kind} {count}" for kind, count in counted.iter_rows())
+
+
+#: Columns of DataComp's metadata, and their usual variants.
+CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_score", "similarity")
+
+
+def known_scores(pool: "Pool") -> list[str]:
+    """Columns of a pool's table that hold CLIP cosines by their name, and that the pool does not take yet."""
+    if SourceOptions.of(pool).given_signals:
+        return []
+    names = schema_of(tables_in(Path(pool.source))[0], pool.text_format)
+    return [name for name in CLIP_COLUMNS if name in names]
+
+
+def read_as(pool: "Pool") -> list[str]:
+    """Sentences on how the tables of a pool are read: their dialect where it is none of the usual two, lists of
+    captions, columns that are named as ids and hold none."""
+    table = tables_in(Path(pool.source))[0]
+    suffix, schema = table_suffix(table), schema_of(table, pool.text_format)
+    notes = unused_ids(schema, pool.columns.get("uid"))
+    if suffix in (".csv", ".tsv"):
+        dialect = dialect_of(table, pool.text_format, suffix)
+        if (dialect.encoding, dialect.separator, dialect.quoting) not in USUAL:
+            notes.append(f"{table.name} is read with {dialect}; otherwise: --separator, --quoting, --encoding")
+    if "image" not in pool.columns and isinstance(schema.get(str(pool.columns["caption"])), pl.List):
+        notes.append(f"Column {pool.columns['caption']} holds lists of captions: the first of each is taken")
+    return notes
+
+
+#: Encoding, separator and quotes of csv and tsv files that need no word.
+USUAL = (("utf-8", ",", "doubled"), ("utf-8", "\t", "none"), ("utf-8-sig", ",", "doubled"), ("utf-8-sig", "\t", "none"))
