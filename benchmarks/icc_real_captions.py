@@ -1,13 +1,13 @@
 """ICC's teachers on real captions, without GPU and hub: agreement with people, and the fusion weights that ship.
 
-    python benchmarks/icc_real_captions.py --data ../shared/data [--captions 2000] [--write-weights]
+    python benchmarks/icc_real_captions.py --data ../shared/data [--captions 2000] [--scenes 500] [--write-weights]
 
-A pool of real alt-texts (CC3M validation, raw web) is the reference of the length statistics; the teachers of profile
-photos score it and the 300 captions of LAION that people rated (icc/calibration_300.tsv). Printed and written to
-benchmarks/results/icc_real_captions.csv: Pearson, Spearman and Kendall of each teacher raw and per length, of both
-fused out of fold (10 times 5 folds), of the shipped student and of the number of words; 95 % intervals by drawing
-captions. The shipped student has seen these ratings. --write-weights writes the weights, fitted on all 300, with their
-intervals to stages/distilled/shipped_fusion.yaml.
+Two pools of the same real alt-texts (CC3M validation, raw web), the reference of the length statistics: `photos`, with
+the teachers of profile photos, and `scenes`, with those of profile embedded, which stood there before. Both score the
+300 captions of LAION that people rated (icc/calibration_300.tsv). What `curate tables photos scenes` shows of them,
+tables icc3 to icc5, is written to benchmarks/results/icc_real_captions.csv: agreement of every part, of the teachers
+fused out of fold, and paired differences. The shipped student has seen these ratings. --write-weights writes the
+weights, fitted on all 300, with their intervals to stages/distilled/shipped_fusion.yaml.
 """
 
 import argparse
@@ -21,28 +21,47 @@ import yaml
 
 import curation_assets as ca
 from curation_assets.core.settings import load_profile, load_settings
+from curation_assets.core.table_names import LABELLED_CAPTIONS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import get_method
-from curation_assets.numeric.agreement import agreement
-from curation_assets.numeric.fusion import fit_logistic_fusion, held_out_fusion
+from curation_assets.numeric.fusion import fit_logistic_fusion
+from curation_assets.stages.distilled.human_agreement import CORRELATIONS
 from curation_assets.stages.distilled.tables import SHIPPED
+from curation_assets.stages.downstream.paper_tables import HERE, PaperTable, Sources, paper_table
 from curation_assets.stages.standardised.tables import standardised_labels
 
 RESULTS = Path(__file__).parent / "results" / "icc_real_captions.csv"
-REPEATS, FOLDS, RESAMPLES = 10, 5, 1000
-CORRELATIONS = ("pearson", "spearman", "kendall")
+RESAMPLES = 1000
+STAGES = ("raw", "teachers", "standardised", "distilled")
 
 
-def row(scorer: str, values: np.ndarray, ratings: np.ndarray) -> dict[str, Any]:
-    found = agreement(values, ratings, np.random.default_rng(0), resamples=RESAMPLES)
-    cells: dict[str, Any] = {"scorer": scorer, "n": found.n}
-    for name in CORRELATIONS:
-        low, high = found.intervals[name]
-        cells |= {name: round(getattr(found, name), 4), f"{name}_low": round(low, 4), f"{name}_high": round(high, 4)}
-    print(cells, flush=True)
-    return cells
+def pool_of(home: Path, data: Path, name: str, profile: str, captions: int) -> PoolContext:
+    """A pool of alt-texts with its teachers and students, compared with the rated captions."""
+    source, rated = home / f"{name}.parquet", home / "rated.tsv"
+    texts = pl.read_parquet(data / "captions" / "alt_texts.parquet").select(caption="text").unique(maintain_order=True)
+    texts.sample(min(captions, texts.height), seed=0).write_parquet(source)
+    table = pl.read_csv(data / "icc" / "calibration_300.tsv", separator="\t", quote_char=None)
+    table.select("caption", rating="concreteness").write_csv(rated, separator="\t", quote_style="never")
+    options: dict[str, Any] = {"distil": True, "labels": str(rated), "distillation_size": captions}
+    pool = ca.add_pool(name, source, home=home, profile=profile, **options)
+    ctx = PoolContext.open(load_settings(home), name)
+    pool.run(tables=[table for table in tables_of(ctx) if table.split("/")[0] in STAGES])
+    return ctx
+
+
+def rows_of(table: PaperTable) -> list[dict[str, Any]]:
+    """Our own rows of a table, a column per label and number."""
+    rows = []
+    for row in table.rows:
+        numbers = {
+            f"{name}{end}": None if value is None else round(value, 4)
+            for name, cell in row.cells.items()
+            for end, value in (("", cell.value), ("_low", cell.low), ("_high", cell.high))
+        }
+        rows += [{"table": table.name, **row.labels, **numbers}] if row.origin == HERE else []
+    return rows
 
 
 def fitted(scores: np.ndarray, ratings: np.ndarray, teachers: list[str]) -> dict[str, Any]:
@@ -73,40 +92,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--captions", type=int, default=2000)
+    parser.add_argument("--scenes", type=int, default=500, help="captions of the pool of before")
     parser.add_argument("--write-weights", action="store_true")
     given = parser.parse_args()
-    texts = (
-        pl.read_parquet(given.data / "captions" / "alt_texts.parquet")
-        .select(caption="text")
-        .unique(maintain_order=True)
-    )
     with tempfile.TemporaryDirectory() as folder:
-        source, rated = Path(folder) / "captions.parquet", Path(folder) / "rated.tsv"
-        texts.sample(min(given.captions, texts.height), seed=0).write_parquet(source)
-        table = pl.read_csv(given.data / "icc" / "calibration_300.tsv", separator="\t", quote_char=None)
-        table.select("caption", rating="concreteness").write_csv(rated, separator="\t", quote_style="never")
-        options: dict[str, Any] = {"distil": True, "labels": str(rated), "distillation_size": given.captions}
-        home = Path(folder) / "home"
-        pool = ca.add_pool("captions", source, home=home, profile="photos", **options)
-        ctx = PoolContext.open(load_settings(home), "captions")
-        made = [name for name in tables_of(ctx) if name.split("/")[0] in ("raw", "teachers", "standardised")]
-        pool.run(tables=made)
-        labelled = ctx.store.read("teachers/labelled_captions")
-        ratings = labelled["rating"].to_numpy()
-        teachers = list(teacher_names(ctx))
-        scaled = standardised_labels(ctx, labelled)
-        scores = scaled.select(teachers).to_numpy()
-        rows = [row(f"{name}, raw", labelled[name].to_numpy(), ratings) for name in teachers]
-        rows += [row(f"{name}, per length", scaled[name].to_numpy(), ratings) for name in teachers]
-        folds = [held_out_fusion(scores, ratings, np.random.default_rng(seed), folds=FOLDS) for seed in range(REPEATS)]
-        rows.append(row("both fused, out of fold", np.mean(folds, axis=0), ratings))
-        rows.append(row("words", labelled["caption"].str.split(" ").list.len().to_numpy().astype(float), ratings))
-        shipped = ca.score_captions("icc", labelled["caption"].to_list())
-        rows.append(row("shipped student, fitted on them", shipped["value"].to_numpy(), ratings))
-        pl.DataFrame(rows).write_csv(RESULTS)
-        weights = fitted(scores, ratings, teachers)
-        print(yaml.safe_dump(weights, sort_keys=False))
+        photos = pool_of(Path(folder), given.data, "photos", "photos", given.captions)
+        scenes = pool_of(Path(folder), given.data, "scenes", "embedded", given.scenes)
+        tables = [paper_table(name, Sources([photos, scenes])) for name in ("icc3", "icc4", "icc5")]
+        found = pl.DataFrame([row for table in tables for row in rows_of(table)], infer_schema_length=None)
+        found.write_csv(RESULTS)
+        with pl.Config(tbl_rows=-1, fmt_str_lengths=60):
+            print(found.select("table", "pool", "scorer", "per_length", "n", *CORRELATIONS))
         if given.write_weights:
+            labelled, teachers = photos.store.read(LABELLED_CAPTIONS), list(teacher_names(photos))
+            scores = standardised_labels(photos, labelled).select(teachers).to_numpy()
+            weights = fitted(scores, labelled["rating"].to_numpy(), teachers)
             head = f"# By `python benchmarks/icc_real_captions.py --write-weights`, {given.captions:,} captions.\n"
             SHIPPED.write_text(head + yaml.safe_dump([weights], sort_keys=False), encoding="utf-8")
 

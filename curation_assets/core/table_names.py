@@ -25,6 +25,7 @@ WORD_WEIGHTS: Final = TableName("standardised/word_weights")
 AGREEMENT: Final = TableName("distilled/agreement")
 FUSION_WEIGHTS: Final = TableName("distilled/fusion_weights")
 LABELLED_STUDENT_SCORES: Final = TableName("distilled/labelled_student_scores")
+RATED_SCORES: Final = TableName("distilled/rated_scores")
 STUDENT_SCORES: Final = TableName("distilled/student_scores")
 TARGETS: Final = TableName("distilled/targets")
 

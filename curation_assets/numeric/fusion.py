@@ -124,6 +124,17 @@ def held_out_fusion(
     return fused
 
 
+def repeated_held_out_fusion(
+    scores: np.ndarray, ratings: np.ndarray, *, repeats: int = 10, folds: int = 5, ties: Ties = "drop", l2: float = 0.0
+) -> np.ndarray:
+    """Mean of `held_out_fusion` over `repeats` divisions into folds, by seeds 0, 1, …: (N, K), (N,) → (N,) in [0, 1].
+
+    Raises as `held_out_fusion` does.
+    """
+    seeds = map(np.random.default_rng, range(repeats))
+    return np.mean([held_out_fusion(scores, ratings, rng, folds=folds, ties=ties, l2=l2) for rng in seeds], axis=0)
+
+
 def _is_separable(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether some plane puts no sample on the wrong side and at least one strictly on its own (then no finite fit).
 

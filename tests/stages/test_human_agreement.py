@@ -17,7 +17,7 @@ from curation_assets.flow.declared import read_weights
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.run_table import NO_WARNINGS, CheckResult, checks_of, run_table
 from curation_assets.flow.table import Table
-from curation_assets.numeric.fusion import fuse, held_out_fusion
+from curation_assets.numeric.fusion import fuse, held_out_fusion, repeated_held_out_fusion
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import length_evidence, standardise
 from curation_assets.outputs.report.pictures import plane_figure
@@ -196,7 +196,7 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     )
     benchmark = ctx.store.read("teachers/labelled_captions").head(30).reverse()
     plant(ctx.store, "teachers/benchmark_captions", benchmark, None)
-    make(ctx, tables, "fusion_weights", "targets", "icc_student", "agreement")
+    make(ctx, tables, "fusion_weights", "targets", "icc_student", "agreement", "rated_scores")
     rows = rows_of(ctx)
     labelled = ctx.store.read("teachers/labelled_captions")
     ratings = labelled["rating"].to_numpy()
@@ -214,6 +214,18 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     fused = rows["rated captions", "fused", None, False]
     assert fused["pearson"] == pytest.approx(pearsonr(fuse(scores, read_weights(ctx)), ratings).statistic)
     assert fused["saw_ratings"]
+    single = ctx.store.read("distilled/rated_scores").partition_by("benchmark", "scorer", as_dict=True)
+    of_captions = single["rated captions", "fused, out of fold"]
+    divisions = [held_out_fusion(scores, ratings, np.random.default_rng(seed)) for seed in range(10)]
+    np.testing.assert_allclose(of_captions["score"], np.mean(divisions, axis=0))
+    np.testing.assert_allclose(repeated_held_out_fusion(scores, ratings, repeats=1), divisions[0])
+    np.testing.assert_array_equal(of_captions["rating"], ratings)
+    saw = {scorer: part["saw_ratings"].any() for (rated, scorer), part in single.items() if rated == "rated captions"}
+    assert saw == {
+        "vba": False, "sba": False, "fused": True, "fused, out of fold": False, "icc": True,
+        "icc, the shipped student": False, "concreteness_lexicon": False, "caption length": False,
+    }  # fmt: skip
+    assert ("caption benchmark", "fused, out of fold") not in single, "nothing is fitted on it"
 
     held_out = rows["caption benchmark", "fused", None, False]
     assert held_out["n"] == 30

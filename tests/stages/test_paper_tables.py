@@ -236,6 +236,36 @@ def test_agreement_with_people_beside_the_printed_one(home: Path, tmp_path: Path
     assert tables["icc5"].rows[1].origin == PRINTED, "the printed row of the fusion stands below ours"
     assert tables["icc5"].rows[1].cells["pearson"].value == 0.6
     assert [row.labels["per_length"] for row in tables["icc4"].rows if row.origin == HERE] == ["", "yes", ""]
+
+    rng = np.random.default_rng(0)
+    rating = rng.integers(0, 4, 60).astype(float)
+    noise = rng.normal(size=(2, 60))
+    values = {"fused, out of fold": rating + noise[0], "fused": rating, "icc": rating + noise[1] / 2,
+              "caption length": np.full(60, 5.0)}  # fmt: skip
+    names = [f"caption {number}" for number in range(60)]
+    scored = pl.concat(
+        pl.DataFrame(
+            {"benchmark": "rated captions", "caption": names, "rating": rating, "scorer": scorer, "score": score}
+        )
+        for scorer, score in values.items()
+    ).with_columns(saw_ratings=pl.col("scorer").is_in(["fused", "icc"]))
+    ctx.store.materialise("distilled/rated_scores", lambda: scored, code_version="test")
+    add_pool(settings, "others", tmp_path / "captions.csv", columns={"url": None}, options={"distil": True})
+    other = PoolContext.open(settings, "others")
+    before = scored.with_columns(-pl.col("score")).reverse()
+    other.store.materialise("distilled/rated_scores", lambda: before, code_version="test")
+    other.store.materialise("distilled/agreement", lambda: frame, code_version="test")
+    paired = paper_table("icc5", Sources([ctx, other]))
+    rows = {(row.labels.get("pool"), row.labels["scorer"]): row for row in paired.rows}
+    held_out = rows["texts", "fused, out of fold"].cells["pearson"].value
+    assert held_out == pytest.approx(np.corrcoef(values["fused, out of fold"], rating)[0, 1])
+    better = rows["texts", "icc − fused, out of fold"]
+    assert better.cells["pearson"].value == pytest.approx(np.corrcoef(values["icc"], rating)[0, 1] - held_out)
+    assert better.cells["pearson"].low > 0
+    assert better.labels["rated"] == "rated captions, fitted on them"
+    assert rows["texts", "caption length − fused, out of fold"].cells["pearson"] == Cell(None), "constant"
+    assert rows["texts − others", "fused, out of fold"].cells["pearson"].value == pytest.approx(2 * held_out)
+    assert any(remark.startswith("A − B") for remark in paired.remarks)
     shown = curate("tables", "texts", "--table", "icc4", "--home", tmp_path)
     assert shown.exit_code == 0, shown.output
     line = next(line for line in shown.output.splitlines() if "edit_similarity" in line and line.split()[0] == "vba")

@@ -22,6 +22,7 @@ from curation_assets.core.table_names import (
     FUSION_WEIGHTS,
     LABELLED_CAPTIONS,
     LENGTH_STATISTICS,
+    RATED_SCORES,
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
@@ -30,7 +31,7 @@ from curation_assets.flow.parallel import call_in_parts
 from curation_assets.flow.table import Table
 from curation_assets.methods import Method, get_method, oriented
 from curation_assets.numeric.agreement import agreement
-from curation_assets.numeric.fusion import FusionWeights, fuse
+from curation_assets.numeric.fusion import FusionWeights, fuse, repeated_held_out_fusion
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import caption_length, length_dependence
@@ -38,13 +39,15 @@ from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.distilled.options import DistilledOptions, Similarity
 from curation_assets.stages.distilled.students import score_with_students
-from curation_assets.stages.standardised.tables import standardised_labels
+from curation_assets.stages.standardised.tables import fusion_options, standardised_labels
 from curation_assets.stages.teachers.options import TeachersOptions
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 RATED, PLANTED, CAPTIONS, WORDS = "rated captions", "planted ratings", "caption benchmark", "word benchmark"
 CODE_COSINE = "cosine"
+HELD_OUT = "fused, out of fold"  # weights of the other four fifths of the ratings, ten times
+CAPTION_LENGTH = "caption length"
 OWN_STUDENT, SHIPPED_STUDENT = "pool:icc_student", "embedded:icc_student"
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
@@ -54,8 +57,10 @@ def has_agreement(ctx: PoolContext) -> bool:
     return any((ctx.ratings, TeachersOptions.of(ctx).caption_benchmark, DistilledOptions.of(ctx).word_benchmark))
 
 
-def agreement_table(ctx: PoolContext) -> Table:
-    """The one table of this file."""
+def agreement_tables(ctx: PoolContext) -> Iterator[Table]:
+    """The tables of this file; that of single captions where people rated some."""
+    if not has_agreement(ctx):
+        return
     on_students = FlowOptions.of(ctx).fuse_on == "student"
     inputs: list[str] = [LENGTH_STATISTICS, FUSION_WEIGHTS]
     if ctx.ratings is not None:
@@ -65,7 +70,7 @@ def agreement_table(ctx: PoolContext) -> Table:
     if on_students:
         inputs += [f"distilled/student_{teacher}" for teacher in teacher_names(ctx)]
     inputs += [f"distilled/{name.removeprefix('pool:')}" for name in _students(ctx).values() if name[:5] == "pool:"]
-    return Table(
+    yield Table(
         name=AGREEMENT,
         grain="pool",
         inputs=tuple(inputs),
@@ -80,6 +85,21 @@ def agreement_table(ctx: PoolContext) -> Table:
         ),
         kinds=("torch", "polars"),
     )
+    if ctx.ratings == "human" or TeachersOptions.of(ctx).caption_benchmark is not None:
+        yield Table(
+            name=RATED_SCORES,
+            grain="pool",
+            inputs=tuple(inputs),
+            version="1",
+            compute=_rated_scores,
+            roles=_roles(ctx),
+            config=lambda ctx, shard: {**_config(ctx, shard), "fusion": fusion_options(ctx)},
+            description=(
+                "One row per caption that people rated and scorer, for paired differences. Fused out of fold: by "
+                "weights fitted on four fifths of the captions, without the one, mean of ten divisions."
+            ),
+            kinds=("torch", "polars"),
+        )
 
 
 def _extra_methods(ctx: PoolContext) -> list[Method]:
@@ -123,22 +143,52 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
     }
 
 
-def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _rated(ctx: PoolContext) -> dict[str, pl.DataFrame]:
+    """Benchmark → captions with ratings and the teachers' values."""
     rated = {}
     if ctx.ratings is not None:
         rated[PLANTED if ctx.ratings == "planted" else RATED] = ctx.store.read(LABELLED_CAPTIONS)
     if TeachersOptions.of(ctx).caption_benchmark is not None:
         rated[CAPTIONS] = ctx.store.read(BENCHMARK_CAPTIONS)
+    return rated
+
+
+def _saw_ratings(ctx: PoolContext) -> pl.Expr:
+    """Three numbers (a, b, c) were fitted on the rated captions, so what is built on them has seen these ratings."""
+    fitted = ["fused", *(name for name, address in _students(ctx).items() if address.startswith("pool:"))]
+    saw = pl.col("benchmark").is_in([RATED, PLANTED]) & pl.col("scorer").is_in(fitted)
+    return saw.alias("saw_ratings")
+
+
+def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    rated = _rated(ctx)
     if (words := DistilledOptions.of(ctx).word_benchmark) is not None:
         rated[WORDS] = _words(Path(words))
     rows = []
     for benchmark, table in rated.items():
         for scorer in _scorers(ctx, _with_model_scores(ctx, table)):
             rows.append({"benchmark": benchmark, **_row(ctx, table, **scorer), "saw_ratings": False})
-    # three numbers (a, b, c) were fitted on the rated captions, so what is built on them has seen these ratings
-    fitted = ["fused", *(name for name, address in _students(ctx).items() if address.startswith("pool:"))]
-    saw = pl.col("benchmark").is_in([RATED, PLANTED]) & pl.col("scorer").is_in(fitted)
-    return pl.DataFrame(rows, infer_schema_length=None).with_columns(saw.alias("saw_ratings"))
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(_saw_ratings(ctx))
+
+
+def _rated_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    parts = []
+    for benchmark, table in _rated(ctx).items():
+        scored = _with_model_scores(ctx, table)
+        scores = {
+            one["scorer"]: one["values"]
+            for one in _scorers(ctx, scored)
+            if one["similarity"] is None or one["standardised"]
+        }
+        if benchmark == RATED:
+            ratings = _floats(table.select("rating"))[:, 0]
+            inputs = _floats(_fusion_inputs(ctx, scored))
+            scores[HELD_OUT] = repeated_held_out_fusion(inputs, ratings, **fusion_options(ctx))
+        captions = table.select(pl.lit(benchmark).alias("benchmark"), "caption", pl.col("rating").cast(pl.Float64))
+        for scorer, values in scores.items():
+            score = pl.Series("score", _floats(pl.DataFrame({"score": values}))[:, 0]).fill_nan(None)
+            parts.append(captions.with_columns(pl.lit(scorer).alias("scorer"), score))
+    return pl.concat(parts).with_columns(_saw_ratings(ctx))
 
 
 def _words(path: Path) -> pl.DataFrame:
@@ -220,6 +270,14 @@ def _best_of_beams(beams: list[list[str] | None], texts: list[str], similarity: 
     )
 
 
+def _fusion_inputs(ctx: PoolContext, scored: pl.DataFrame) -> pl.DataFrame:
+    """What the fusion's weights are of, a column per teacher: standardised values, or those of its student."""
+    names = teacher_names(ctx)
+    if f"student_{names[0]}" in scored.columns:
+        return scored.select(f"student_{name}" for name in names)
+    return standardised_labels(ctx, scored).select(names)
+
+
 def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Every scorer of a table with its numbers: scorer, similarity, standardised, values."""
 
@@ -235,17 +293,17 @@ def _scorers(ctx: PoolContext, scored: pl.DataFrame) -> Iterator[dict[str, Any]]
         for teacher in teacher_names(ctx):
             yield of(teacher, scaled[teacher], own_similarity(teacher), standardised=True)
     weights = FusionWeights.from_dict(ctx.store.read(FUSION_WEIGHTS).row(0, named=True))
-    if f"student_{teacher_names(ctx)[0]}" in scored.columns:
+    on_students = FlowOptions.of(ctx).fuse_on == "student"
+    if on_students:
         for teacher in teacher_names(ctx):
             yield of(f"student of {teacher}", scored[f"student_{teacher}"])
-        yield of("fused", fuse(_floats(scored.select(f"student_{teacher}" for teacher in teacher_names(ctx))), weights))
-    elif has_teachers:
-        yield of("fused", fuse(_floats(scaled.select(teacher_names(ctx))), weights))
+    if on_students or has_teachers:
+        yield of("fused", fuse(_floats(_fusion_inputs(ctx, scored)), weights))
     for name in _students(ctx):
         yield of(name, scored[name])
     for method in _extra_methods(ctx):
         yield of(method.name, oriented(f"{method.stage}.{method.name}", scored[method.name]))
-    yield of("caption length", caption_length(scored["caption"].to_list()))
+    yield of(CAPTION_LENGTH, caption_length(scored["caption"].to_list()))
 
 
 def _floats(frame: pl.DataFrame) -> np.ndarray:

@@ -28,7 +28,7 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.methods import get_method
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
-from curation_assets.stages.distilled.human_agreement import agreement_table, has_agreement
+from curation_assets.stages.distilled.human_agreement import agreement_tables
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
@@ -79,8 +79,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "value",
         "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
     )
-    if has_agreement(ctx):
-        yield agreement_table(ctx)
+    yield from agreement_tables(ctx)
 
 
 def _scores_table(ctx: PoolContext) -> str:

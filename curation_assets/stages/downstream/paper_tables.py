@@ -16,17 +16,23 @@ import polars as pl
 import yaml
 
 from curation_assets.audit.diff import iou_at
-from curation_assets.core.table_names import AGREEMENT, table_of
+from curation_assets.core.table_names import AGREEMENT, RATED_SCORES, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, teacher_names
 from curation_assets.methods import all_methods, oriented
-from curation_assets.numeric.agreement import spearman
+from curation_assets.numeric.agreement import (
+    Agreement,
+    AgreementDifference,
+    agreement,
+    agreement_difference,
+    spearman,
+)
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import PoolRows
 from curation_assets.selection.training_sets import TrainingKey
-from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS
+from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS, HELD_OUT
 from curation_assets.stages.downstream.comparison import (
     ALL_TRAINERS,
     compare_training_sets,
@@ -52,6 +58,7 @@ MAIN_METRICS = ("acc1", "mean_per_class_recall", "mean_recall@1", "text_to_image
 TOP_SHARES = (0.1, 0.2, 0.3)  # SIEVE, Figure 4
 REMOVED = (0.5, 0.6, 0.7, 0.8)  # Compress & Align, Table 7
 FEWEST_SETS = 3  # of a correlation
+PAIRED_DRAWS = 1000  # of captions
 #: What a policy ranks by → the part of ICC that this is.
 ICC_PARTS = {
     "teachers.vba": "VBA, teacher",
@@ -305,8 +312,63 @@ def icc4(sources: Sources) -> list[Row]:
 
 
 def icc5(sources: Sources) -> list[Row]:
-    """Agreement with people before and after distillation: the fused teachers, the students."""
-    return _agreement_rows(sources, (pl.col("scorer") == "fused") | pl.col("scorer").str.starts_with("icc"))
+    """Agreement with people before and after distillation: the fused teachers, the students, and paired differences."""
+    rows = _agreement_rows(sources, (pl.col("scorer") == "fused") | pl.col("scorer").str.starts_with("icc"))
+    paired = _paired_rows(sources)
+    if paired:
+        sources.remarks.append(
+            "A − B: how much better A agrees with people than B on the same captions; intervals by drawing captions. Out "
+            "of fold: ten times weights of four fifths of the ratings."
+        )
+    return [*rows, *paired]
+
+
+def _paired_rows(sources: Sources) -> list[Row]:
+    """The teachers fused out of fold; each scorer less that, one student less the other; the same of two pools."""
+    rows: list[Row] = []
+    first: dict[str, tuple[str, pl.DataFrame]] = {}  # benchmark → the first pool with it, its fused teachers
+    for ctx in sources.pools:
+        scores = ctx.store.read(RATED_SCORES) if ctx.store.manifest(RATED_SCORES) else pl.DataFrame({"benchmark": []})
+        pool = ctx.pool.name
+        for part in scores.partition_by("benchmark", maintain_order=True):
+            of = {one["scorer"][0]: one for one in part.partition_by("scorer", maintain_order=True)}
+            in_sample = of.pop("fused")
+            fused = of.pop(HELD_OUT, in_sample)
+            rows += [] if fused is in_sample else [_paired_row(sources, pool, fused)]
+            rows += [_paired_row(sources, pool, one, fused) for one in of.values()]
+            students = [one for name, one in of.items() if name.startswith("icc")]
+            rows += [_paired_row(sources, pool, *students)] if len(students) == 2 else []
+            before, of_before = first.setdefault(part["benchmark"][0], (pool, fused))
+            rows += [] if before == pool else [_paired_row(sources, f"{before} − {pool}", of_before, fused)]
+    return rows
+
+
+def _paired_row(sources: Sources, pool: str, one: pl.DataFrame, less: pl.DataFrame | None = None) -> Row:
+    """Agreement of a scorer of distilled/rated_scores, or how much it exceeds another's on the same captions."""
+    names = [side["scorer"][0] for side in (one, less) if side is not None]
+    saw = any(side["saw_ratings"][0] for side in (one, less) if side is not None)
+    rng, n = np.random.default_rng(0), one.height
+    cells = dict.fromkeys(CORRELATIONS, Cell(None))
+    with contextlib.suppress(ValueError):  # one of them is constant, or too few are rated
+        found: Agreement | AgreementDifference
+        if less is None:
+            found = agreement(one["score"].to_numpy(), one["rating"].to_numpy(), rng, resamples=PAIRED_DRAWS)
+        else:
+            captions = one.unique("caption", maintain_order=True)
+            both = captions.join(less.unique("caption"), on="caption", maintain_order="left")
+            values, others, ratings = (both[name].to_numpy() for name in ("score", "score_right", "rating"))
+            found = agreement_difference(values, others, ratings, rng, resamples=PAIRED_DRAWS)
+        cells = {name: Cell(getattr(found, name), *found.intervals[name]) for name in CORRELATIONS}
+        n = found.n
+    labels = {
+        **({"pool": pool} if len(sources.pools) > 1 else {}),
+        "scorer": " − ".join(dict.fromkeys(names)),
+        "similarity": "",
+        "per_length": "",
+        "rated": one["benchmark"][0] + (", fitted on them" if saw else ""),
+        "n": n,
+    }
+    return Row(labels, cells)
 
 
 def _agreement_rows(sources: Sources, chosen: pl.Expr) -> list[Row]:
