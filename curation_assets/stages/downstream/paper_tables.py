@@ -317,8 +317,8 @@ def icc5(sources: Sources) -> list[Row]:
     paired = _paired_rows(sources)
     if paired:
         sources.remarks.append(
-            "A − B: how much better A agrees with people than B on the same captions; intervals by drawing captions. Out "
-            "of fold: ten times weights of four fifths of the ratings."
+            "A − B: how much better A agrees with people than B on the same captions; intervals by drawing captions. "
+            "Out of fold: ten times weights of four fifths of the ratings."
         )
     return [*rows, *paired]
 
