@@ -18,6 +18,7 @@ from curation_assets.annotation.ratings import (
     rating_difference,
 )
 from curation_assets.annotation.ratings_log import rating_matrix, read_ratings
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import FEW, JsonOption, notice, show, show_json, show_table
 from curation_assets.numeric.agreement import AgreementDifference, bootstrap_interval
 from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_LIST
@@ -27,6 +28,7 @@ from curation_assets.stores.text_tables import read_table
 FEW_RATINGS = 12  # distinct ratings up to which a mean score per rating is worth a table
 
 
+@command("agreement scores", "People")
 def scores(
     scores: Annotated[Path, typer.Argument(help="tsv, csv, parquet or jsonl with a score per caption, word or id.")],
     labels: Annotated[Path, typer.Argument(help="The same kinds of file, with a rating per row; may be one file.")],
@@ -167,6 +169,7 @@ def _show(agreement: RatingAgreement, notes: list[str]) -> None:
         show_table(("rating", "mean score", "n"), groups, left=0, title="Mean score by rating")
 
 
+@command("agreement raters", "People")
 def raters(
     ratings: Annotated[list[Path], typer.Argument(help="Ratings files.")],
     as_json: JsonOption = False,
@@ -210,6 +213,7 @@ def raters(
     show_table(("", "value", "95 % low", "95 % high", "captions"), rows)
 
 
+@command("agreement rankings", "People")
 def rankings(
     ranked: Annotated[Path, typer.Argument(metavar="RANKINGS", help="Ranking file with a column rater.")],
     as_json: JsonOption = False,

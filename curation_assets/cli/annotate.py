@@ -10,6 +10,7 @@ import typer
 
 from curation_assets.annotation.ratings_log import RatingsLog, is_storable, merge_ratings, read_ratings
 from curation_assets.annotation.session import LabellingSession, RankingSession
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, ProfileOption, console, notice, settings_from, show
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.scoring.files import read_captions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from curation_assets.annotation.web import LabellingServer
 
 
+@command("annotate rate", "People")
 def rate(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions: txt, tsv, csv or parquet.")],
     rater: Annotated[
@@ -72,6 +74,7 @@ def _captions(source: Path) -> list[str]:
     return usable
 
 
+@command("annotate sample", "People")
 def sample(
     pool: Annotated[str, typer.Argument(help="A pool whose teachers have scored its distillation sample.")],
     out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
@@ -95,6 +98,7 @@ def sample(
     notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
 
+@command("annotate benchmark", "People")
 def benchmark(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Captions to draw from: txt, tsv, csv or parquet.")],
     out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
@@ -131,6 +135,7 @@ def benchmark(
     notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
 
+@command("annotate merge", "People")
 def merge(
     ratings: Annotated[list[Path], typer.Argument(help="Ratings files.")],
     out: Annotated[Path, typer.Option("--out", help="Labels: .tsv, .csv or .parquet with caption and rating.")],
@@ -148,6 +153,7 @@ def merge(
     notice(f"Next: add to the pool's declaration: options: {{labels: {out.absolute()}}}")
 
 
+@command("annotate candidates", "People")
 def candidates(
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Webdataset tars, or a table with image, caption.")],
     out: Annotated[Path, typer.Option("--out", help="Output .tsv: image, caption, source.")],
@@ -182,6 +188,7 @@ def candidates(
     notice(f"Next: `curate annotate rank {out} --rater NAME`")
 
 
+@command("annotate rank", "People")
 def rank(
     source: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="Table with image and caption.")],
     rater: Annotated[

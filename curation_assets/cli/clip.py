@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, show
 from curation_assets.core.progress import reporter_for
 
 
+@command("evaluate clip", "Evaluation")
 def train_clip_of_export(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Tars of `curate export webdataset`, or any like them.")

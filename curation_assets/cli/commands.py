@@ -1,17 +1,22 @@
 """The table of commands: name, function, one line of help, panel. A command's module is loaded when it is called.
 
-`curate --help` is drawn from this table alone; a test holds each line against the first line of the function's
-docstring.
+A command is a function of any file of this folder under `@command(NAME, PANEL)`. `curate --help` is drawn from the
+texts of the files alone; a test holds them against what Python reads.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Entry(NamedTuple):
@@ -20,129 +25,23 @@ class Entry(NamedTuple):
     name: str
     target: str
     help: str
+    panel: str
 
 
-#: Panel of `curate --help` → what it lists, in order; a group stands where its first command does.
-PANELS: Mapping[str, tuple[Entry, ...]] = {
-    "Pools": (
-        Entry("demo", "run:demo", "Run everything on the embedded pool of rendered scenes and write the report."),
-        Entry("run", "run:run", "Bring every table of a pool up to date; what is up to date is not made again."),
-        Entry(
-            "retry",
-            "retry:retry",
-            "Fetch failed downloads and ask models for failed rows again; what depends on them follows.",
-        ),
-        Entry(
-            "explore",
-            "explore:explore",
-            "Open a pool in a viewer: thumbnails, values, verdicts, and a plane where like samples lie near.",
-        ),
-        Entry("ui", "ui:ui", "Open the Dagster UI and daemon on 127.0.0.1: the same graph and sensors."),
-        Entry("pool add", "pool:add", "Declare a pool; its kind and columns are recognised from what lies at PATH."),
-        Entry("pool list", "pool:list_all", "Show the declared pools."),
-        Entry("pool set", "pool:set_values", "Change values of a pool's declaration; comments stay."),
-        Entry(
-            "pool remove",
-            "pool:remove",
-            "Remove a pool's declaration; its tables stay where --tables is not given.",
-        ),
-        Entry("pool remove-shard", "pool:remove_shard", "Delete all tables of shards that the source no longer has."),
-        Entry("pool word-weights", "word_weights:word_weights", "Weigh the words of captions for `score relatedness`."),
-    ),
-    "Health": (
-        Entry("verify", "verify:verify", "Read every file again and compare it with its recorded sha256; repair."),
-        Entry(
-            "doctor",
-            "doctor:doctor",
-            "Look at what every run needs: packages, GPU, disks, Dagster, pools; exit 1 where something is broken.",
-        ),
-    ),
-    "Scores": (
-        Entry("score", "score:score", "Score every caption, or image–caption pair, of a file."),
-        Entry("methods", "score:methods", "List every scoring method with unit, direction, source and profiles."),
-        Entry("icc explain", "explain:explain_icc", "Score a caption with ICC, and again without each of its words."),
-        Entry(
-            "icc train-bridge",
-            "train_bridge:train_bridge_of_captions",
-            "Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2).",
-        ),
-    ),
-    "Why, and what if": (
-        Entry("why", "why:why", "Show why a sample was kept or dropped, by which model at which threshold."),
-        Entry(
-            "diff",
-            "diff:diff",
-            "Show what two policies keep apart, or one with another cut or against a file of ids.",
-        ),
-        Entry("show lineage", "lineage:lineage", "Show shards, data versions, code and models that made a subset."),
-        Entry("show cost", "cost:cost", "Show wall, CPU and GPU seconds and bytes per stage and per kept sample."),
-        Entry("drift freeze", "drift:freeze", "Draw samples of a pool and store them with their hashes."),
-        Entry("drift show", "drift:show_drift", "Show every statistic with its limits; exit 1 when one is outside."),
-        Entry("drift accept", "drift:accept", "Take the builds in force as the references of later builds."),
-    ),
-    "Subsets": (
-        Entry("export", "export:export", "Export a subset for trainers and catalogues, with a manifest of hashes."),
-        Entry("release create", "release:create", "Freeze a subset under a name that never changes."),
-        Entry("release list", "release:list_all", "List the releases, oldest first."),
-        Entry("release show", "release:show_release", "Show what a release holds, what made it, and its hash."),
-        Entry("release diff", "release:diff", "Show which samples a release has that another has not, and why."),
-        Entry(
-            "release verify", "release:verify", "Check a release from its folder alone; exit 1 if anything is wrong."
-        ),
-        Entry("takedown add", "takedown:add", "Put samples on the denylist, as salted hashes."),
-        Entry("takedown apply", "takedown:apply", "Purge what is on the denylist; write a certificate per pool."),
-    ),
-    "Evaluation": (
-        Entry(
-            "evaluate captions",
-            "evaluate_captions:captions",
-            "Measure captions against references: BLEU, METEOR, ROUGE-L, CIDEr-D, SPICE, BERTScore, CLIPScore.",
-        ),
-        Entry(
-            "evaluate suite",
-            "evaluate_suite:suite",
-            "Score every data set of a table of metrics; correlate measures of the data sets with the scores.",
-        ),
-        Entry(
-            "evaluate compare",
-            "evaluate_compare:compare",
-            "Compare what models trained on subsets are worth, over pools and seeds, with intervals.",
-        ),
-        Entry("tables", "paper_tables:tables", "Write the papers' tables for these pools, beside the printed numbers."),
-        Entry(
-            "evaluate clip",
-            "clip:train_clip_of_export",
-            "Train CLIP from scratch on exported tars, at one of DataComp's scales.",
-        ),
-        Entry(
-            "evaluate retrieval",
-            "evaluate_sets:retrieval",
-            "Measure recall@k between the images and captions of a set, both ways.",
-        ),
-        Entry(
-            "evaluate zero-shot",
-            "evaluate_sets:zero_shot",
-            "Measure zero-shot classification of a set's images by its class names.",
-        ),
-    ),
-    "People": (
-        Entry("annotate sample", "annotate:sample", "Draw captions evenly over the (VBA, SBA) plane, to be rated."),
-        Entry("annotate benchmark", "annotate:benchmark", "Draw a caption benchmark by the ICC paper's rules."),
-        Entry("annotate rate", "annotate:rate", "Rate every caption of a file 0–3; stop whenever you like."),
-        Entry("annotate merge", "annotate:merge", "Write the mean rating per caption, as a pool's option `labels`."),
-        Entry("annotate candidates", "annotate:candidates", "Gather captions of each image, to be ranked."),
-        Entry("annotate rank", "annotate:rank", "Rank the captions of every image; stop whenever you like."),
-        Entry("agreement scores", "agreement:scores", "Correlate a file of scores with a file of ratings."),
-        Entry("agreement raters", "agreement:raters", "Show how well raters agree, all together and two by two."),
-        Entry(
-            "agreement rankings",
-            "agreement:rankings",
-            "Show how alike raters order captions, all together and two by two.",
-        ),
-        Entry("reward train", "reward:train", "Train a reward model on ranked captions and judge it on unseen images."),
-        Entry("reward evaluate", "reward:evaluate", "Show how often a model orders two captions as people do."),
-    ),
-}
+#: Panels of `curate --help`; a group stands where its first command does.
+PANELS = ("Pools", "Health", "Scores", "Why, and what if", "Subsets", "Evaluation", "People")
+
+#: Commands in the order of the help. Those that are not here come after them, file by file.
+_ORDER = (
+    "demo", "run", "retry", "explore", "ui", "pool add", "pool list", "pool set", "pool remove",
+    "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
+    "icc train-bridge", "why", "diff", "show lineage", "show cost", "drift freeze", "drift show", "drift accept",
+    "export", "release create", "release list", "release show", "release diff", "release verify", "takedown add",
+    "takedown apply", "evaluate captions", "evaluate suite", "evaluate compare", "tables", "evaluate clip",
+    "evaluate retrieval", "evaluate zero-shot", "annotate sample", "annotate benchmark", "annotate rate",
+    "annotate merge", "annotate candidates", "annotate rank", "agreement scores", "agreement raters",
+    "agreement rankings", "reward train", "reward evaluate",
+)  # fmt: skip
 
 GROUPS: Mapping[str, str] = {
     "pool": "Declare, list, change and remove pools.",
@@ -181,9 +80,26 @@ REMOVED: Mapping[str, str] = {
 }
 
 
-def entries() -> list[Entry]:
-    """All commands, in the order of the help."""
-    return [entry for listed in PANELS.values() for entry in listed]
+def command(name: str, panel: str) -> Callable[[Function], Function]:
+    """Declare a function as the command of these words, shown in this panel with the first line of its docstring."""
+    return lambda function: function
+
+
+_DECLARED = re.compile(
+    r'^@command\("([^"]+)", "([^"]+)"\)\ndef (\w+)\(.*?^ {4}"""(.+?)(?:""")?$', re.MULTILINE | re.DOTALL
+)
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """All commands, in the order of the help: read from the files' text, since importing them takes seconds."""
+    found = [
+        Entry(name, f"{path.stem}:{function}", line, panel)
+        for path in sorted(Path(__file__).parent.glob("*.py"))
+        for name, panel, function, line in _DECLARED.findall(path.read_text(encoding="utf-8"))
+    ]
+    places = {name: place for place, name in enumerate(_ORDER)}
+    return tuple(sorted(found, key=lambda one: (PANELS.index(one.panel), places.get(one.name, len(places)))))
 
 
 def load(entry: Entry) -> Any:
@@ -254,17 +170,16 @@ def _keep_brackets(command: Any) -> None:
 def command_tree() -> dict[str, Any]:
     """Name → command or group, as `curate --help` lists them."""
     tree: dict[str, Any] = {}
-    for panel, listed in PANELS.items():
-        for entry in listed:
-            group, _, name = entry.name.rpartition(" ")
-            if not group:
-                tree[name] = LazyCommand(entry, panel)
-                continue
-            if group not in tree:
-                tree[group] = TyperGroup(
-                    name=group, help=GROUPS[group], rich_help_panel=panel, no_args_is_help=True, commands={}
-                )
-            tree[group].add_command(LazyCommand(entry, None))
+    for entry in entries():
+        group, _, name = entry.name.rpartition(" ")
+        if not group:
+            tree[name] = LazyCommand(entry, entry.panel)
+            continue
+        if group not in tree:
+            tree[group] = TyperGroup(
+                name=group, help=GROUPS.get(group, ""), rich_help_panel=entry.panel, no_args_is_help=True, commands={}
+            )
+        tree[group].add_command(LazyCommand(entry, None))
     return tree
 
 

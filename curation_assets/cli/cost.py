@@ -6,6 +6,7 @@ import polars as pl
 import typer
 
 from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json, show_table
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
@@ -19,6 +20,7 @@ HEADINGS = {
 }  # fmt: skip
 
 
+@command("show cost", "Why, and what if")
 def cost(
     pool: Annotated[str | None, typer.Argument(help="Needed when several pools have run.")] = None,
     tables: Annotated[bool, typer.Option("--tables", help="Per table instead of per stage.")] = False,

@@ -20,6 +20,7 @@ from curation_assets.audit.diff import (
 )
 from curation_assets.audit.ledger import ledger_path
 from curation_assets.audit.recorded import current_ledgers, recorded_rows
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
 from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.core.progress import reporter_for
@@ -35,6 +36,7 @@ from curation_assets.stores.shard_store import ShardStore
 SHOWN_GROUPS = 8  # per dimension; --json has all
 
 
+@command("diff", "Why, and what if")
 def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="A policy.")],
     right: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")] = None,

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, show, show_json
 from curation_assets.core.settings import cache_root, home_of, own_dagster_home
 from curation_assets.operations import doctor as checks
@@ -17,6 +18,7 @@ from curation_assets.operations.doctor import Check, Finding
 COLOURS = {"ok": "green", "warning": "yellow", "broken": "bold red"}
 
 
+@command("doctor", "Health")
 def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Look at what every run needs: packages, GPU, disks, Dagster, pools; exit 1 where something is broken."""
     findings = checks.findings_of(_checks(home))

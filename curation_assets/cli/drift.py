@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, settings_from, show, show_table
 from curation_assets.core.table_names import DRIFT
 from curation_assets.flow.context import PoolContext
@@ -15,6 +16,7 @@ from curation_assets.stores.shard_store import ShardStore
 PoolArgument = Annotated[str, typer.Argument(help="A declared pool.")]
 
 
+@command("drift freeze", "Why, and what if")
 def freeze(
     pool: PoolArgument,
     out: Annotated[Path, typer.Option("--out", help="New Parquet file.")],
@@ -34,6 +36,7 @@ def freeze(
     )
 
 
+@command("drift show", "Why, and what if")
 def show_drift(pool: PoolArgument, home: HomeOption = None) -> None:
     """Show every statistic with its limits; exit 1 when one is outside."""
     drift = _store(PoolContext.open(settings_from(home), pool)).read(DRIFT)
@@ -48,6 +51,7 @@ def show_drift(pool: PoolArgument, home: HomeOption = None) -> None:
         raise typer.Exit(1)
 
 
+@command("drift accept", "Why, and what if")
 def accept(
     pool: PoolArgument,
     methods: Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")] = None,

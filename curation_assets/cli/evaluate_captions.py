@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     JsonOption,
     ProfileOption,
@@ -21,6 +22,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.stores.caption_files import find_images, read_caption_pairs
 
 
+@command("evaluate captions", "Evaluation")
 def captions(
     hypotheses: Annotated[
         Path, typer.Option("--hypotheses", help="One caption per image: COCO results (.json) or a table.")

@@ -6,6 +6,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
@@ -27,6 +28,7 @@ from curation_assets.training.trainers import all_trainers
 OWN_SIZE = "own"
 
 
+@command("evaluate compare", "Evaluation")
 def compare(
     pools: Annotated[list[str], typer.Argument(metavar="POOL...", help="Pools, such as draws of one source.")],
     size: Annotated[

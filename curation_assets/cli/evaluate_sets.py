@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
     HomeOption,
@@ -36,6 +37,7 @@ CaptionsOption = Annotated[
 ]
 
 
+@command("evaluate retrieval", "Evaluation")
 def retrieval(
     evaluation_set: Annotated[
         Path | None,
@@ -105,6 +107,7 @@ def retrieval(
     _show_tail(measured)
 
 
+@command("evaluate zero-shot", "Evaluation")
 def zero_shot(
     evaluation_set: SetArgument,
     profile: ProfileOption = None,

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import JsonOption, notice, show, show_json, show_table
 from curation_assets.core.validation import check_known
 from curation_assets.numeric.metrics.data_set_score import data_set_scores, predictive_correlation, spearman_interval
 from curation_assets.stores.metric_tables import read_numbers_by_name
 
 
+@command("evaluate suite", "Evaluation")
 def suite(
     table: Annotated[
         Path, typer.Argument(help="csv, tsv or parquet: first column the data set's name, the others metrics.")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import JsonOption, ProfileOption, RoleOption, settings_from, show, show_json, show_table
 from curation_assets.cli.score import profile_for_files
 from curation_assets.methods import get_method
@@ -14,6 +15,7 @@ BAR_CELLS = 24  # length of the longest bar
 SCENE_BANK = "scene_bank"  # the role of a bank of drawable scenes
 
 
+@command("icc explain", "Scores")
 def explain_icc(
     caption: Annotated[str, typer.Argument(help="The caption, quoted.")],
     profile: ProfileOption = None,

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, ProfileOption, notice, settings_from, show, warn
 from curation_assets.core import own_pages
 from curation_assets.core.errors import ExpectedError
@@ -47,6 +48,7 @@ class ViewerError(ExpectedError):
     """The viewer is missing or does not start."""
 
 
+@command("explore", "Pools")
 def explore(
     pool: Annotated[str, typer.Argument(help="A pool that has run.")],
     policy: Annotated[str | None, typer.Option(help="Only this policy's verdicts; default: every policy's.")] = None,

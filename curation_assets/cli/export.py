@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, PoolOption, settings_from, show, warn
 from curation_assets.cli.diff import the_pool
 from curation_assets.flow.context import PoolContext
@@ -13,6 +14,7 @@ from curation_assets.stores.atomic import check_new
 from curation_assets.stores.releases import find_release
 
 
+@command("export", "Subsets")
 def export(
     format: Annotated[
         str,

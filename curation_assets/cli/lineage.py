@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from curation_assets.audit.origin import AGREES, lineage_svg, summary
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
 from curation_assets.cli.diff import the_pool
 from curation_assets.core.stages import STAGES
@@ -13,6 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import check_new, writing_new
 
 
+@command("show lineage", "Why, and what if")
 def lineage(
     subset: Annotated[str, typer.Argument(metavar="SUBSET", help="A policy, or any table (stage/name).")],
     pool: PoolOption = None,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
@@ -23,6 +24,7 @@ from curation_assets.stages.downstream.paper_tables import (
 from curation_assets.stores.atomic import check_new, writing_new
 
 
+@command("tables", "Evaluation")
 def tables(
     pools: Annotated[list[str], typer.Argument(metavar="POOL...", help="Pools, such as draws of one source.")],
     table: Annotated[

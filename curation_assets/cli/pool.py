@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
@@ -36,6 +37,7 @@ from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.samples import OWN_ID
 
 
+@command("pool add", "Pools")
 def add(
     name: Annotated[str, typer.Argument(help="Lower-case letters, digits, underscores.")],
     path: Annotated[
@@ -162,6 +164,7 @@ def _signals(pairs: list[str]) -> dict[str, str]:
     return {get_method(method).name: column for method, column in signals.items()}
 
 
+@command("pool list", "Pools")
 def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Show the declared pools.
 
@@ -200,6 +203,7 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
 PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
 
 
+@command("pool set", "Pools")
 def set_values(
     pool: PoolArgument,
     values: Annotated[
@@ -227,6 +231,7 @@ def set_values(
     notice(f"Next: `curate run {pool} --dry-run` shows what that makes again")
 
 
+@command("pool remove", "Pools")
 def remove(
     pool: PoolArgument,
     tables: Annotated[bool, typer.Option("--tables", help="Also delete all that was computed and downloaded.")] = False,
@@ -265,6 +270,7 @@ def remove(
     show(f"Deleted: {what}")
 
 
+@command("pool remove-shard", "Pools")
 def remove_shard(
     pool: Annotated[str, typer.Argument(help="A declared pool.")],
     shards: Annotated[list[str], typer.Argument(help="Shards that the source no longer has; `curate run` names them.")],

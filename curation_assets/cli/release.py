@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
@@ -28,6 +29,7 @@ PoolOfRelease = Annotated[str | None, typer.Option("--pool", help="Needed when t
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release.")]
 
 
+@command("release create", "Subsets")
 def create(
     subset: Annotated[str, typer.Argument(metavar="SUBSET", help="A policy.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="A new name, such as 2026-11 or icc-v1.")],
@@ -64,6 +66,7 @@ def create(
     _show(release)
 
 
+@command("release list", "Subsets")
 def list_all(pool: PoolOfRelease = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the releases, oldest first."""
     releases = list_releases(settings_from(home).home, pool)
@@ -85,6 +88,7 @@ def list_all(pool: PoolOfRelease = None, as_json: JsonOption = False, home: Home
     show_table(headings, rows, left=("pool", "release", "subset", "made (UTC)", "before it", "state"))
 
 
+@command("release show", "Subsets")
 def show_release(
     name: NameArgument, pool: PoolOfRelease = None, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
@@ -100,6 +104,7 @@ def show_release(
         show_table(("table", "model", "weights sha256"), models, left=3, title="Models behind it")
 
 
+@command("release diff", "Subsets")
 def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="A release.")],
     right: Annotated[str, typer.Argument(metavar="B", help="Another, such as a later one.")],
@@ -143,6 +148,7 @@ def diff(
     _print("Samples", difference.examples)
 
 
+@command("release verify", "Subsets")
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a release, here or copied from elsewhere.")],
     as_json: JsonOption = False,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
@@ -22,6 +23,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.operations.retry import MAY_PASS, failed_rows, reason_patterns, with_pending
 
 
+@command("retry", "Pools")
 def retry(
     pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
     reason: Annotated[

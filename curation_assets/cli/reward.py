@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
     JsonOption,
@@ -29,6 +30,7 @@ PairEncoderOption = Annotated[
 ]
 
 
+@command("reward train", "People")
 def train(
     rankings: Annotated[Path, typer.Argument(help="Ranking file: image, caption, rank (or rating).")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the model and the cached features.")],
@@ -61,6 +63,7 @@ def train(
     notice(f"Use it: `curate score reward FILE --role reward_model=path:{out}`")
 
 
+@command("reward evaluate", "People")
 def evaluate(
     rankings: Annotated[Path, typer.Argument(help="Ranking file: image, caption, rank (or rating).")],
     model: Annotated[str | None, typer.Option(help="Address of a reward model; default: the profile's.")] = None,

@@ -11,6 +11,7 @@ import polars as pl
 import typer
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
     HomeOption,
@@ -62,6 +63,7 @@ DEMO_BUDGET = {
 DEMO_OPTIONS = {"distillation_size": 450, "caption_count": 2, "fusion_l2": 1.0, "downstream_budget": DEMO_BUDGET}
 
 
+@command("demo", "Pools")
 def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     """Run everything on the embedded pool of rendered scenes and write the report."""
     settings = settings_from(home, profile)
@@ -72,6 +74,7 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     _run_and_show(settings, DEMO_POOL)
 
 
+@command("run", "Pools")
 def run(
     pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
     shards: Annotated[

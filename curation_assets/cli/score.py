@@ -12,6 +12,7 @@ import yaml
 from rich.padding import Padding
 from rich.text import Text
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
     ProfileOption,
@@ -45,6 +46,7 @@ FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a met
 WIDE = 160  # columns from which they fit into a table
 
 
+@command("score", "Scores")
 def score(
     method: Annotated[str, typer.Argument(help="A method; see `curate methods`.")],
     source: Annotated[
@@ -171,6 +173,7 @@ def profile_for_files(profile: Profile, replacements: list[str]) -> Profile:
     return profile_without_pool(profile, given)
 
 
+@command("methods", "Scores")
 def methods(
     profile: Annotated[
         str | None,

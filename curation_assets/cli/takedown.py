@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
@@ -22,6 +23,7 @@ from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.denylist import KINDS, Kind, add_to_denylist
 
 
+@command("takedown add", "Subsets")
 def add(
     url: Annotated[list[str] | None, typer.Option("--url", help="Address of an image (repeat).")] = None,
     uid: Annotated[list[str] | None, typer.Option("--uid", help="A sample_id (repeat).")] = None,
@@ -61,6 +63,7 @@ def add(
     show(f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already.")
 
 
+@command("takedown apply", "Subsets")
 def apply(
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat); default: all.")] = None,
     sources: Annotated[

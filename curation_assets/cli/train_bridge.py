@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, settings_from, show
 from curation_assets.core.progress import reporter_for
 from curation_assets.scoring.files import read_captions
 
 
+@command("icc train-bridge", "Scores")
 def train_bridge_of_captions(
     captions: Annotated[Path, typer.Argument(help="Captions: txt, tsv, csv or parquet (the paper: 476 K of CC3M).")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the bridge; the same command goes on after a stop.")],

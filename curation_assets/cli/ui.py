@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, notice, settings_from
 
 
+@command("ui", "Pools")
 def ui(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 3000,
     allow_host: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
@@ -36,6 +37,7 @@ SHOWN_DIGITS = 12  # of a hash; --json has all
 WEIGHTS = "weights"  # what is looked at beside the pools
 
 
+@command("verify", "Health")
 def verify(
     pool: Annotated[
         str | None,

@@ -7,12 +7,14 @@ import typer
 from rich.text import Text
 
 from curation_assets.audit.why import explain, sentence
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json
 from curation_assets.core.table_names import stage_of
 
 COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
 
 
+@command("why", "Why, and what if")
 def why(
     identifier: Annotated[
         str,

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, show
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.atomic import check_new, writing_new
 
 
+@command("pool word-weights", "Pools")
 def word_weights(
     pool: Annotated[list[Path], typer.Argument(help="Captions of the pool: txt, tsv, csv, parquet or tars.")],
     related_to: Annotated[Path, typer.Option("--related-to", help="Captions of the downstream task.")],

@@ -38,6 +38,14 @@ def test_help_of_a_command_is_the_first_line_of_its_docstring(entry: commands.En
     assert entry.help.split(".")[0] in " ".join(shown.output.split())
 
 
+def test_every_declared_command_is_found_and_in_a_panel() -> None:
+    files = Path(commands.__file__).parent.glob("*.py")
+    declared = sum(path.read_text(encoding="utf-8").count("\n@command(") for path in files)
+    assert len({entry.name for entry in commands.entries()}) == len(commands.entries()) == declared
+    assert {entry.panel for entry in commands.entries()} == set(commands.PANELS)
+    assert {entry.name.rpartition(" ")[0] for entry in commands.entries()} == {"", *commands.GROUPS}
+
+
 def _without_boxes(text: str) -> str:
     return re.sub(r"[\s│╭╮╰╯─]", "", text)
 
