@@ -20,12 +20,11 @@ from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge, kept_rows, reason_kind
 from curation_assets.selection.leave_one_out import leave_one_out
 from curation_assets.selection.policy import (
-    POLICIES_ROOT,
     Policy,
     Prefilter,
-    load_policies,
     load_policy,
     policy_content,
+    shipped_policies,
 )
 from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows
 from curation_assets.stores.atomic import write_text_atomically
@@ -392,7 +391,7 @@ def save_policy(folder: Path, policy: Policy, name: str, description: str = "") 
         raise ValueError(f"a policy's name has lower-case letters, digits and underscores, got {name!r}")
     path = folder / f"{name}.yaml"
     saved = replace(policy, name=name, description=description or policy.description)
-    if name in load_policies(POLICIES_ROOT) or (path.is_file() and load_policy(path) != saved):
+    if name in shipped_policies() or (path.is_file() and load_policy(path) != saved):
         raise ValueError(f"there is a policy {name!r} already; choose another name")
     write_text_atomically(path, yaml.safe_dump(policy_content(saved), sort_keys=False, allow_unicode=True))
     return path

@@ -20,7 +20,7 @@ from curation_assets.flow.worth import WEB, Composition, WebWorth, Worth, web_wo
 from curation_assets.methods import all_methods, teachers
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
-from curation_assets.selection.policy import Policy, load_policies
+from curation_assets.selection.policy import Policy, load_policies, shipped_policies
 from curation_assets.sources.options import SourceOptions
 
 
@@ -70,7 +70,7 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     options = FlowOptions.of(ctx)
     shipped, own = load_recipes(), load_recipes(policies_folder(ctx) / "recipes")
     saved, named = load_policies(policies_folder(ctx)), options.policies or ()
-    applied = [*saved.values(), *(policy for name, policy in load_policies().items() if name in named)]
+    applied = [*saved.values(), *(policy for name, policy in shipped_policies().items() if name in named)]
     read = {reference for policy in applied for reference in policy.references}
     valued = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
     run = {
@@ -128,7 +128,7 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     or that was saved for it, and that reads a signal which it does not run.
     """
     options = FlowOptions.of(ctx)
-    policies = load_policies()
+    policies: Mapping[str, Policy] = shipped_policies()
     saved = load_policies(policies_folder(ctx))
     requested = options.policies
     if requested is not None:
@@ -140,7 +140,7 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     for policy in asked_for:
         if why := why_not_run(ctx, policy.references):
             raise ValueError(f"pool {ctx.pool.name!r}: policy {policy.name!r} reads {why}, or leave the policy out")
-    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, load_policies())
+    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, shipped_policies())
     shipped = []
     for policy in policies.values():
         fraction = options.fraction or ctx.profile.fractions.get(policy.name)
@@ -239,7 +239,7 @@ def _applicable(ctx: PoolContext, signals: set[str] | None = None) -> dict[str, 
         left.add(reference_of(NEAR_DUPLICATES))
     return {
         name: policy
-        for name, policy in load_policies().items()
+        for name, policy in shipped_policies().items()
         if left.isdisjoint(policy.references) and not _missing_signals(policy.references, run, fitted)
     }
 

@@ -44,6 +44,7 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         self._engines: dict[str, Engine] = {}  # by file, the one used last at the end
+        self._tables: set[str] = set()  # of the index: Dagster asks for one before it reads or writes it
         weakref.finalize(self, _close, self._engines)  # at the latest when the process ends
         super().__init__(base_dir, inst_data)
 
@@ -74,6 +75,12 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
         while len(self._engines) > OPEN_FILES:
             self._engines.pop(next(iter(self._engines))).dispose()
         return engine
+
+    def has_table(self, table_name: str) -> bool:
+        """Whether the index has a table, which it then keeps. Dagster opens and closes the file for each look."""
+        if table_name not in self._tables and super().has_table(table_name):
+            self._tables.add(table_name)
+        return table_name in self._tables
 
     def wipe(self) -> None:
         """Close and remove the files of all runs, and empty the index."""

@@ -3,8 +3,10 @@
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from curation_assets.core.stages import check_reads_forward
@@ -145,6 +147,12 @@ class Policy:
 def load_policies(root: Path = POLICIES_ROOT) -> dict[str, Policy]:
     """Every policy file of a folder by name, sorted."""
     return {policy.name: policy for policy in map(load_policy, sorted(Path(root).glob("*.yaml")))}
+
+
+@functools.cache
+def shipped_policies() -> Mapping[str, Policy]:
+    """Those of this package by name, sorted: the same for as long as the process lives."""
+    return MappingProxyType(load_policies())
 
 
 def load_policy(path: Path) -> Policy:

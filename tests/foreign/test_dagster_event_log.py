@@ -222,6 +222,15 @@ def test_the_files_used_last_stay_open_and_no_others(tmp_path: Path) -> None:
     assert open_files(tmp_path) == set()
 
 
+def test_looking_for_a_table_opens_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = BatchedSqliteEventLogStorage(str(tmp_path))
+    assert not storage.has_table("absent")
+    assert storage.has_table("dynamic_partitions")
+    monkeypatch.setattr(SqliteEventLogStorage, "has_table", lambda *_: pytest.fail("looked again"))
+    assert storage.has_table("dynamic_partitions")
+    storage.dispose()
+
+
 def test_what_another_process_writes_is_read_and_a_file_that_it_removes_is_made_anew(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
