@@ -306,7 +306,7 @@ class TableLines:
             report = self._held.pop(0)
             table = self._declared[report.table]
             time_of = "up to date" if not report.computed else f"{report.seconds:6.1f} s"
-            unit = "rows" if table.compute is not None else "files"
+            unit = "files" if table.is_folder else "rows"
             show(f"  {table.title:<{self._width}} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
 
@@ -317,7 +317,9 @@ def _computes_models(
     if phase == "pool":
         return False  # workers, if any, are started with its first table
     of_run = (table for name, table in declared.items() if not names or name in names)
-    return any(table.roles and table.grain == "shard" and not ctx.store.partitions(table.name) for table in of_run)
+    return any(
+        table.needs.roles and table.grain == "shard" and not ctx.store.partitions(table.name) for table in of_run
+    )
 
 
 def _next_phase(left: Sequence[Table]) -> Phase | None:

@@ -116,7 +116,7 @@ def _asset_of(
         code_version=table.version,
         description=described(table.description),
         owners=list(options.owners),
-        kinds=set(table.kinds),
+        kinds=set(table.shown.kinds),
         metadata=_declared_metadata(table, declared),
         automation_condition=backfill_condition(options.backfill_cron) if is_sharded else None,
         check_specs=_check_specs(table, key),
@@ -196,7 +196,7 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
     """Downloads share the network; models of a GPU profile share the GPU."""
     if table.name == DOWNLOADS:
         return "network"
-    asks_models = bool(table.roles) or "torch" in table.kinds
+    asks_models = bool(table.needs.roles) or table.needs.core
     return "gpu" if asks_models and ctx.profile.device != "cpu" else None
 
 
@@ -204,18 +204,18 @@ def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     pool_name, policies = ctx.pool.name, policies_of(ctx)
     view = None  # of a folder: the catalogue has views of ledgers alone
-    if table.compute is not None:
+    if not table.is_folder:
         view = view_sql(pool_name, table.name)
         metadata["dagster/table_name"] = f"{pool_name}.{table.name.replace('/', '_')}"
     elif table.name == LEDGER and policies:
         view = view_sql(pool_name, f"ledger_{policies[0].name}")
     if view is not None:
         metadata["query"] = dg.MetadataValue.md(f"`select * from {view} limit 20`")
-    if table.column_lineage:
+    if table.shown.column_lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(
             {
                 column: [dg.TableColumnDep(asset_key(pool_name, source), name) for source, name in sources]
-                for column, sources in table.column_lineage.items()
+                for column, sources in table.shown.column_lineage.items()
             }
         )
     return metadata

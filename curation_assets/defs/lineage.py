@@ -28,7 +28,7 @@ def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
     facts = {
         name: TableFacts(
             declared[name].description.split("\n\n```")[0],
-            declared[name].column_lineage,
+            declared[name].shown.column_lineage,
             check_results(instance, ctx.pool.name, name, ["rows_conserved"]),
         )
         for name in lineage.tables

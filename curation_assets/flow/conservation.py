@@ -31,7 +31,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: pl.Data
         return [*_ledger_violations(ctx), *_subset_violations(ctx)]
     if table.name == SUBSETS:
         return _subset_violations(ctx)
-    if table.compute is None:
+    if table.is_folder:
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
     sentences = [*_state_violations(frame), *_value_violations(frame)]
@@ -79,7 +79,7 @@ def success_violations(
     ctx: PoolContext, table: Table, shard: str | None, frame: pl.DataFrame | None = None
 ) -> list[str]:
     """One sentence where too few rows of a shard succeed; empty when enough do. `frame`: as for `violations`."""
-    if table.compute is None or not STAGES[table.stage].checks_success:
+    if table.is_folder or not STAGES[table.stage].checks_success:
         return []
     frame = ctx.store.read(table.name, shard) if frame is None else frame
     rate = success_rate(frame)

@@ -9,7 +9,7 @@ import polars as pl
 from curation_assets.audit.versions import VersionBook, made_by
 from curation_assets.core.table_names import REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Folder, Table
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.shard_store import Materialised, OvertakenError
 
@@ -35,13 +35,12 @@ def materialise_table(
 
 def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
     made_from = _made_from(ctx, table, shard, tables)
-    if table.compute_folder is not None:
-        compute_folder = table.compute_folder
-        return ctx.store.materialise_folder(
-            table.name, lambda folder: compute_folder(ctx, folder), run_id=ctx.run_id, **made_from
-        )
-    assert table.compute is not None, table.name
     compute = table.compute
+    if isinstance(compute, Folder):
+        write = compute.write
+        return ctx.store.materialise_folder(
+            table.name, lambda folder: write(ctx, folder), run_id=ctx.run_id, **made_from
+        )
     return ctx.store.materialise(
         table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
     )
@@ -66,9 +65,10 @@ def rewrite_table(
 
 def warnings_of(ctx: PoolContext, table: Table) -> list[str]:
     """What a materialised table itself wants a person to read."""
-    if table.warning_column is None:
+    column = table.shown.warning_column
+    if column is None:
         return []
-    return ctx.store.read(table.name)[table.warning_column].drop_nulls().to_list()
+    return ctx.store.read(table.name)[column].drop_nulls().to_list()
 
 
 def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
         raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
     inputs: list[tuple[str, str | None]] = []
     read: Sequence[tuple[str, str | None]] = [(name, shard) for name in table.inputs]
-    if table.partition_inputs is not None and shard is not None:
-        read = table.partition_inputs(ctx, shard)
+    if table.trainings is not None and table.trainings.inputs is not None and shard is not None:
+        read = table.trainings.inputs(ctx, shard)
     for name, key in read:
         grain = tables[name].grain
         if grain == "pool":
@@ -95,7 +95,7 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
     return {
         "code_version": table.version,
         "inputs": inputs,
-        "models": ctx.identities(table.roles),
+        "models": ctx.identities(table.needs.roles),
         "config": config,
         "is_frozen": table.is_frozen,
     }
@@ -106,7 +106,7 @@ def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, An
     return {
         "table": table.config(ctx, shard) if table.config else None,
         "method": ctx.method_config(table.name.split("/")[1]),
-        "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.roles},
+        "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.needs.roles},
     }
 
 

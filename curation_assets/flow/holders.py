@@ -68,9 +68,9 @@ def frozen_holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: It
     """Stored frozen tables that hold something of one of the samples; damaged ones may."""
     ids, found = set(sample_ids), []
     for name, table in tables.items():
-        if table.held_samples is not None and _is_stored(ctx.store, name):
+        if table.fit is not None and table.fit.held_samples is not None and _is_stored(ctx.store, name):
             try:
-                is_held = not ids.isdisjoint(table.held_samples(ctx))
+                is_held = not ids.isdisjoint(table.fit.held_samples(ctx))
             except (OSError, StoreError):
                 is_held = bool(ids)
             if is_held:

@@ -14,7 +14,7 @@ import polars as pl
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import OfImages, Table
 from curation_assets.scoring.batches import Steps
 from curation_assets.scoring.decoded_images import DecodedImages
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu, note_lent_wall
@@ -33,7 +33,7 @@ def materialise_with_images(
     They are written as their own turn would write them, which then finds them up to date; one that fails is left to
     its turn, where its error counts. CPU and wall time are each table's own.
     """
-    if table.compute_images is None or shard is None:
+    if not isinstance(table.compute, OfImages) or shard is None:
         return materialise_table(ctx, table, shard, tables=tables)
     done = _with_others(ctx, table, shard, tables)
     made_here = bool(ctx.run_id) and done.manifest.run_id == ctx.run_id  # by the pass of another table of this run
@@ -52,7 +52,7 @@ def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str
             for other in tables.values()
             if other.name in ctx.planned
             and other.name != table.name
-            and other.compute_images is not None
+            and isinstance(other.compute, OfImages)
             and other.inputs == table.inputs  # so that they are there, and checked
             and _is_stale(ctx, other, shard, tables)
         ]
@@ -117,8 +117,8 @@ def compute_together(
     frames: dict[str, pl.DataFrame | Exception] = {}
     try:
         for table in together:
-            assert table.compute_images is not None, table.name
-            computing[table.name], passed[table.name] = table.compute_images(ctx, shard, images.load), 0
+            assert isinstance(table.compute, OfImages), table.name
+            computing[table.name], passed[table.name] = table.compute.steps(ctx, shard, images.load), 0
         while computing:
             name = min(computing, key=passed.__getitem__)
             before, began = cpu_seconds(), time.perf_counter()
@@ -144,6 +144,6 @@ def decode_threads(ctx: PoolContext, together: Sequence[Table]) -> int:
     """Threads that decode while a GPU computes; none on a CPU, where they would take the model's own time."""
     from curation_assets.engines import resolve_device
 
-    if not any(table.roles for table in together) or resolve_device(ctx.profile.device) == "cpu":
+    if not any(table.needs.roles for table in together) or resolve_device(ctx.profile.device) == "cpu":
         return 0
     return max(1, min(ctx.settings.threads // ctx.settings.workers, MAX_DECODE_THREADS))

@@ -42,7 +42,7 @@ from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Compute, OfImages, Table, Together
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
 
@@ -78,14 +78,14 @@ def materialise_shards(
     if len(shards) > 1 and STAGES[table.stage].is_derived:
         yield from _counted(_in_threads(ctx, table, shards, tables, ctx.settings.threads), advance)
         return
-    if len(shards) > 1 and table.shards_at_once > 1:
+    if len(shards) > 1 and table.needs.at_once > 1:
         for start in range(0, len(shards), SHARDS_PER_ROUND):
             of_round = shards[start : start + SHARDS_PER_ROUND]
-            yield from _counted(_in_threads(ctx, table, of_round, tables, table.shards_at_once), advance)
+            yield from _counted(_in_threads(ctx, table, of_round, tables, table.needs.at_once), advance)
         return
     stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
     # hashes of images run no model, but take along the tables of the same images that do
-    runs_models = bool(table.roles) or "torch" in table.kinds or table.compute_images is not None
+    runs_models = bool(table.needs.roles) or table.needs.core or isinstance(table.compute, OfImages)
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
     has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
     side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
@@ -134,7 +134,7 @@ def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -
 
 def roles_of(tables: Iterable[Table]) -> list[str]:
     """Roles whose models the tables run, sorted."""
-    return sorted({role for table in tables for role in table.roles})
+    return sorted({role for table in tables for role in table.needs.roles})
 
 
 def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Outcome:
@@ -173,7 +173,11 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
     group: list[str] = []
     rows = 0
     for shard in shards:
-        manifest = ctx.store.manifest(table.continues, shard) if table.compute_shards and table.continues else None
+        manifest = (
+            ctx.store.manifest(table.continues, shard)
+            if isinstance(table.compute, Together) and table.continues
+            else None
+        )
         size = ROWS_AT_ONCE if manifest is None else manifest.row_count
         if group and rows + size > ROWS_AT_ONCE:
             yield group
@@ -187,34 +191,37 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
 def _group(
     ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
 ) -> list[tuple[str, Outcome]]:
-    """Shards of one thread, until a stop. The first that is stale computes all that are, and bears their cost."""
+    """Shards of one thread, until a stop."""
+    of_group = table
+    if isinstance(table.compute, Together) and len(group) > 1:
+        of_group = replace(table, compute=_ahead(table, table.compute, group, tables))
+    return [
+        (key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables)))  # type: ignore[misc]
+        for key in group
+        if not ctx.is_stopped.is_set()
+    ]
+
+
+def _ahead(table: Table, together: Together, group: Sequence[str], tables: Mapping[str, Table]) -> Compute:
+    """Of a group of shards the first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         nonlocal ahead
         assert shard is not None, table.name
-        assert table.compute is not None, table.name
-        assert table.compute_shards is not None, table.name
         if ahead is None:
             try:
                 stale = [key for key in group if not is_up_to_date(ctx, table, key, tables=tables)]
-                ahead = table.compute_shards(ctx, stale) if len(stale) > 1 else {}
+                ahead = together.many(ctx, stale) if len(stale) > 1 else {}
             except Exception:  # any shard's fault: computed one by one, it fails alone, and the others are kept
                 logger.warning(
                     "%s: computing %d shards at once failed; computing them one by one", table.name, len(group),
                     exc_info=True,
                 )  # fmt: skip
                 ahead = {}
-        return ahead.pop(shard) if shard in ahead else table.compute(ctx, shard)
+        return ahead.pop(shard) if shard in ahead else together.one(ctx, shard)
 
-    of_group = table
-    if table.compute_shards is not None and len(group) > 1:
-        of_group = replace(table, compute=compute)
-    return [
-        (key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables)))  # type: ignore[misc]
-        for key in group
-        if not ctx.is_stopped.is_set()
-    ]
+    return compute
 
 
 def materialise_model(

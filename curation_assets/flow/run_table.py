@@ -134,7 +134,7 @@ def run_table(
             if isinstance(outcome, Exception):
                 done = ShardResult(table.name, shard, error=outcome)
             else:
-                frame = None if table.compute is None else ctx.store.read(table.name, shard)
+                frame = None if table.is_folder else ctx.store.read(table.name, shard)
                 done = _checked(ctx, table, shard, outcome, frame)
             if done.failures:
                 failing.append(done)
@@ -143,7 +143,7 @@ def run_table(
             on_shard(done, frame)
     for done in _judged(ctx, table, failing):
         result.shards.append(done)
-        on_shard(done, None if table.compute is None else ctx.store.read(table.name, done.shard))
+        on_shard(done, None if table.is_folder else ctx.store.read(table.name, done.shard))
     if not result.errors:
         result.checks = list(_check_results(ctx, result))
     result.seconds = time.perf_counter() - start
@@ -183,9 +183,9 @@ def checks_of(table: Table) -> list[Check]:
             is_blocking=True,
         ),
     ]
-    if table.warning_column is not None:
+    if table.shown.warning_column is not None:
         checks.append(Check(NO_WARNINGS, "Nothing here that a person should look at."))
-    return [*checks, *(Check(own.name, own.description) for own in table.checks)]
+    return [*checks, *(Check(own.name, own.description) for own in table.shown.checks)]
 
 
 def _outcomes(
@@ -193,7 +193,7 @@ def _outcomes(
 ) -> Iterator[tuple[str | None, Outcome]]:
     if shards is not None:
         yield from materialise_shards(ctx, table, shards, tables=tables, advance=advance)
-    elif table.compute_folder is not None and table.roles:
+    elif table.is_folder and table.needs.roles:
         yield None, materialise_model(ctx, table, tables=tables, advance=advance)
     else:
         yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
@@ -223,7 +223,7 @@ def _judged(ctx: PoolContext, table: Table, failing: Sequence[ShardResult]) -> l
 
 def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResult]:
     """One result per check of `checks_of`, in its order."""
-    table, own = result.table, {check.name: check for check in result.table.checks}
+    table, own = result.table, {check.name: check for check in result.table.shown.checks}
     for check in checks_of(table):
         evidence = None
         if check.name == ROWS_CONSERVED:
@@ -233,8 +233,8 @@ def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResul
         elif check.name == NO_WARNINGS:
             sentences = warnings_of(ctx, table)
             sentences_of = {f"warning {number}": (sentence,) for number, sentence in enumerate(sentences, start=1)}
-            assert table.warning_column is not None, table.name
-            evidence = ctx.store.read(table.name).drop(table.warning_column)
+            assert table.shown.warning_column is not None, table.name
+            evidence = ctx.store.read(table.name).drop(table.shown.warning_column)
         else:
             sentences_of = {
                 of_shard.shard: tuple(own[check.name].violations(ctx, of_shard.shard)) for of_shard in result.shards

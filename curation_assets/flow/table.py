@@ -10,14 +10,11 @@ import polars as pl
 from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.table_names import stage_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.scoring.batches import LoadImage, Steps
+from curation_assets.scoring.batches import LoadImage, Steps, result_of
 
 Grain = Literal["shard", "pool", "training"]
 #: What a run makes: per-shard tables alone ('shards'), or whole-pool tables and trainings alone ('pool').
 Phase = Literal["shards", "pool"]
-
-#: (context, partition key) → (table, partition or None for all of it): what one partition reads.
-PartitionInputs = Callable[[PoolContext, str], Sequence[tuple[str, str | None]]]
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,58 @@ class TableReport:
     computed: int
 
 
+#: (context, partition key or None) → the rows of one partition: how every table but a folder is computed.
 Compute = Callable[[PoolContext, str | None], pl.DataFrame]
-ComputeFolder = Callable[[PoolContext, Path], None]
-ComputeShards = Callable[[PoolContext, Sequence[str]], dict[str, pl.DataFrame]]
-#: (context, shard, loader of its images) → the table's rows, batch by batch in the order of raw/samples.
-ComputeImages = Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Together:
+    """A `Compute` that makes several shards at once, too, where that is less work; the rows are the same."""
+
+    one: Compute
+    many: Callable[[PoolContext, Sequence[str]], dict[str, pl.DataFrame]]
+
+    def __call__(self, ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        """The rows of one shard."""
+        return self.one(ctx, shard)
+
+
+@dataclass(frozen=True)
+class OfImages:
+    """A `Compute` of images that other tables read beside it: one pass decodes them for all."""
+
+    #: (context, shard, loader of its images) → the table's rows, batch by batch in the order of raw/samples.
+    steps: Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]
+
+    def __call__(self, ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        """The rows of one shard, of images that it decodes itself."""
+        assert shard is not None, "images are read shard by shard"
+        return result_of(self.steps(ctx, shard, ctx.image_loader()))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a table that is a folder of files (a model, subsets) is made by, instead of a `Compute`."""
+
+    write: Callable[[PoolContext, Path], None]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What computing a table takes, besides memory for its rows."""
+
+    roles: tuple[str, ...] = ()  # models; they run on the profile's device, a GPU where it has one
+    core: bool = False  # keeps a core busy for long even without a model: shards go to worker processes
+    at_once: int = 1  # shards in threads of one process, where computing is for the most part waiting for a network
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The partitions of a table of grain 'training': one per training set, size and seed."""
+
+    keys: tuple[str, ...]  # such as icc_at0250-000000
+    #: (context, key) → (table, partition or None for all of it), where a partition reads less than all inputs.
+    inputs: Callable[[PoolContext, str], Sequence[tuple[str, str | None]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,46 +92,73 @@ class TableCheck:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Of a table that is made once, and again only when code, settings or models change, or by `curate run POOL
+    --refit-cuts`."""
+
+    #: Ids of the samples of which it holds something; taking one down removes the table.
+    held_samples: Callable[[PoolContext], Collection[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How people see a table, in Dagster and in words."""
+
+    label: str = ""  # in two or three words what its rows are, where another stage has a table of the same name
+    kinds: tuple[str, ...] = ("polars",)
+    column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
+    warning_column: str | None = None  # sentences that a person should read, null where all is well
+    checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of the flow. `grain` 'shard': one Parquet per shard; 'pool': one for the whole pool; 'training': one
-    per training set, size and seed, whose keys the table knows."""
+    per training set, size and seed, whose keys `trainings` has."""
 
     name: str  # "stage/name"
     grain: Grain
     inputs: tuple[str, ...]
     version: str  # bump when the numbers change
     description: str  # Markdown; first sentence states the grain
-    compute: Compute | None = None
-    compute_folder: ComputeFolder | None = None  # instead of `compute`: a folder of files (a model)
-    compute_shards: ComputeShards | None = None  # the same as `compute` for several shards at once, where that is less
-    compute_images: ComputeImages | None = None  # the same as `compute`, of images that other tables read beside it
-    shards_at_once: int = 1  # computed in threads of one process, where computing is for the most part waiting
-    roles: tuple[str, ...] = ()
+    compute: Compute | Folder
+    needs: Needs = Needs()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
-    # A fit: made once, and again only when code, settings or models change, or by `curate run POOL --refit-cuts`.
-    is_frozen: bool = False
-    #: Of a frozen table that holds something of single samples: their ids. Taking one down removes the table.
-    held_samples: Callable[[PoolContext], Collection[str]] | None = None
+    fit: Fit | None = None
     continues: str | None = None  # the table whose rows this one carries on, one for one
-    kinds: tuple[str, ...] = ("polars",)
-    column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
-    warning_column: str | None = None  # sentences that a person should read, null where all is well
-    keys: tuple[str, ...] = ()  # partitions of grain 'training', such as icc_at0250-000000
-    partition_inputs: PartitionInputs | None = None  # where a partition of grain 'training' reads less than all inputs
-    label: str = ""  # in two or three words what its rows are, where another stage has a table of the same name
-    checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
+    trainings: Trainings | None = None
+    shown: Shown = Shown()
 
     def __post_init__(self) -> None:
         if self.grain not in get_args(Grain):
             raise ValueError(f"table {self.name!r}: grain must be one of {get_args(Grain)}, got {self.grain!r}")
         if (self.grain == "training") != bool(self.keys):
             raise ValueError(f"table {self.name!r} of grain {self.grain!r} has {len(self.keys)} keys of its own")
-        if (self.compute is None) == (self.compute_folder is None):
-            raise ValueError(f"table {self.name!r} needs either compute or compute_folder")
         if self.is_frozen and self.grain != "pool":
             raise ValueError(f"table {self.name!r}: only a whole-pool table can be frozen")
         for upstream in self.inputs:
             check_reads_forward(self.name, upstream)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is a fit."""
+        return self.fit is not None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of files, and no rows."""
+        return isinstance(self.compute, Folder)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partitions of grain 'training'; none of the others."""
+        return () if self.trainings is None else self.trainings.keys
+
+    def rows(self, ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        """Compute one partition. Raises TypeError for a folder."""
+        if isinstance(self.compute, Folder):
+            raise TypeError(f"table {self.name!r} is a folder of files and has no rows")
+        return self.compute(ctx, shard)
 
     def partitions(self, shards: Sequence[str]) -> Sequence[str | None]:
         """Keys of this table's partitions, of a pool with these shards; None alone for a whole-pool table."""
@@ -96,7 +167,7 @@ class Table:
     @property
     def title(self) -> str:
         """Its name as people read it: 'fused/duplicates (near-duplicates)'."""
-        return f"{self.name} ({self.label})" if self.label else self.name
+        return f"{self.name} ({self.shown.label})" if self.shown.label else self.name
 
     @property
     def stage(self) -> str:

@@ -49,7 +49,7 @@ def pieces_of(ctx: PoolContext, tables: Mapping[str, Table], names: Iterable[str
     chosen = [tables[name] for name in (tables if names is None else names)]
     by_role: dict[str, list[str]] = {}
     for table in chosen:
-        for role in table.roles:
+        for role in table.needs.roles:
             by_role.setdefault(role, []).append(table.name)
     pieces = [
         _piece(ctx, tables, f"{role}: {part.name}" if part.name else role, part, users)
@@ -96,7 +96,7 @@ def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Tab
     """The checkpoint that a student starts from."""
     backbone = TrainingOptions.of(ctx).student_fit.backbone
     users = [table.name for table in chosen if table.name.startswith(("distilled/icc_student", "distilled/student_"))]
-    users = [name for name in users if tables[name].compute_folder is not None]
+    users = [name for name in users if tables[name].is_folder]
     if backbone is None or not users:
         return []
     return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]

@@ -106,7 +106,7 @@ def facts_of(
             config=None if name == REGISTERED_SHARDS else _config(ctx, table),
             is_frozen=table.is_frozen,
             training_keys=table.keys,
-            uses_gpu=bool(table.roles) and ctx.profile.device != "cpu",
+            uses_gpu=bool(table.needs.roles) and ctx.profile.device != "cpu",
             changed_sources=_changed_sources(ctx, tables)
             if compare_sources and name == REGISTERED_SHARDS
             else frozenset(),
@@ -135,9 +135,9 @@ def _config(ctx: PoolContext, table: Table) -> dict[str, Any] | None:
 def _models(ctx: PoolContext, table: Table, role_parts: Callable[[str], Sequence[Part]]) -> str | None:
     address = ctx.profile.roles.get("student", "")
     own = "distilled/" + address.removeprefix("pool:") if address.startswith("pool:") else None
-    if "student" in table.roles and own is not None and ctx.store.manifest(own) is None:
+    if "student" in table.needs.roles and own is not None and ctx.store.manifest(own) is None:
         return None
-    parts = [part for role in table.roles for part in role_parts(role)]
+    parts = [part for role in table.needs.roles for part in role_parts(role)]
     if any(part.state == "made" for part in parts):
         return None
     absent = [part for part in parts if part.state != "here"]
@@ -145,7 +145,7 @@ def _models(ctx: PoolContext, table: Table, role_parts: Callable[[str], Sequence
         reasons = [part.advice or f"{part.address} is not on this disk" for part in absent]
         return json.dumps([{NOT_FETCHED: "; ".join(dict.fromkeys(reasons))}])
     try:
-        identities = ctx.identities(table.roles)
+        identities = ctx.identities(table.needs.roles)
     except ModelUnavailableError as error:  # a profile's weights are fetched when they are needed: no plan waits for it
         return json.dumps([{NOT_FETCHED: str(error)}])
     return json.dumps([dict(record) for record in model_records(identities)], sort_keys=True)

@@ -86,7 +86,7 @@ def failed_rows(
 
 
 def _is_of_models(table: Table) -> bool:
-    return bool(table.roles) and table.grain == "shard" and table.compute is not None and table.continues is not None
+    return bool(table.needs.roles) and table.grain == "shard" and not table.is_folder and table.continues is not None
 
 
 def _failed_of(frame: pl.DataFrame, table: str, shard: str, patterns: Sequence[str]) -> FailedRows:
@@ -178,7 +178,7 @@ def recompute_rows(
         if part.table == DOWNLOADS or part.table not in tables:
             continue
         table, shard = tables[part.table], part.shard
-        assert table.compute is not None, table.name
+        assert not table.is_folder, table.name
         # rows of a source that changed are other rows: the run registers it anew
         if not all(is_up_to_date(ctx, one, shard, tables=tables) for one in (tables[REGISTERED_SHARDS], table)):
             continue
@@ -187,7 +187,7 @@ def recompute_rows(
         store = _RowsOfShard(ctx.store.root, shard, chosen)
         try:
             with attempt(ctx.store.root, table.name, shard, ctx.run_id) as record:
-                rows = table.compute(replace(ctx, store=store), shard)
+                rows = table.rows(replace(ctx, store=store), shard)
                 after = _with_rows(before, chosen, rows)
                 if not after.equals(before):
                     rewrite_table(ctx, table, shard, after, tables=tables)

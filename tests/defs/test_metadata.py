@@ -68,13 +68,13 @@ def test_columns_have_types_and_meanings() -> None:
 
 def test_signals_and_verdicts_say_which_columns_they_come_from(settings: Settings) -> None:
     tables = tables_of(PoolContext.open(settings, "photos"))
-    sieve, verdicts = tables["signals/sieve"].column_lineage, tables["filtered/sieve_clip"].column_lineage
+    sieve, verdicts = (tables[name].shown.column_lineage for name in ("signals/sieve", "filtered/sieve_clip"))
     assert sieve is not None
     assert verdicts is not None
     assert sieve["value"] == [("raw/samples", "caption"), ("signals/generated_captions", "generated_captions")]
     assert verdicts["value"] == [("fused/sieve_clip", "quality")]
     for table in tables.values():
-        sources = {source for origins in (table.column_lineage or {}).values() for source, _ in origins}
+        sources = {source for origins in (table.shown.column_lineage or {}).values() for source, _ in origins}
         assert sources <= set(table.inputs), table.name
 
 

@@ -36,7 +36,7 @@ def pool_of(home: Path, table: dict[str, Any] | None = None, profile: str = "emb
 def test_no_table_reads_an_image_and_a_sentence_says_what_is_missing(tmp_path: Path, profile: str) -> None:
     ctx = pool_of(tmp_path, profile=profile)
     tables = tables_of(ctx)
-    assert not {role for table in tables.values() for role in table.roles} & OF_IMAGES
+    assert not {role for table in tables.values() for role in table.needs.roles} & OF_IMAGES
     without = [method.name for method in ctx.methods_without_values()]
     assert {"clip_score", "sieve"} <= set(without)
     (sentence,) = left_out(ctx)

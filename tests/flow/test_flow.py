@@ -17,7 +17,7 @@ from curation_assets.flow.conservation import success_rate, success_violations, 
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
-from curation_assets.flow.table import Table, TableReport
+from curation_assets.flow.table import Folder, Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
@@ -176,8 +176,8 @@ def test_a_writer_of_fewer_shards_does_not_replace_the_table_of_a_later_one(ctx:
     def compute_folder(ctx: PoolContext, folder: Path) -> None:
         (folder / "shards.txt").write_text(str(count(ctx)))
 
-    made = {"compute_folder": compute_folder} if is_folder else {"compute": compute}
-    counts = Table("raw/counts", "pool", ("raw/samples",), "1", "", **made)
+    made = Folder(compute_folder) if is_folder else compute
+    counts = Table("raw/counts", "pool", ("raw/samples",), "1", "", made)
     tables = {"raw/samples": _table("raw/samples", grain="shard"), counts.name: counts}
     ctx.store.write("raw/samples", pl.DataFrame({"x": [1.0]}), "tiny-000000", code_version="1")
     assert materialise_table(ctx, counts, tables=tables).is_reused

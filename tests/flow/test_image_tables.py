@@ -26,7 +26,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
 from curation_assets.flow.run_table import keys_of, run_table
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import OfImages, Table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.costs import read_attempts
@@ -129,8 +129,8 @@ def test_seconds_are_booked_on_the_table_that_spent_them(tmp_path: Path, source:
 
     ctx = open_pool(tmp_path, source, TOGETHER)
     tables = tables_of(ctx)
-    tables["signals/perceptual_hash"] = replace(tables["signals/perceptual_hash"], compute_images=slow)
-    tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], compute_images=broken)
+    tables["signals/perceptual_hash"] = replace(tables["signals/perceptual_hash"], compute=OfImages(slow))
+    tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], compute=OfImages(broken))
     for name in with_upstream(tables, ["signals/clip_score"]):
         began = time.perf_counter()
         assert isinstance(dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD], Materialised)
@@ -156,7 +156,7 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
 
     ctx = open_pool(tmp_path, source, TOGETHER)
     tables = tables_of(ctx)
-    tables["signals/image_blur"] = replace(tables["signals/image_blur"], compute_images=fails)
+    tables["signals/image_blur"] = replace(tables["signals/image_blur"], compute=OfImages(fails))
     tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], config=no_model)
     for name in with_upstream(tables, ["signals/clip_score"]):
         outcome = dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD]

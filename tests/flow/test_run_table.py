@@ -15,7 +15,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow import run_table as run_table_module
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import checks_of, keys_of, run_table, run_with_upstream
-from curation_assets.flow.table import Table, TableCheck
+from curation_assets.flow.table import Needs, Shown, Table, TableCheck, Trainings
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from tests.support.lineage_pools import jpeg, write_tar
 
@@ -81,7 +81,7 @@ class Recorder:
     [
         (signal(lambda ctx, shard: values([1.0])), "signals/t, shards", 3),
         (Table("filtered/t", "shard", (), "1", "", compute=lambda ctx, shard: values([1.0])), "filtered/t, shards", 3),
-        (signal(lambda ctx, shard: values([1.0]), shards_at_once=2), "signals/t, shards", 3),
+        (signal(lambda ctx, shard: values([1.0]), needs=Needs(at_once=2)), "signals/t, shards", 3),
         (Table("fused/t", "pool", (), "1", "", compute=lambda ctx, shard: values([1.0])), "fused/t", 1),
         (
             Table(
@@ -91,7 +91,7 @@ class Recorder:
                 "1",
                 "",
                 compute=lambda ctx, shard: values([1.0]),
-                keys=("a-000000", "b-000000"),
+                trainings=Trainings(("a-000000", "b-000000")),
             ),
             "downstream/t, models",
             2,
@@ -248,7 +248,15 @@ def test_what_a_table_warns_of_stops_nothing(ctx: PoolContext) -> None:
         return pl.DataFrame({"n": [1, 2], "warning": [None, "few rows"]})
 
     own = TableCheck("odd", "n is odd", lambda ctx, shard: ["2 is even"])
-    table = Table("standardised/t", "pool", (), "1", "", compute=compute, warning_column="warning", checks=(own,))
+    table = Table(
+        "standardised/t",
+        "pool",
+        (),
+        "1",
+        "",
+        compute=compute,
+        shown=Shown(warning_column="warning", checks=(own,)),
+    )
     result = run_table(ctx, table, None, tables={})
     assert [check.name for check in checks_of(table)] == [one.check.name for one in result.checks]
     assert [(one.check.name, one.check.is_blocking, dict(one.violations)) for one in result.checks[2:]] == [

@@ -19,6 +19,7 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import materialise_shards
+from curation_assets.flow.table import Together
 from curation_assets.operations import refit as refit_module
 from curation_assets.operations.refit import (
     Refit,
@@ -250,9 +251,9 @@ def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harm
     ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
     tables, shards = tables_of(ctx), ctx.store.partitions("raw/samples")
     recipe = tables["fused/sieve_clip"]
-    assert recipe.compute_shards is not None
+    assert isinstance(recipe.compute, Together)
     alone = {shard: ctx.store.read(recipe.name, shard) for shard in shards}  # made one by one
-    together = recipe.compute_shards(ctx, shards)
+    together = recipe.compute.many(ctx, shards)
     assert {shard: frame.equals(alone[shard]) for shard, frame in together.items()} == dict.fromkeys(shards, True)
     for shard in shards:
         ctx.store.remove(recipe.name, shard)

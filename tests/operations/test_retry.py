@@ -21,7 +21,7 @@ from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Needs, Table
 from curation_assets.operations import retry
 from curation_assets.operations.retry import failed_rows, is_meant, reason_patterns, recompute_rows
 from curation_assets.scoring.batches import BrokenEngineError
@@ -239,9 +239,15 @@ def test_a_model_is_asked_for_its_failed_rows_alone(tmp_path: Path) -> None:
     ctx = PoolContext.open(settings, "photos")
     engine = Engine()
     table = Table(
-        name="signals/icc", grain="shard", inputs=("raw/samples",), version="1", description="Lengths.",
-        compute=engine.compute, roles=("sentence_encoder",), continues="raw/samples",
-    )  # fmt: skip
+        name="signals/icc",
+        grain="shard",
+        inputs=("raw/samples",),
+        version="1",
+        description="Lengths.",
+        compute=engine.compute,
+        needs=Needs(roles=("sentence_encoder",)),
+        continues="raw/samples",
+    )
     tables = {**tables_of(ctx), "signals/icc": table}
     engine.fails_on = "thing 4"
     for shard in ctx.shards():

@@ -28,7 +28,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import call_in_parts
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.methods import Method, get_method, oriented
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import FusionWeights, fuse, repeated_held_out_fusion
@@ -75,15 +75,13 @@ def agreement_tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(inputs),
         version="2",
+        description="One row per benchmark and scorer: Pearson, Spearman and Kendall tau-b with the ratings, bootstrap "
+        "intervals, and how much the score follows caption length. The ablation of teacher, similarity, "
+        "standardisation and student in one place.",
         compute=_agreement,
-        roles=_roles(ctx),
+        needs=Needs(roles=_roles(ctx), core=True),
         config=_config,
-        description=(
-            "One row per benchmark and scorer: Pearson, Spearman and Kendall tau-b with the ratings, bootstrap "
-            "intervals, and how much the score follows caption length. The ablation of teacher, similarity, "
-            "standardisation and student in one place."
-        ),
-        kinds=("torch", "polars"),
+        shown=Shown(kinds=("torch", "polars")),
     )
     if ctx.ratings == "human" or TeachersOptions.of(ctx).caption_benchmark is not None:
         yield Table(

@@ -25,7 +25,7 @@ from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import labelled_table, read_weights, teacher_names
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Folder, Needs, Shown, Table
 from curation_assets.methods import get_method
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
 from curation_assets.stages.distilled.human_agreement import agreement_tables
@@ -57,7 +57,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="2",
         compute=_fusion_weights,
         config=lambda ctx, shard: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": file_sha256(SHIPPED)},
-        is_frozen=True,
+        fit=Fit(),
         description=(
             "One row: a weight per teacher and the intercept of score = σ(Σ weight · teacher + intercept), fitted on "
             + (f"captions with a {ctx.ratings} rating above against below the median." if ctx.ratings else NOBODYS)
@@ -103,22 +103,22 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(TEACHER_SCORES, *students),
         version="1",
-        compute=_student_scores,
-        roles=roles,
-        continues=DISTILLATION_SAMPLE,
         description="One row per distillation sample: its caption's score by each teacher's student (not clipped).",
-        kinds=("torch", "polars"),
+        compute=_student_scores,
+        needs=Needs(roles=roles, core=True),
+        continues=DISTILLATION_SAMPLE,
+        shown=Shown(kinds=("torch", "polars")),
     )
     yield Table(
         name=LABELLED_STUDENT_SCORES,
         grain="pool",
         inputs=students,
         version="1",
-        compute=_labelled_student_scores,
-        roles=roles,
-        config=lambda ctx, shard: labels_config(ctx),
         description="One row per rated caption: its score by each teacher's student.",
-        kinds=("torch", "polars"),
+        compute=_labelled_student_scores,
+        needs=Needs(roles=roles, core=True),
+        config=lambda ctx, shard: labels_config(ctx),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 
@@ -145,12 +145,12 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
         grain="pool",
         inputs=(source,),
         version="1",
-        compute_folder=compute,
-        roles=_student_roles(ctx),
-        config=config,
-        is_frozen=True,
         description=description,
-        kinds=("torch", "safetensors"),
+        compute=Folder(compute),
+        needs=Needs(roles=_student_roles(ctx), core=True),
+        config=config,
+        fit=Fit(),
+        shown=Shown(kinds=("torch", "safetensors")),
     )
 
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from curation_assets.core.table_names import EVALUATION_SET, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Folder, Shown, Table
 from curation_assets.numeric.identity import is_sample_id, unit_interval_of
 from curation_assets.sources.evaluation_sets.images import EvaluationImage, load_image
 from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
@@ -130,10 +130,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(),
             version="1",
-            compute_folder=_write_scenes,
-            config=lambda ctx, shard: {"images": image_limit(ctx), "seed": SCENE_SEED},
             description="Clean scenes that no pool has, with five captions each, as a webdataset tar.",
-            kinds=("webdataset",),
+            compute=Folder(_write_scenes),
+            config=lambda ctx, shard: {"images": image_limit(ctx), "seed": SCENE_SEED},
+            shown=Shown(kinds=("webdataset",)),
         )
     yield Table(
         name=EVALUATION_SET,

@@ -16,7 +16,7 @@ import polars as pl
 from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Needs, Shown, Table, Trainings
 from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stages.downstream.comparison import METRIC_SCHEMA, compare_training_sets
 from curation_assets.stages.downstream.evaluation_set import (
@@ -72,13 +72,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(TRAINING_SETS, EVALUATION_SET, runs) if has_set else (SAMPLES,),
             version="2",
+            description=f"One row per training set, size, seed and metric: {trainer.measures}, one budget for all. "
+            "Higher is better.",
             compute=lambda ctx, shard, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
-            roles=_measuring_roles(ctx, trainer) if has_set else (),
+            needs=Needs(roles=_measuring_roles(ctx, trainer) if has_set else ()),
             config=lambda ctx, shard, trainer=trainer: _metrics_config(ctx, trainer),  # type: ignore[misc]
-            description=(
-                f"One row per training set, size, seed and metric: {trainer.measures}, one budget for all. Higher is "
-                "better."
-            ),
         )
     yield Table(
         name=COMPARISON,
@@ -103,18 +101,16 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
     return Table(
         name=f"downstream/{trainer.name}_runs",
         grain="training",
-        keys=keys,
         inputs=(SAMPLES, TRAINING_SETS, EVALUATION_SET, *features),
-        partition_inputs=reads,
         version=trainer.version,
+        description=f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, "
+        f"size and "
+        "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric."),
         compute=lambda ctx, key: train(ctx, trainer, str(key)),
-        roles=ROLES if trainer.reads == "features" else (),
+        needs=Needs(roles=ROLES if trainer.reads == "features" else (), core=True),
         config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
-        description=(
-            f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, size and "
-            "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric.")
-        ),
-        kinds=("torch", "polars"),
+        trainings=Trainings(keys, reads),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 

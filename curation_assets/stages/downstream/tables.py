@@ -28,7 +28,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, made_for, policies_of, shown_name, sql_recipes, teacher_names
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import beside
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Folder, Shown, Table
 from curation_assets.methods import oriented
 from curation_assets.stages.distilled.human_agreement import has_agreement
 from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
@@ -119,13 +119,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(report_inputs),
         version="3",
-        compute_folder=_report,
+        description="HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, "
+        "costs), "
+        "compare.html (two policies side by side, with what-ifs).",
+        compute=Folder(_report),
         config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
-        description=(
-            "HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, costs), "
-            "compare.html (two policies side by side, with what-ifs)."
-        ),
-        kinds=("html",),
+        shown=Shown(kinds=("html",)),
     )
 
 

@@ -10,7 +10,7 @@ from curation_assets.core.table_names import CHOSEN_CAPTION, DUPLICATES, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Trainings
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import PoolRows
 from curation_assets.selection.training_sets import (
@@ -127,16 +127,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=TRAINING_SETS,
         grain="training",
-        keys=keys_of_pool(ctx),
         inputs=(*always, *sorted(references | set(lexicon)), *(f"filtered/{name}" for name in policies), *choice),
-        partition_inputs=reads,
         version="1",
+        description="One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
+        "(`count`). Sets are those of policies, controls and given files, without what models are measured on.",
         compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
         config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
-        description=(
-            "One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
-            "(`count`). Sets are those of policies, controls and given files, without what models are measured on."
-        ),
+        trainings=Trainings(keys_of_pool(ctx), reads),
     )
 
 

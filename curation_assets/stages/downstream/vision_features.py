@@ -10,7 +10,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import EVALUATION_SET, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.stages.downstream.evaluation_set import evaluation_image, evaluation_rows
 from curation_assets.stores.images import ImageRejected
 
@@ -31,20 +31,20 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(SAMPLES,),
         version="1",
-        compute=lambda ctx, shard: _of_shard(ctx, str(shard)),
-        roles=ROLES,
         description=f"One row per sample that raw kept: {text}",
-        kinds=("torch", "polars"),
+        compute=lambda ctx, shard: _of_shard(ctx, str(shard)),
+        needs=Needs(roles=ROLES, core=True),
+        shown=Shown(kinds=("torch", "polars")),
     )
     yield Table(
         name=EVALUATION_FEATURES,
         grain="pool",
         inputs=(EVALUATION_SET,),
         version="1",
-        compute=lambda ctx, shard: _of_evaluation_set(ctx),
-        roles=ROLES,
         description=f"One row per image of the evaluation set: {text}",
-        kinds=("torch", "polars"),
+        compute=lambda ctx, shard: _of_evaluation_set(ctx),
+        needs=Needs(roles=ROLES, core=True),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 

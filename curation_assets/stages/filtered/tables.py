@@ -13,7 +13,7 @@ from curation_assets.core.table_names import DUPLICATES, LEDGER, OVERLAPS, SAMPL
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
 from curation_assets.flow.frozen import frozen_notes
-from curation_assets.flow.table import Table, TableCheck
+from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
@@ -33,12 +33,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES,),
         version="1",
-        label="same sample again",
+        description="One row per row that brings a sample which another shard brings already. A late shard gives way "
+        "to those "
+        "that were there before; `curate run POOL --refit-cuts` lets the first shard count again.",
         compute=_duplicates,
-        description=(
-            "One row per row that brings a sample which another shard brings already. A late shard gives way to those "
-            "that were there before; `curate run POOL --refit-cuts` lets the first shard count again."
-        ),
+        shown=Shown(label="same sample again"),
     )
     for policy in policies:
         yield _cut_table(policy)
@@ -48,13 +47,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, DUPLICATES, *(f"filtered/{policy.name}" for policy in policies)),
         version="1",
-        compute_folder=_subsets,
+        description="Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and "
+        "`<policy>.keys.tsv` "
+        "(tar and key of every kept sample, to train on the tars as they are).",
+        compute=Folder(_subsets),
         config=lambda ctx, shard: _denylist_config(ctx),
-        description=(
-            "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
-            "(tar and key of every kept sample, to train on the tars as they are)."
-        ),
-        kinds=("numpy", "parquet"),
+        shown=Shown(kinds=("numpy", "parquet")),
     )
     yield Table(
         name=OVERLAPS,
@@ -77,18 +75,19 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             *sorted(table_of(reference) for reference in signals),
         ),
         version="2",
-        compute_folder=_ledger,
+        description="Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the "
+        "versions "
+        "of all tables upstream. `curate why` reads it; replaying it gives the subset's `.npy`.",
+        compute=Folder(_ledger),
         config=lambda ctx, shard: {"profile": ctx.profile.name},
-        description=(
-            "Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the versions "
-            "of all tables upstream. `curate why` reads it; replaying it gives the subset's `.npy`."
-        ),
-        kinds=("parquet",),
-        checks=(
-            TableCheck(
-                "cuts_fitted_on_these_rows",
-                "Every frozen cut was fitted on the rows and values that the pool has now.",
-                lambda ctx, shard: frozen_notes(ctx),
+        shown=Shown(
+            kinds=("parquet",),
+            checks=(
+                TableCheck(
+                    "cuts_fitted_on_these_rows",
+                    "Every frozen cut was fitted on the rows and values that the pool has now.",
+                    lambda ctx, shard: frozen_notes(ctx),
+                ),
             ),
         ),
     )
@@ -110,7 +109,7 @@ def _cut_table(policy: Policy) -> Table:
         inputs=(SAMPLES, DUPLICATES, *_inputs_of(policy)),
         version=policy.version,
         compute=compute,
-        is_frozen=True,
+        fit=Fit(),
         description=(
             f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
             "shard that is added or removed later changes no other verdict until `curate run POOL --refit-cuts`."
@@ -139,16 +138,17 @@ def _policy_table(policy: Policy) -> Table:
         grain="shard",
         inputs=(SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
         version=policy.version,
-        compute=compute,
-        compute_shards=compute_shards,
-        continues=SAMPLES,
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
-        column_lineage={
-            **{name: [(SAMPLES, name)] for name in ("sample_id", "source_row")},
-            "value": values,
-            "threshold": [(f"filtered/{policy.name}_cut", "threshold")],
-            "verdict": [(SAMPLES, "status"), *values, (f"filtered/{policy.name}_cut", "threshold")],
-        },
+        compute=Together(compute, compute_shards),
+        continues=SAMPLES,
+        shown=Shown(
+            column_lineage={
+                **{name: [(SAMPLES, name)] for name in ("sample_id", "source_row")},
+                "value": values,
+                "threshold": [(f"filtered/{policy.name}_cut", "threshold")],
+                "verdict": [(SAMPLES, "status"), *values, (f"filtered/{policy.name}_cut", "threshold")],
+            }
+        ),
     )
 
 

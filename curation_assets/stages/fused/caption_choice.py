@@ -10,7 +10,7 @@ import polars as pl
 
 from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Needs, Shown, Table
 from curation_assets.numeric.caption_choice import RAW, best_caption, caption_score
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stages.signals.options import CaptionChoice, SignalsOptions
@@ -41,7 +41,7 @@ def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         compute=lambda ctx, shard: _cut(ctx, settings),
         config=lambda ctx, shard: {"raw_share": settings.raw_share},
-        is_frozen=True,
+        fit=Fit(),
         description="One row: the cosine from which a sample's own caption stays, frozen.",
     )
     yield Table(
@@ -49,15 +49,14 @@ def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(SAMPLES, *(f"signals/{name}" for name in READ), CUT, *distilled),
         version="1",
+        description="One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its "
+        "number), and "
+        "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC.",
         compute=lambda ctx, shard: _chosen(ctx, str(shard), settings, roles),
-        roles=roles,
+        needs=Needs(roles=roles, core=True),
         config=lambda ctx, shard: asdict(settings),
         continues=SAMPLES,
-        description=(
-            "One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its number), and "
-            "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC."
-        ),
-        kinds=("torch", "polars"),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from curation_assets.core.table_names import NEAR_DUPLICATES, SAMPLES, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import DuplicateSettings, FlowOptions
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Shown, Table
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
@@ -44,15 +44,14 @@ def duplicates(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, *(f"signals/{name}" for name in settings.columns), *preferred),
         version="2",
+        description="One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for "
+        "it: its "
+        "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic (embedding). "
+        "Every sample is within the limit of its representative.",
         compute=lambda ctx, shard: _duplicates(ctx, settings),
         config=lambda ctx, shard: _config(settings),
         continues=SAMPLES,
-        label="near-duplicates",
-        description=(
-            "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
-            "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic (embedding). "
-            "Every sample is within the limit of its representative."
-        ),
+        shown=Shown(label="near-duplicates"),
     )
 
 

@@ -9,7 +9,7 @@ from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, why_not_run
 from curation_assets.flow.sql import recipes
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Needs, Table
 from curation_assets.methods import oriented
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.upstream import upstream_reason
@@ -52,14 +52,13 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         grain="pool",
         inputs=_inputs(recipe),
         version=recipe.version,
+        description=f"What recipe {recipe.name} (kind {recipe.kind}) fits on the pool. Frozen: rows that come later "
+        f"change "
+        f"nothing until `curate run POOL --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```",
         compute=compute,
-        roles=recipe.settings.roles,
+        needs=Needs(roles=recipe.settings.roles),
         config=lambda ctx, shard: {"files": [file_sha256(path) for path in recipe.settings.files]},
-        is_frozen=True,
-        description=(
-            f"What recipe {recipe.name} (kind {recipe.kind}) fits on the pool. Frozen: rows that come later change "
-            f"nothing until `curate run POOL --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```"
-        ),
+        fit=Fit(),
     )
 
 

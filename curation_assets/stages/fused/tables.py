@@ -14,7 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Shown, Table, Together
 from curation_assets.selection.fitted import load_recipes
 from curation_assets.stages.fused.caption_choice import caption_choice_tables
 from curation_assets.stages.fused.duplicates import duplicates
@@ -68,7 +68,7 @@ def _range_table(signal: str) -> Table:
         inputs=(f"signals/{signal}",),
         version="1",
         compute=compute,
-        is_frozen=True,
+        fit=Fit(),
         description=(
             f"One row: smallest and largest value of {signal} in the pool, as of the last "
             "`curate run POOL --refit-cuts`."
@@ -112,11 +112,9 @@ def _model_table(model: SqlModel) -> Table:
         grain="shard" if model.is_per_shard else "pool",
         inputs=inputs,
         version=model.code_version,
-        compute=compute,
-        config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
-        compute_shards=compute_shards if model.is_per_shard else None,
-        continues=SAMPLES,
         description=f"{model.grain}\n\n```sql\n{model.script}\n```",
-        kinds=("duckdb", "sql"),
-        column_lineage=model.column_lineage,
+        compute=Together(compute, compute_shards) if model.is_per_shard else compute,
+        config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
+        continues=SAMPLES,
+        shown=Shown(kinds=("duckdb", "sql"), column_lineage=model.column_lineage),
     )

@@ -9,7 +9,7 @@ import polars as pl
 from curation_assets.audit.lookup import write_lookup
 from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table, TableCheck
+from curation_assets.flow.table import Folder, Needs, Shown, Table, TableCheck
 from curation_assets.sources.shards import build_samples, download, hash_list_of, register_shard, source_fingerprint
 from curation_assets.stages.raw.deliveries import shard_notes
 
@@ -24,14 +24,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(),
         version=ctx.pool.source_kind.version,
+        description="One row per input row of the shard, as its owner listed it: url, caption, identity; and one for "
+        "what cannot be read of it.",
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
         config=_source_of_shard,
-        description=(
-            "One row per input row of the shard, as its owner listed it: url, caption, identity; and one for what "
-            "cannot be read of it."
-        ),
-        checks=(
-            TableCheck("source_whole", "All of the shard's source could be read, and it holds rows.", shard_notes),
+        shown=Shown(
+            checks=(
+                TableCheck("source_whole", "All of the shard's source could be read, and it holds rows.", shard_notes),
+            )
         ),
     )
     yield Table(
@@ -39,15 +39,13 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(REGISTERED_SHARDS,),
         version="1",
+        description="One row per input row: how its download ended (img2dataset), with the reason of every failure. "
+        "Only http and https; private addresses, opt-outs, robots.txt and oversized files are refused.",
         compute=_downloads,
-        shards_at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1,
+        needs=Needs(at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1),
         config=lambda ctx, shard: ctx.pool.download_config(),
         continues=REGISTERED_SHARDS,
-        description=(
-            "One row per input row: how its download ended (img2dataset), with the reason of every failure. "
-            "Only http and https; private addresses, opt-outs, robots.txt and oversized files are refused."
-        ),
-        kinds=("polars", "python"),
+        shown=Shown(kinds=("polars", "python")),
     )
     yield Table(
         name=SAMPLES,
@@ -67,9 +65,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES,),
         version="1",
-        compute_folder=lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads),
         description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
-        kinds=("numpy",),
+        compute=Folder(lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads)),
+        shown=Shown(kinds=("numpy",)),
     )
 
 

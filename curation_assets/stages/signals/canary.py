@@ -13,7 +13,7 @@ import polars as pl
 from curation_assets.core.table_names import CANARY, DRIFT
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.table import Table, TableCheck
+from curation_assets.flow.table import Needs, Shown, Table, TableCheck
 from curation_assets.methods import Method
 from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
 from curation_assets.stages.signals.options import SignalsOptions
@@ -31,37 +31,37 @@ def canary_tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(sorted({student for method in methods for student in _students(ctx, method)})),
         version="1",
+        description="One row per method, build and canary sample: the frozen set scored by every build so far. A "
+        "build is the "
+        "method's version, settings and models; earlier builds are carried over.",
         compute=_scores,
-        roles=tuple(sorted({role for method in methods for role in _roles(method)})),
+        needs=Needs(roles=tuple(sorted({role for method in methods for role in _roles(method)})), core=True),
         config=lambda ctx, shard: {
             "canary": file_sha256(_path(ctx)),
             "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _methods(ctx)},
         },
-        description=(
-            "One row per method, build and canary sample: the frozen set scored by every build so far. A build is the "
-            "method's version, settings and models; earlier builds are carried over."
-        ),
-        kinds=("torch", "polars"),
+        shown=Shown(kinds=("torch", "polars")),
     )
     yield Table(
         name=DRIFT,
         grain="pool",
         inputs=(CANARY,),
         version="1",
+        description="One row per method and statistic: build in force against reference build (PSI, KS, rank "
+        "correlation, keep "
+        "rate, length slope, share with a value), with bootstrap limits.",
         compute=lambda ctx, shard: drift_table(
             ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)
         ),
         config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
-        description=(
-            "One row per method and statistic: build in force against reference build (PSI, KS, rank correlation, keep "
-            "rate, length slope, share with a value), with bootstrap limits."
-        ),
-        checks=(
-            TableCheck(
-                "canary_within_limits",
-                "The build in force scores the canary as the reference build does, within bootstrap limits.",
-                violations,
-            ),
+        shown=Shown(
+            checks=(
+                TableCheck(
+                    "canary_within_limits",
+                    "The build in force scores the canary as the reference build does, within bootstrap limits.",
+                    violations,
+                ),
+            )
         ),
     )
 

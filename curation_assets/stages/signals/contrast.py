@@ -7,7 +7,7 @@ import polars as pl
 
 from curation_assets.core.table_names import CONTRAST_PAIRS, IMAGE_EMBEDDING, SAMPLES, TARGET_IMAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Needs, Table
 from curation_assets.methods.neg_clip_loss import draw_of
 from curation_assets.sources.options import SourceOptions
 from curation_assets.stages.signals.image_sets import (
@@ -39,15 +39,14 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
+            description="One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the "
+            "sample_id: its "
+            "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
+            "change nothing until `curate run POOL --refit-cuts --fits`.",
             compute=_pairs,
-            roles=("image_text_encoder",),
+            needs=Needs(roles=("image_text_encoder",)),
             config=lambda ctx, shard: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
-            is_frozen=True,
-            description=(
-                "One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the sample_id: its "
-                "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
-                "change nothing until `curate run POOL --refit-cuts --fits`."
-            ),
+            fit=Fit(),
         )
     if TARGETS in needed:
         yield Table(
@@ -55,16 +54,15 @@ def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(),
             version="1",
+            description="One row per target image (option `reference_images`): its unit vector as float32 bytes, for "
+            "NormSim "
+            "and VAS.",
             compute=_targets,
-            roles=("image_text_encoder",),
+            needs=Needs(roles=("image_text_encoder",)),
             config=lambda ctx, shard: {
                 "reference": image_set_fingerprint(ctx, "norm_sim or vas"),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },
-            description=(
-                "One row per target image (option `reference_images`): its unit vector as float32 bytes, for NormSim "
-                "and VAS."
-            ),
         )
 
 

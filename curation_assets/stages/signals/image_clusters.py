@@ -8,7 +8,7 @@ import polars as pl
 
 from curation_assets.core.table_names import IMAGE_CLUSTERS, IMAGE_EMBEDDING, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.methods.datacomp_caption import datacomp_caption
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid, reference_counts
 from curation_assets.numeric.identity import unit_interval_of
@@ -34,18 +34,17 @@ def image_clusters(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
+            description="One row per cluster of the pool's images (k-means over embeddings, as DataComp has it): its "
+            "centroid, "
+            "how many images of the pool and how many reference images are nearest to it.",
             compute=_clusters,
-            roles=("image_text_encoder", "language_identifier"),
+            needs=Needs(roles=("image_text_encoder", "language_identifier")),
             config=lambda ctx, shard: {
                 "clusters": SignalsOptions.of(ctx).image_clusters,
                 "reference": image_set_fingerprint(ctx, "image_based"),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },
-            description=(
-                "One row per cluster of the pool's images (k-means over embeddings, as DataComp has it): its centroid, "
-                "how many images of the pool and how many reference images are nearest to it."
-            ),
-            kinds=("scikit-learn",),
+            shown=Shown(kinds=("scikit-learn",)),
         )
 
 

@@ -1,6 +1,6 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,9 +12,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.saved import saved_rows
-from curation_assets.flow.table import Compute, ComputeImages, Table
+from curation_assets.flow.table import Compute, Needs, OfImages, Shown, Table
 from curation_assets.methods import Method
-from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_identity
+from curation_assets.scoring.batches import LoadImage, Steps, row_identity
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.sources.options import SourceOptions
@@ -98,13 +98,12 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
         grain="shard",
         inputs=(SAMPLES,),
         version="1",
-        compute=compute_given if is_given else _alone(compute_images),
-        compute_images=None if is_given else compute_images,
-        roles=roles,
+        description=column.description,
+        compute=compute_given if is_given else OfImages(compute_images),
+        needs=Needs(roles=roles),
         config=config if is_given or column.settings else None,
         continues=SAMPLES,
-        description=column.description,
-        kinds=column.kinds,
+        shown=Shown(kinds=column.kinds),
     )
 
 
@@ -120,14 +119,12 @@ def _given_table(method: Method, column: str) -> Table:
         grain="shard",
         inputs=(SAMPLES, REGISTERED_SHARDS),
         version="1",
+        description=f"One row per sample: {method.name} as the pool's owner gives it (column {column}). "
+        f"Unit: {method.unit_and_bounds}, {method.direction} is better.",
         compute=compute,
         config=lambda ctx, shard: given_config(ctx, method.name),
         continues=SAMPLES,
-        description=(
-            f"One row per sample: {method.name} as the pool's owner gives it (column {column}). "
-            f"Unit: {method.unit_and_bounds}, {method.direction} is better."
-        ),
-        kinds=("polars",),
+        shown=Shown(kinds=("polars",)),
     )
 
 
@@ -178,29 +175,26 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         grain="shard",
         inputs=tuple(inputs),
         version=method.version,
-        compute=_alone(compute_images),
-        compute_images=compute_images if "image" in method.columns else None,
-        roles=method.roles,
+        description=f"One row per sample: {method.summary} Unit: {method.unit_and_bounds}, {method.direction} is "
+        f"better. "
+        f"Source: {method.source}.",
+        compute=OfImages(compute_images) if "image" in method.columns else _alone(compute_images),
+        needs=Needs(roles=method.roles, core=True),
         continues=SAMPLES,
-        description=(
-            f"One row per sample: {method.summary} Unit: {method.unit_and_bounds}, {method.direction} is better. "
-            f"Source: {method.source}."
+        shown=Shown(
+            kinds=("torch", "polars"),
+            column_lineage={
+                "sample_id": [(SAMPLES, "sample_id")],
+                "source_row": [(SAMPLES, "source_row")],
+                "value": [_origin(column) for column in method.columns],
+            },
         ),
-        kinds=("torch", "polars"),
-        column_lineage={
-            "sample_id": [(SAMPLES, "sample_id")],
-            "source_row": [(SAMPLES, "source_row")],
-            "value": [_origin(column) for column in method.columns],
-        },
     )
 
 
-def _alone(compute_images: ComputeImages) -> Compute:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, "signals are computed shard by shard"
-        return result_of(compute_images(ctx, shard, ctx.image_loader()))
-
-    return compute
+def _alone(steps: Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]) -> Compute:
+    """Of captions alone: no other table shares a pass with it."""
+    return lambda ctx, shard: OfImages(steps)(ctx, shard)
 
 
 def _columns(table: pl.DataFrame) -> dict[str, Any]:

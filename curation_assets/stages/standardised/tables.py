@@ -21,7 +21,7 @@ from curation_assets.core.table_names import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Shown, Table
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.fusion import held_out_fusion
 from curation_assets.numeric.standardise import (
@@ -52,7 +52,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         compute=_length_statistics,
         config=lambda ctx, shard: _options(ctx),
-        is_frozen=True,
+        fit=Fit(),
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
             "Frozen: rows that come later change nothing until `curate run POOL --refit-cuts --fits`."
@@ -63,13 +63,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(*teachers, LENGTH_STATISTICS),
         version="1",
+        description="One row per teacher, before and after: slope per unit of length and Spearman correlation with "
+        "caption "
+        "length, and a warning where similarity follows length so much that grouping may remove signal.",
         compute=_length_dependence,
         config=lambda ctx, shard: _options(ctx),
-        description=(
-            "One row per teacher, before and after: slope per unit of length and Spearman correlation with caption "
-            "length, and a warning where similarity follows length so much that grouping may remove signal."
-        ),
-        warning_column="warning",
+        shown=Shown(warning_column="warning"),
     )
     yield Table(
         name=TEACHER_SCORES,
@@ -92,13 +91,12 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         grain="pool",
         inputs=(*teachers, LABELLED_CAPTIONS),
         version="1",
+        description=f"One row per signal and standardisation: agreement with the {ctx.ratings} ratings of caption "
+        f"length alone "
+        "and of the teachers raw, per length and with one global z-score; a warning where length alone agrees.",
         compute=_length_evidence,
         config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
-        description=(
-            f"One row per signal and standardisation: agreement with the {ctx.ratings} ratings of caption length alone "
-            "and of the teachers raw, per length and with one global z-score; a warning where length alone agrees."
-        ),
-        warning_column="warning",
+        shown=Shown(warning_column="warning"),
     )
     yield Table(
         name=LABELLED_SCORES,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from curation_assets.core.table_names import PHOTO_BANK, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Folder, Needs, Shown, Table
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.stores.images import ImageRejected
 
@@ -34,16 +34,14 @@ def photo_bank_table(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES,),
         version="1",
-        compute_folder=_bank,
-        roles=("beam_captioner",),
-        is_frozen=True,
-        held_samples=_sample_ids,
-        description=(
-            f"Vectors of up to {BANK_SIZE:,} of the pool's images, drawn by hash of the sample_id, for VBA: int8, no "
-            "image. Frozen: samples that come later change nothing until `curate run POOL --refit-cuts --fits`; drawn "
-            "again without a sample that is taken down."
-        ),
-        kinds=("torch", "safetensors"),
+        description=f"Vectors of up to {BANK_SIZE:,} of the pool's images, drawn by hash of the sample_id, for VBA: "
+        f"int8, no "
+        "image. Frozen: samples that come later change nothing until `curate run POOL --refit-cuts --fits`; drawn "
+        "again without a sample that is taken down.",
+        compute=Folder(_bank),
+        needs=Needs(roles=("beam_captioner",), core=True),
+        fit=Fit(held_samples=_sample_ids),
+        shown=Shown(kinds=("torch", "safetensors")),
     )
 
 

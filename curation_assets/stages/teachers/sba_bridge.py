@@ -15,7 +15,7 @@ from curation_assets.core.table_names import DISTILLATION_SAMPLE, SAMPLES, SBA_B
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import BridgeTraining, FlowOptions
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Folder, Needs, Shown, Table
 from curation_assets.stores.file_hash import file_sha256
 
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
@@ -31,13 +31,13 @@ def bridge_table(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, DISTILLATION_SAMPLE) if own_captions else (),
         version="1",
-        compute_folder=_train,
+        description="The linear layer from CLIP's text feature into the frozen language model: safetensors and a "
+        "card. Trained "
+        "on the pool's captions outside the distillation sample, which the teacher then scores.",
+        compute=Folder(_train),
+        needs=Needs(core=True),
         config=_config,
-        description=(
-            "The linear layer from CLIP's text feature into the frozen language model: safetensors and a card. Trained "
-            "on the pool's captions outside the distillation sample, which the teacher then scores."
-        ),
-        kinds=("torch", "safetensors"),
+        shown=Shown(kinds=("torch", "safetensors")),
     )
 
 

@@ -12,7 +12,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import call_in_parts, progress_of_call
 from curation_assets.flow.saved import saved_rows
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Fit, Needs, Shown, Table
 from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
@@ -38,7 +38,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         compute=_distillation_fraction,
         config=lambda ctx, shard: {"size": options.distillation_size},
-        is_frozen=True,
+        fit=Fit(),
         description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
     )
     yield Table(
@@ -83,8 +83,11 @@ def _rated_table(
         grain="pool",
         inputs=_made_here(ctx, ctx.methods("teachers")),
         version="2",
+        description=description,
         compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
-        roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})),
+        needs=Needs(
+            roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})), core=True
+        ),
         config=lambda ctx, shard: {
             **config(ctx),
             "methods": {
@@ -92,8 +95,7 @@ def _rated_table(
                 for method in ctx.methods("teachers")
             },
         },
-        description=description,
-        kinds=("torch", "polars"),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 
@@ -114,14 +116,12 @@ def _teacher_table(ctx: PoolContext, method: Method) -> Table:
         grain="shard",
         inputs=(DISTILLATION_SAMPLE, *_made_here(ctx, [method])),
         version=method.version,
+        description=f"One row per sample of the distillation sample: {method.summary} Reconstructions are kept. "
+        f"Unit: {method.unit}. Source: {method.source}.",
         compute=compute,
-        roles=method.roles,
+        needs=Needs(roles=method.roles, core=True),
         continues=DISTILLATION_SAMPLE,
-        description=(
-            f"One row per sample of the distillation sample: {method.summary} Reconstructions are kept. "
-            f"Unit: {method.unit}. Source: {method.source}."
-        ),
-        kinds=("torch", "polars"),
+        shown=Shown(kinds=("torch", "polars")),
     )
 
 
