@@ -1,52 +1,105 @@
-"""The parts of img2dataset that a download uses, without what its package loads besides.
+"""img2dataset's resizing and its writer of tars, without what its package loads besides (docs/decisions/0005).
 
 `import img2dataset` is its command line: wandb, fire, pandas, torch (by webdataset), Ray where it is installed. That
 took 6 s of two cores, and none of it is used in a download.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from curation_assets.foreign.guards import BARE_IMG2DATASET
 
 _WITHOUT_INIT = ("img2dataset", "webdataset")  # packages whose modules are loaded, and not their __init__
 _ON_FIRST_USE = ("albumentations", "wandb")  # resizing takes the first; the second is for its command line alone
 
-_LOCK = threading.Lock()  # two threads that load at once would have modules of their own, and guard only one's
+_LOADING = threading.Lock()  # two threads that load at once would have modules of their own
+_DECODING = threading.Lock()  # standard error is the process's
 
 
-@dataclass(frozen=True)
-class Img2datasetParts:
-    """Modules of their own: what they hold can be replaced, and an `import img2dataset` elsewhere is not touched."""
+class Img2datasetParts(NamedTuple):
+    """Modules of their own: an `import img2dataset` elsewhere is not touched."""
 
-    downloader: Any
     resizer: Any
     writer: Any
 
 
 def img2dataset_parts() -> Img2datasetParts:
     """Loaded once in a process. Raises ImportError where img2dataset is not installed."""
-    with _LOCK:
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import looks for a newer version on the network
+    with _LOADING:
         return _loaded()
 
 
 @functools.cache
 def _loaded() -> Img2datasetParts:
-    names = [f"img2dataset.{name}" for name in ("downloader", "resizer", "writer")]
+    names = [f"img2dataset.{name}" for name in Img2datasetParts._fields]
     if not BARE_IMG2DATASET.is_on():
         return Img2datasetParts(*map(importlib.import_module, names))
     with _stand_ins():
         tar_writer = importlib.import_module("webdataset.writer").TarWriter
         sys.modules["webdataset"].TarWriter = tar_writer  # type: ignore[attr-defined]
-        return Img2datasetParts(*map(importlib.import_module, names))
+        parts = Img2datasetParts(*map(importlib.import_module, names))
+    # Its own sends standard output to nowhere as well, of all threads.
+    parts.resizer.SuppressStdoutStderr = _without_standard_error
+    return parts
+
+
+def new_resizer(image_size_px: int, encode_quality: int) -> Callable[..., tuple[Any, ...]]:
+    """Stream of an image → bytes, width, height, original width and height, error or None; one call at a time.
+
+    A JPEG that need not be scaled keeps its bytes.
+    """
+    resize = img2dataset_parts().resizer.Resizer(
+        image_size=image_size_px,
+        resize_mode="keep_ratio_largest",
+        resize_only_if_bigger=True,
+        encode_quality=encode_quality,
+        encode_format="jpg",
+        skip_reencode=True,
+    )
+
+    def alone(stream: Any) -> tuple[Any, ...]:
+        with _DECODING:  # what a second thread finds of standard error, and puts back, would be nowhere
+            resized: tuple[Any, ...] = resize(stream)
+        return resized
+
+    return alone
+
+
+def new_writer(base: Path, schema: Any) -> Any:
+    """Its writer of `base`.tar and `base`.parquet: `write(image or None, key, caption, row)`, `close()`.
+
+    `base`: a shard's number as the name; `schema`: pyarrow's, of the rows.
+    """
+    number = base.name
+    writer = img2dataset_parts().writer.WebDatasetSampleWriter(
+        int(number), str(base.parent), True, len(number), schema, "jpg"
+    )
+    writer.tarwriter.mtime = int(time.time())  # a fraction of a second takes a header of its own, 1 KB a member
+    return writer
+
+
+@contextlib.contextmanager
+def _without_standard_error() -> Iterator[None]:
+    """Sends standard error of the whole process to nowhere: libjpeg and libpng print warnings there."""
+    with open(os.devnull, "wb") as nowhere:
+        before = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 class _OnFirstUse(ModuleType):
@@ -56,7 +109,7 @@ class _OnFirstUse(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
     """While inside, four packages are not what they are; afterwards `sys.modules` is as it was before."""
 

@@ -25,7 +25,8 @@ from curation_assets.core.validation import Switch, Whole, build, check_known, c
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.base import Offered, Source, source_of, sources_in_order, use_own_sources
-from curation_assets.sources.download.download import MAX_ROWS, DownloadSettings
+from curation_assets.sources.download.download import DownloadSettings
+from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.edits import with_value
 from curation_assets.sources.options import ImageDomain, SourceOptions
 from curation_assets.sources.table_files import what_lies_in

@@ -22,10 +22,10 @@ from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 assert img2dataset_parts() is img2dataset_parts()
 assert sys.modules["webdataset"] is webdataset
 assert hasattr(webdataset, "WebDataset")
-from img2dataset import download, downloader
+from img2dataset import download, writer
 
 assert callable(download)
-assert downloader is not img2dataset_parts().downloader
+assert writer is not img2dataset_parts().writer
 assert img2dataset_parts().resizer.A.LongestMaxSize.__name__ == "LongestMaxSize"
 print("fine")
 """
@@ -36,7 +36,7 @@ from curation_assets.foreign.img2dataset_parts import img2dataset_parts
 
 with ThreadPoolExecutor(8) as executor:
     loaded = [job.result() for job in [executor.submit(img2dataset_parts) for _ in range(8)]]
-print(len({id(parts.downloader) for parts in loaded}))
+print(len({id(parts.writer) for parts in loaded}))
 """
 
 ABSENT = """

@@ -11,7 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from curation_assets.sources.download.download import DownloadSettings, DownloadStoppedError, download_shard
+from curation_assets.sources.download.download import DownloadSettings, download_shard
+from curation_assets.sources.download.fetch_shard import DownloadStoppedError
 from tests.support.evaluation_folders import jpeg
 from tests.support.raw_server import Answer, RawServer, Visit, reply, silence
 

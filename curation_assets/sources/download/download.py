@@ -1,21 +1,13 @@
 """Downloads of one shard by img2dataset, guarded: vetted URLs in, a verified tar and one row per input row out."""
 
 import contextlib
-import functools
 import hashlib
-import io
 import json
-import multiprocessing
-import os
 import re
 import threading
-import time
-import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from multiprocessing.pool import ThreadPool
+from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -24,8 +16,8 @@ from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
-from curation_assets.foreign.img2dataset_parts import img2dataset_parts
-from curation_assets.sources.download.domain_limits import DomainLimits, domain_of
+from curation_assets.sources.download.domain_limits import DomainLimits
+from curation_assets.sources.download.fetch_shard import MAX_ROWS, fetch_shard
 from curation_assets.sources.download.guarded_http import GuardedHttp
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
@@ -43,7 +35,7 @@ from curation_assets.stores.atomic import (
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.images import MIB, ImageLimits, ImageRejected, check_image, decode_image, tar_index
+from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_rewriting import rewrite_tar
@@ -55,9 +47,7 @@ RECEIPT_FILE = "receipt.json"
 PURGE_FILE = "purging.txt"  # hash of the request that a purge under way leaves
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
-MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 PROGRAM = "curation_assets"
-STOP_SECONDS = 0.2  # until a stopped download notices it
 _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 
 #: Grain of raw/downloads: one row per input row.
@@ -206,8 +196,17 @@ def download_shard(
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
                 with _shared_fetch(settings, allow_hosts, robots_folder, note) as fetch:
-                    own = _Download(fetch, is_stopped or threading.Event())
-                    _run_img2dataset(requested, draft, number, settings, own, on_rows)
+                    fetch_shard(
+                        requested,
+                        draft / name,
+                        fetch,
+                        on_rows,
+                        is_stopped or threading.Event(),
+                        threads=settings.threads,
+                        image_size_px=settings.image_size_px,
+                        encode_quality=settings.encode_quality,
+                        limits=settings.limits,
+                    )
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
@@ -356,126 +355,7 @@ def take_down_downloads(
         remove_path(note)
 
 
-# -- img2dataset ------------------------------------------------------------------------------------------------------
-
-
-class DownloadStoppedError(RuntimeError):
-    """A download that another thread has stopped; nothing of its shard is kept."""
-
-
-class _Places(threading.Semaphore):
-    """A semaphore whose waiters can be sent away."""
-
-    _is_closed = False
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """As any semaphore's. Raises RuntimeError once it is closed."""
-        has_place = super().acquire(blocking, timeout)
-        if self._is_closed:
-            self.release()  # wakes the next one
-            raise RuntimeError("the download is over")
-        return has_place
-
-    def close(self) -> None:
-        """Wakes who waits; nobody gets a place any more."""
-        self._is_closed = True
-        self.release()
-
-
-@dataclass(frozen=True)
-class _Download:
-    """One shard's download while it is under way."""
-
-    fetch: Callable[[str], bytes]
-    is_stopped: threading.Event
-    places: list[_Places] = field(default_factory=list)  # of images in memory, that its threads wait for
-
-
-class _OfThread(threading.local):
-    download: _Download | None = None
-
-
-_of_thread = _OfThread()  # the download that a thread belongs to: the one that runs it, and those that fetch for it
-
-
-def _own_download() -> _Download:
-    assert _of_thread.download is not None, "img2dataset's downloader was called outside of `_run_img2dataset`"
-    return _of_thread.download
-
-
-def _join(download: _Download) -> None:
-    _of_thread.download = download
-
-
-class _StoppablePool(ThreadPool):
-    """img2dataset's threads. Their thread that hands out rows waits for a place among the images in memory. Where an
-    exception ends the loop that frees places (Ctrl+C), it would wait for ever, and the end of the pool for it.
-    """
-
-    def __init__(self, processes: int) -> None:
-        self._download = _own_download()
-        super().__init__(processes, initializer=_join, initargs=(self._download,))
-
-    def imap_unordered(self, func: Any, iterable: Any, chunksize: int | None = 1) -> Any:
-        """As every pool's; raises DownloadStoppedError soon after the download was stopped, whatever is waited for."""
-        results: Any = super().imap_unordered(func, iterable, chunksize)
-        while True:
-            try:
-                yield results.next(timeout=STOP_SECONDS)
-            except StopIteration:
-                return
-            except multiprocessing.TimeoutError:
-                pass
-            if self._download.is_stopped.is_set():
-                raise DownloadStoppedError("the run was stopped")
-
-    def terminate(self) -> None:
-        """Ends it at once: who waits for a place is sent away."""
-        for places in self._download.places:
-            places.close()
-        super().terminate()
-
-
-def _new_places(count: int) -> _Places:
-    places = _Places(count)
-    _own_download().places.append(places)
-    return places
-
-
-def _open_url(request: urllib.request.Request, timeout: float) -> io.BytesIO:
-    return io.BytesIO(_own_download().fetch(request.full_url))
-
-
-_DECODING = threading.Lock()
-
-
-@contextlib.contextmanager
-def _quiet_decoding() -> Iterator[None]:
-    """Sends standard error of the whole process to nowhere while an image is decoded, for one thread at a time: libjpeg
-    and libpng print warnings. img2dataset's own lets two threads in, and what the second one finds and puts back is
-    nowhere.
-    """
-    with _DECODING, open(os.devnull, "wb") as nowhere:
-        before = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-
-
-@functools.cache
-def _downloader() -> Any:
-    """img2dataset's module, which opens URLs, waits and stops as the download of its thread does; the package, where
-    somebody else imports it, is untouched.
-    """
-    parts = img2dataset_parts()
-    parts.resizer.SuppressStdoutStderr = _quiet_decoding
-    downloader = parts.downloader
-    downloader.urllib = SimpleNamespace(request=SimpleNamespace(Request=urllib.request.Request, urlopen=_open_url))
-    downloader.Semaphore, downloader.ThreadPool = _new_places, _StoppablePool
-    return downloader
+# -- what opens URLs -------------------------------------------------------------------------------------------------
 
 
 class _Shared:
@@ -545,85 +425,6 @@ def image_fetcher(
         max_seconds=settings.max_seconds,
         idle_seconds=settings.timeout_seconds,
         retries=settings.retries,
-    )
-
-
-def _run_img2dataset(
-    rows: pl.DataFrame,
-    folder: Path,
-    number: int,
-    settings: DownloadSettings,
-    own: _Download,
-    on_rows: Callable[[int], None],
-) -> None:
-    """img2dataset's Downloader in this process: its `download` would spawn processes, which costs 7 s per shard."""
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else its import looks for a newer version on the network
-    parts = img2dataset_parts()
-    feed = folder / "feed.arrow"
-    # The first row of every domain, then the second: threads that wait for a slow domain do not hold up the others.
-    domains = pl.Series("domain", [domain_of(url) for url in rows["url"]], dtype=pl.String)
-    turns = rows.with_columns(pl.int_range(pl.len()).over(domains).alias("turn")).sort("turn", maintain_order=True)
-    table = turns.select(pl.col("url"), pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
-    table.write_ipc(feed, compat_level=pl.CompatLevel.oldest())
-
-    class CountingWriter(parts.writer.WebDatasetSampleWriter):  # type: ignore[misc,name-defined]
-        """Advances the progress bar for each row that is written, failed or not."""
-
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self.tarwriter.mtime = int(time.time())  # a fraction of a second takes a header of its own, 1 KB a member
-
-        def write(self, img_str: bytes | None, key: str, caption: str | None, meta: dict[str, Any]) -> None:
-            super().write(img_str, key, caption, meta)
-            on_rows(1)
-
-    download = _downloader().Downloader(
-        sample_writer_class=CountingWriter,
-        resizer=_guarded_resizer(settings),
-        thread_count=min(settings.threads, rows.height),
-        save_caption=True,
-        extract_exif=False,
-        output_folder=str(folder),
-        column_list=["url", "caption", "uid"],
-        timeout=settings.timeout_seconds,
-        number_sample_per_shard=MAX_ROWS,
-        oom_shard_count=SHARD_DIGITS,
-        compute_hash="sha256",
-        verify_hash_type=None,
-        encode_format="jpg",
-        retries=0,  # this, the agent and opt-outs are the fetcher's
-        user_agent_token=None,
-        disallowed_header_directives=None,
-    )
-    _of_thread.download = own
-    try:
-        download.download_shard((number, str(feed)))  # not __call__, which prints exceptions and goes on
-    finally:
-        _of_thread.download = None
-
-
-def _guarded_resizer(settings: DownloadSettings) -> Callable[..., tuple[Any, ...]]:
-    class GuardedResizer(img2dataset_parts().resizer.Resizer):  # type: ignore[misc]
-        """Checks an image before OpenCV decodes it, and gives it what it decodes otherwise as upright PNG of 8 bits."""
-
-        def __call__(self, img_stream: io.BytesIO, blurring_bbox_list: Any = None) -> tuple[Any, ...]:
-            data = img_stream.getvalue()
-            try:
-                if not check_image(data, settings.limits).is_plain:
-                    upright = io.BytesIO()
-                    decode_image(data, settings.limits).save(upright, "PNG", compress_level=1)
-                    return super().__call__(upright, blurring_bbox_list)
-            except ImageRejected as rejection:
-                return None, None, None, None, None, str(rejection)
-            return super().__call__(img_stream, blurring_bbox_list)
-
-    return GuardedResizer(
-        image_size=settings.image_size_px,
-        resize_mode="keep_ratio_largest",
-        resize_only_if_bigger=True,
-        encode_quality=settings.encode_quality,
-        encode_format="jpg",
-        skip_reencode=True,  # a JPEG that need not be scaled keeps its bytes
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
-from curation_assets.sources.download.download import MAX_ROWS, RECEIPT_FILE, REPAIR, read_refused, write_receipt
+from curation_assets.sources.download.download import RECEIPT_FILE, REPAIR, read_refused, write_receipt
+from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.tar_rewriting import rewrite_tar
