@@ -90,13 +90,13 @@ def agreement_tables(ctx: PoolContext) -> Iterator[Table]:
             inputs=tuple(inputs),
             version="1",
             compute=_rated_scores,
-            roles=_roles(ctx),
+            needs=Needs(roles=_roles(ctx), core=True),
             config=lambda ctx, shard: {**_config(ctx, shard), "fusion": fusion_options(ctx)},
             description=(
                 "One row per caption that people rated and scorer, for paired differences. Fused out of fold: by "
                 "weights fitted on four fifths of the captions, without the one, mean of ten divisions."
             ),
-            kinds=("torch", "polars"),
+            shown=Shown(kinds=("torch", "polars")),
         )
 
 
