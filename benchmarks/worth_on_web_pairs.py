@@ -1,11 +1,15 @@
 """What values are worth on web pairs, per kind of image and language: flow/worth_on_web_pairs.csv.
 
-    python benchmarks/worth_on_web_pairs.py --data ../shared/data
+    python benchmarks/worth_on_web_pairs.py --data ../shared/data [--only-texts]
 
 With the models of profile photos, on the pairs of owners without any row of an open licence: nothing that ships was
 trained on these. The kind of an image is what the method `image_kind` tells, the language what `english` tells, as in a
 pool. AUC of an image with its own text against images of its kind with 40 texts each of other owners, in the same
 language; 95 % intervals by drawing owners with replacement. Groups of fewer than 30 pairs or 10 owners are left out.
+
+What reads the text alone is measured on the pairs labelled by hand (388), English as `english` tells: AUC of texts that
+are descriptive against those that are partly or not. The student learned from labels of open rows, so its rows are of
+the owners without any. `english` is left out: its value is the same for all of these. --only-texts keeps other rows.
 """
 
 import argparse
@@ -15,9 +19,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 from PIL import Image
-from web_pairs import interval
+from web_mix import auc, caption_values
+from web_pairs import RESAMPLES, interval
 
-from curation_assets.core.settings import load_profile
+from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
 from curation_assets.flow import worth
 from curation_assets.methods.english import english
@@ -28,6 +33,11 @@ from curation_assets.stores.images import decode_image, tar_index
 CAPTIONS = 8  # of profile photos
 MISMATCHES = 40
 FEWEST_PAIRS, FEWEST_OWNERS = 30, 10
+TEXT_SIGNALS = (
+    "icc", "word_count", "complexity_action", "conceptual_captions", "datacomp_caption",
+    "sentence_bottleneck", "scene_bank", "clip_stroop",
+)  # fmt: skip
+LEARNED_FROM_LABELS = ("icc",)
 SIGNALS = ("fused.sieve_clip", "fused.web", "signals.clip_score", "signals.sieve")
 
 
@@ -99,12 +109,45 @@ def others_of(owners: np.ndarray, languages: np.ndarray) -> np.ndarray:
     return np.stack([rng.choice(rows, MISMATCHES) for rows in chosen])
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    web = parser.parse_args().data / "web"
-    rows, profile = held_out(web), load_profile("photos").with_roles(student="embedded:icc_student")
+def auc_interval(values: np.ndarray, good: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the AUC, owners drawn with replacement."""
+    names, at = np.unique(owners, return_inverse=True)
+    found = []
+    for draw in np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names))):
+        times = np.bincount(draw, minlength=len(names))[at].astype(float)
+        if len(set(good[times > 0])) == 2:
+            found.append(auc(values[times > 0], good[times > 0], times[times > 0]))
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def text_rows(web: Path, profile: Profile) -> list[dict[str, Any]]:
+    """A row per signal of the text alone, of labelled English pairs."""
+    pairs = pl.read_parquet(web / "pairs.parquet").join(
+        pl.read_parquet(web / "labels_400.parquet").select("key", "descriptive"), on="key"
+    ).sort("key")  # fmt: skip
+    pairs = pairs.filter(pl.Series(caption_values(pairs["alt"].to_list(), "english") == 1))
+    unseen = set(held_out(web)["owner"])
+    rows = []
+    for name in TEXT_SIGNALS:
+        seen = pairs.filter(pl.col("owner").is_in(unseen)) if name in LEARNED_FROM_LABELS else pairs
+        values = caption_values(seen["alt"].to_list(), name)
+        is_valued = np.isfinite(values)
+        seen, values = seen.filter(pl.Series(is_valued)), values[is_valued]
+        good, owners = (seen["descriptive"] == "yes").to_numpy(), seen["owner"].to_numpy()
+        low, high = auc_interval(values, good, owners)
+        reference = f"signals.{name}"
+        rows.append(
+            {"reference": reference, "engines": worth.engines_of(reference, profile), "kind": worth.ANY_KIND,
+             "language": worth.ENGLISH, "of": worth.DESCRIPTIVE, "auc": auc(values, good, np.ones(len(good))),
+             "low": low, "high": high, "n": len(good)}
+        )  # fmt: skip
+    return rows
+
+
+def pair_rows(web: Path, profile: Profile) -> list[dict[str, Any]]:
+    """A row per signal, kind of image and language."""
+    rows = held_out(web)
     names = ("image_text_encoder", "captioner", "sentence_encoder", "kind_classifier", "language_identifier")
     engines: dict[str, Any] = {name: load_engine(name, profile) for name in names}
     images = [
@@ -141,9 +184,25 @@ def main() -> None:
                 low, high = interval(shares, owners[at])
                 found.append(
                     {"reference": signal, "engines": worth.engines_of(signal, profile), "kind": kind,
-                     "language": language, "auc": shares.mean(), "low": low, "high": high, "n": int(at.sum())}
+                     "language": language, "of": worth.OWN_TEXT, "auc": shares.mean(), "low": low, "high": high,
+                     "n": int(at.sum())}
                 )  # fmt: skip
-    table = pl.DataFrame(found).with_columns(pl.col("auc", "low", "high").round(4))
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only-texts", action="store_true")
+    given = parser.parse_args()
+    web, profile = given.data / "web", load_profile("photos").with_roles(student="embedded:icc_student")
+    if given.only_texts:
+        found = pl.read_csv(worth.MEASURED_ON_WEB).filter(pl.col("of") == worth.OWN_TEXT).to_dicts()
+    else:
+        found = pair_rows(web, profile)
+    found += text_rows(web, profile)
+    table = pl.DataFrame(found, infer_schema_length=None).with_columns(pl.col("auc", "low", "high").round(4))
     table.write_csv(worth.MEASURED_ON_WEB)
     with pl.Config(tbl_rows=-1):
         print(table.drop("engines"))

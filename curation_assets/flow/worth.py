@@ -1,7 +1,8 @@
 """What a signal is worth on rows like a pool's: AUCs that were measured with named models, and where they do not apply.
 
 Two tables: on photographs with captions that people wrote, for planted kinds of noise; and on pairs of real web pages,
-for kinds of images and the language of the text.
+for kinds of images and the language of the text. There what reads the text alone cannot tell an image's own text from
+others: its AUC is of texts that say what their image shows against texts that do not, by labels of a person.
 """
 
 import functools
@@ -27,6 +28,7 @@ MEASURED_ON_WEB = Path(__file__).parent / "worth_on_web_pairs.csv"
 WEB = "web"
 ENGLISH, OTHER_LANGUAGE = "en", "other"
 ANY_KIND = "all"
+OWN_TEXT, DESCRIPTIVE = "own text", "descriptive"  # what an AUC on web pairs tells from others
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,13 @@ class Worth:
 
 @dataclass(frozen=True)
 class WebMeasurement:
-    """How well a signal tells an image's own text from texts of other sites."""
+    """How well a signal tells an image's own text from texts of other sites, or a descriptive text from others."""
 
-    auc: float  # chance that the own text has the better value; .5 is chance
+    auc: float  # chance that the own, or the descriptive, text has the better value; .5 is chance
     low: float  # 95 % interval over sites
     high: float
     n: int  # pairs
+    of: str = OWN_TEXT
 
     def __str__(self) -> str:
         return f"{_two(self.auc)} [{_two(self.low)}, {_two(self.high)}], n {self.n}"
@@ -104,6 +107,13 @@ class Composition:
             counted[group[place]] += count
         return [(name, count / self.n) for name, count in counted.most_common()]
 
+    def of_languages(self) -> "Composition":
+        """The same rows, whatever kinds their images are of."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for (_, language), count in self.counts.items():
+            counts[ANY_KIND, language] += count
+        return Composition(counts, self.is_sample)
+
     def __str__(self) -> str:
         """Such as '61% photo, 39% screenshot; 93% English'."""
         kinds = ", ".join(f"{share:.0%} {kind}" for kind, share in self.kinds() if kind != ANY_KIND)
@@ -125,6 +135,11 @@ class WebWorth:
         return any(measured is not None for *_, measured in self.parts)
 
     @property
+    def reads_text_alone(self) -> bool:
+        """Whether its AUCs are of descriptive texts against others."""
+        return any(measured is not None and measured.of == DESCRIPTIVE for *_, measured in self.parts)
+
+    @property
     def unmeasured(self) -> float:
         """Share of the rows of whose kind and language nothing is known, in [0, 1]."""
         return sum(share or 0.0 for _, _, share, measured in self.parts if measured is None)
@@ -139,7 +154,8 @@ class WebWorth:
             if measured is not None
         ]
         rest = [f"not measured: {self.unmeasured:.0%} of the rows"] if self.unmeasured >= 0.005 else []
-        return "AUC " + "; ".join([*shown, *rest])
+        told = "AUC of descriptive texts against others, " if self.reads_text_alone else "AUC "
+        return told + "; ".join([*shown, *rest])
 
 
 def domain_in_words(domain: str | None) -> str:
@@ -166,6 +182,8 @@ def web_worth_of(
     if composition is None:
         group = (ANY_KIND, ENGLISH)
         return WebWorth(reference, ((*group, None, rows[group]),) if group in rows else ())
+    if any(measured.of == DESCRIPTIVE for measured in rows.values()):
+        composition = composition.of_languages()
     ordered = sorted(composition.counts.items(), key=lambda item: (-item[1], item[0]))
     return WebWorth(reference, tuple((*group, count / composition.n, rows.get(group)) for group, count in ordered))
 
@@ -219,7 +237,7 @@ def _measured_on_web() -> Mapping[tuple[str, str], Mapping[tuple[str, str], WebM
     """(reference, engines) → (kind of image, language) → measurement."""
     rows: dict[tuple[str, str], dict[tuple[str, str], WebMeasurement]] = {}
     for row in pl.read_csv(MEASURED_ON_WEB, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
-        measured = WebMeasurement(row["auc"], row["low"], row["high"], row["n"])
+        measured = WebMeasurement(row["auc"], row["low"], row["high"], row["n"], row["of"])
         rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"], row["language"]] = measured
     return rows
 

@@ -11,6 +11,7 @@ from curation_assets.flow import composition, worth
 from curation_assets.flow.composition import composition_of, sampled_composition
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
+from curation_assets.methods import all_methods
 from curation_assets.sources.declaration import add_pool
 from lab.image_kind import KINDS
 from tests.support.lineage_pools import jpeg, write_tar
@@ -109,11 +110,12 @@ def test_values_that_the_user_brings_are_not_judged_by_the_models(tmp_path: Path
 def measured_on_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "web.csv"
     path.write_text(
-        "reference,engines,kind,language,auc,low,high,n\n"
-        f"signals.clip_score,{ENGINES},photo,en,0.866,0.832,0.896,215\n"
-        f"signals.clip_score,{ENGINES},screenshot,en,0.598,0.52,0.67,50\n"
-        f"signals.clip_score,{ENGINES},all,en,0.709,0.669,0.742,647\n"
-        f"signals.clip_score,{ENGINES},photo,other,0.61,0.5,0.72,40\n"
+        "reference,engines,kind,language,of,auc,low,high,n\n"
+        f"signals.clip_score,{ENGINES},photo,en,own text,0.866,0.832,0.896,215\n"
+        f"signals.clip_score,{ENGINES},screenshot,en,own text,0.598,0.52,0.67,50\n"
+        f"signals.clip_score,{ENGINES},all,en,own text,0.709,0.669,0.742,647\n"
+        f"signals.clip_score,{ENGINES},photo,other,own text,0.61,0.5,0.72,40\n"
+        "signals.word_count,,all,en,descriptive,0.885,0.848,0.918,377\n"
     )
     monkeypatch.setattr(worth, "MEASURED_ON_WEB", path)
     worth._measured_on_web.cache_clear()
@@ -139,6 +141,12 @@ def test_on_web_pairs_figures_are_those_of_the_kinds_and_languages_at_hand() -> 
     assert str(worth.web_worth_of("signals.clip_score", embedded, unknown)).startswith("AUC all kinds .71 [")
     before = worth.web_worth_of("signals.clip_score", embedded, None)
     assert str(before) == "AUC all kinds .71 [.67, .74], n 647"
+    of_texts = worth.web_worth_of("signals.word_count", embedded, holds)
+    assert of_texts.reads_text_alone
+    assert str(of_texts) == (
+        "AUC of descriptive texts against others, all kinds .89 [.85, .92], n 377 (88% of the rows); "
+        "not measured: 12% of the rows"
+    )
     for others in (
         worth.web_worth_of("signals.clip_score", embedded.with_roles(image_text_encoder="path:/mine"), holds),
         worth.web_worth_of("signals.clip_score", embedded, holds, {"clip_score"}),  # values that the user brings
@@ -223,5 +231,8 @@ def test_what_ships_was_measured_with_models_that_profiles_name() -> None:
         assert (row["engines"] or "") in engines, row
         assert row["kind"] in {*KINDS, worth.ANY_KIND}
         assert row["language"] in {worth.ENGLISH, worth.OTHER_LANGUAGE}
+        method = all_methods().get(row["reference"].removeprefix("signals."))
+        reads_text_alone = method is not None and set(method.columns) <= {"caption"}
+        assert row["of"] == (worth.DESCRIPTIVE if reads_text_alone else worth.OWN_TEXT), row
         assert 0 <= row["low"] <= row["auc"] <= row["high"] <= 1
         assert row["n"] >= 30

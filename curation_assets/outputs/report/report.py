@@ -140,7 +140,7 @@ def _holdings_section(ctx: PoolContext) -> dict[str, Any] | None:
     references = {reference for policy in policies_of(ctx) for reference in policy.references if reference != RANDOM}
     references |= {f"signals.{method.name}" for method in ctx.methods("signals")}
     worths = web_worths_of(ctx, sorted(references), composition)
-    measured = [worth for worth in worths if worth.is_measured]
+    measured = [worth for worth in worths if worth.is_measured and not worth.reads_text_alone]
     cells = {(worth.reference, part[:2]): part[3] for worth in measured for part in worth.parts}
     groups = [part[:3] for part in measured[0].parts] if measured else []
     shown = [group for group in groups if any(cells[worth.reference, group[:2]] for worth in measured)]
@@ -156,6 +156,7 @@ def _holdings_section(ctx: PoolContext) -> dict[str, Any] | None:
             for kind, language, share in shown
         ],
         "others": sum(share or 0.0 for kind, language, share in groups if (kind, language, share) not in shown),
+        "of_texts": [(worth.reference, str(worth)) for worth in worths if worth.reads_text_alone],
         "not_measured": [worth.reference for worth in worths if not worth.is_measured],
     }
 
