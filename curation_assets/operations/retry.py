@@ -3,7 +3,6 @@
 Downloads are fetched by the next run (`request_retry`); values of models are computed here.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.core.json_files import read_json
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, rewrite_table
@@ -23,7 +21,8 @@ from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.download.retry import request_retry
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
-from curation_assets.stores.atomic import fetch, remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
 from curation_assets.stores.shard_store import ShardStore
@@ -106,10 +105,8 @@ def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedR
 
     Rows of a shard whose source changed since are left out: their positions are of other rows.
     """
-    path = ctx.store.root / PENDING
-    fetch(path)
     advice = "remove the file, and run `curate retry` again"
-    pending = read_json(path, _pending, advice=advice) if path.is_file() else []
+    pending = read_begun(ctx.store.root / PENDING, _pending, advice=advice) or []
     merged: dict[tuple[str, str], dict[int, str]] = {}
     for registered, found in pending:
         if registered == _registered(ctx, found.shard):
@@ -131,7 +128,7 @@ def _pending(parts: list[dict[str, Any]]) -> list[tuple[Any, FailedRows]]:
 def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
     """Write down what is retried, for the next call where this one is killed."""
     content = [asdict(part) | {"registered": _registered(ctx, part.shard)} for part in failed]
-    write_text_atomically(ctx.store.root / PENDING, json.dumps(content))
+    write_begun(ctx.store.root / PENDING, content)
 
 
 def end_retry(ctx: PoolContext) -> None:

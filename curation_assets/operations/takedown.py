@@ -18,13 +18,13 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.errors import StoreError
-from curation_assets.core.json_files import read_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, stored_names
 from curation_assets.flow.table import Table
 from curation_assets.operations.releases import withdraw
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
+from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import FOLDER, Denylist, add_to_denylist
 from curation_assets.stores.file_hash import file_sha256
@@ -44,22 +44,19 @@ def pending_path(home: Path, pool: str) -> Path:
 
 def pending_takedown(home: Path, pool: str) -> Takedown | None:
     """The takedown of a pool that was begun and has no certificate yet; None where there is none."""
-    path = pending_path(home, pool)
-    if not path.is_file():
-        return None
 
     def build(content: dict[str, Any]) -> Takedown:
         samples = pl.DataFrame(content.pop("samples"), schema=SAMPLE_SCHEMA, orient="row")
         return Takedown(pool, samples, **content)
 
     advice = "restore it from a backup; without it what the takedown left cannot be looked for (docs/takedown.md)"
-    return read_json(path, build, advice=advice)
+    return read_begun(pending_path(home, pool), build, advice=advice)
 
 
 def _write_pending(home: Path, takedown: Takedown) -> None:
     content = {**vars(takedown), "samples": takedown.samples.rows()}
     del content["pool"]
-    write_text_atomically(pending_path(home, takedown.pool), json.dumps(content), mode=PRIVATE)
+    write_begun(pending_path(home, takedown.pool), content, mode=PRIVATE)
 
 
 def begin_takedown(

@@ -7,7 +7,6 @@ is made from these at any time has no hash: logs, the catalogue, the index of a 
 declaration, which people edit.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from curation_assets.engines.weights_checks import shipped_weights, weights_of_p
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import all_holders
 from curation_assets.flow.table import Table
-from curation_assets.stores.atomic import fetch
+from curation_assets.stores.begun import read_begun
 from curation_assets.stores.damage import Check, Damage
 from curation_assets.stores.releases import FOLDER as RELEASES
 
@@ -46,9 +45,8 @@ def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: Progres
 
 def unfinished_repair(work: Path) -> list[str]:
     """Tables that a repair which was killed had still to make again: a file that it removed shows no damage."""
-    path = work / PENDING
-    fetch(path)
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    advice = f"remove the file, and run `curate verify {work.name} --repair` again"
+    return read_begun(work / PENDING, list, advice=advice) or []
 
 
 def verify_weights(progress: ProgressReporter) -> Verified:

@@ -16,6 +16,7 @@ from curation_assets.operations.opt_out_checks import proposed_opt_outs
 from curation_assets.operations.refit import unfinished
 from curation_assets.operations.retry import with_pending
 from curation_assets.operations.takedown import pending_takedown
+from curation_assets.operations.verify import unfinished_repair
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.scoring.canary import read_accepted
 from curation_assets.sources.download.download import read_refused
@@ -64,6 +65,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "work/photos/opt_outs.jsonl": lambda home: proposed_opt_outs(_ctx(home)),
     "work/photos/canary/accepted.json": lambda home: read_accepted(_ctx(home).store),
     "work/photos/retry.json": lambda home: with_pending(_ctx(home), []),
+    "work/photos/repair.json": lambda home: unfinished_repair(home / "work/photos"),
     "work/photos/recuts/20260101T000000/before/refit.json": lambda home: unfinished(_ctx(home)),
     "work/photos/blocked/raw/samples/pool.json": lambda home: _ctx(home).store.blocked("raw/samples"),
     "work/photos/downloads/photos-000000/refused.json": lambda home: read_refused(
@@ -73,6 +75,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 #: What a reader takes: an object or a list of anything.
 TAKEN = {
     "work/photos/retry.json": [b"{}\n"],
+    "work/photos/repair.json": [b"[1, 2]\n"],
     "work/photos/canary/accepted.json": [b"{}\n", b'{"a": 1}\n'],
     "work/photos/blocked/raw/samples/pool.json": [b"[1, 2]\n"],
     "work/photos/downloads/photos-000000/refused.json": [b"{}\n", b'{"a": 1}\n'],

@@ -222,14 +222,22 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return made
 
-    changing = ("remove_path", "write_text_atomically", "add_to_denylist", "scrub", "rewrite_tar", "replacing")
+    changing = {
+        "remove_path",
+        "write_text_atomically",
+        "write_begun",
+        "add_to_denylist",
+        "scrub",
+        "rewrite_tar",
+        "replacing",
+    }
     patched = set()
     for module in (takedown_module, takedown_sources, *(sys.modules[type(one).__module__] for one in all_holders())):
-        for name in set(changing) & set(vars(module)):
+        for name in changing & set(vars(module)):
             if (module, name) not in patched:
                 patched.add((module, name))
                 monkeypatch.setattr(module, name, counted(getattr(module, name)))
-    assert {name for _, name in patched} == set(changing)
+    assert {name for _, name in patched} == changing
     monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
 
 
