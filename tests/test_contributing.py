@@ -16,7 +16,10 @@ from tests.support.paths import REPOSITORY
 
 PACKAGE = "curation_assets"
 #: Addition → files it may touch, as CONTRIBUTING.md states them.
-PROMISED = {"method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 2, "role": 3}
+PROMISED = {
+    "method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 2, "role": 3,
+    "stage table": 1, "option": 1, "holder": 1, "command": 1,
+}  # fmt: skip
 
 METHOD = '''
 """Commas: how many a caption has."""
@@ -162,6 +165,83 @@ def export_ids(subset, out):
     return out / "ids.txt"
 '''
 
+STAGE_TABLE = '''
+"""Captions with few commas, as the pool's option `most_commas` has it."""
+
+import polars as pl
+
+from curation_assets.flow.table import Table
+from curation_assets.stages.filtered.options import FilteredOptions
+
+
+def tables(ctx):
+    """One table, of the signal commas."""
+    yield Table(
+        name="filtered/with_few_commas",
+        grain="shard",
+        inputs=("signals/commas",),
+        version="1",
+        compute=_few_commas,
+        config=lambda ctx, shard: {"most": FilteredOptions.of(ctx).most_commas},
+        description="One row per sample: whether it has few commas.",
+    )
+
+
+def _few_commas(ctx, shard):
+    most = FilteredOptions.of(ctx).most_commas
+    return ctx.store.read("signals/commas", shard).select("sample_id", few=pl.col("value") <= most)
+'''
+
+OPTION = '''
+"""Options of the stage filtered."""
+
+from curation_assets.core.options import Options
+from curation_assets.core.validation import Whole, checked, setting
+
+
+@checked("options")
+class FilteredOptions(Options):
+    """How many commas are few."""
+
+    most_commas: Whole = setting(default=1, ge=0, unit="commas", description="Captions with so many have few.")
+'''
+
+HOLDER = '''
+"""A caption that a program of its own keeps beside the tables."""
+
+from curation_assets.flow.holder import Holder
+from curation_assets.stores.damage import Damage
+
+
+class Kept(Holder):
+    """The file costs/kept.bin."""
+
+    def purge(self, ctx, tables, takedown):
+        path = ctx.store.root / "costs" / "kept.bin"
+        if path.is_file() and takedown.needles.matches_in(path):
+            path.unlink()
+
+    def searched(self, ctx, tables, takedown):
+        return (ctx.store.root / "costs").glob("kept.bin")
+
+    def checks(self, ctx, tables):
+        for path in (ctx.store.root / "costs").glob("kept.bin"):
+            yield lambda: [Damage(path, "kept", "no caption", path.read_text(), "remove it")]
+'''
+
+COMMAND = '''
+"""curate commas: how many a caption has."""
+
+from curation_assets.cli.commands import command
+from curation_assets.cli.common import show
+
+
+@command("commas", "Scores")
+def commas(caption: str) -> None:
+    """Count the commas of a caption."""
+    show(str(caption.count(",")))
+'''
+
 CONTRACT = '''@runtime_checkable
 class CommaCounter(Engine, Protocol):
     """Counts commas."""
@@ -209,11 +289,17 @@ from curation_assets.flow.declared import made_for, read_weights, teacher_names
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
+from curation_assets.operations.verify import verify_pool
 from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.sources.declaration import add_pool, add_world_pool
+from curation_assets.stores.denylist import add_to_denylist
 
 home = Path(sys.argv[1])
+sys.path.append(sys.argv[2])  # docs/
+from make_options import options_page
+
 rng = np.random.default_rng(0)
 captions = [f"thing {at}" + "," * (at % 4) + " end" for at in range(40)]
 pl.DataFrame({"caption": captions}).write_csv(home / "captions.csv")
@@ -222,10 +308,15 @@ settings = load_settings(home, "embedded")
 
 # a method, its role, a recipe, a policy and an export format, from captions to a list of ids
 low = ["wordy", "few_digits", "one_digit"]
-texts = {"distil": False, "policies": ["plain", *low], "downstream": False}
+texts = {"distil": False, "policies": ["plain", *low], "downstream": False, "most_commas": 2}
 add_pool(settings, "texts", home / "captions.csv", options=texts)
 ctx = PoolContext.open(settings, "texts")
-run_with_upstream(ctx, "filtered/ledger", "filtered/subsets")
+run_with_upstream(ctx, "filtered/ledger", "filtered/subsets", "filtered/with_few_commas")
+few = ctx.store.scan("filtered/with_few_commas").collect()["few"].to_list()
+try:
+    add_pool(settings, "wrong", home / "captions.csv", options={"most_commas": -1})
+except ValueError as error:
+    refused = str(error)
 quality = ctx.store.scan("fused/few_commas").collect()
 verdicts = ctx.store.scan("filtered/plain").collect()
 samples = ctx.store.scan("raw/samples").select("sample_id", "caption").collect()
@@ -252,7 +343,25 @@ materialise_table(distilled, tables["distilled/targets"], shard, tables=tables)
 add_world_pool(settings, "scenes", size=10, seed=0)
 scenes = tables_of(PoolContext.open(settings, "scenes"))
 listed = CliRunner().invoke(app, ["methods", "--markdown"]).output
+# a holder: its file is verified, purged and searched
+kept_file, sample = ctx.store.root / "costs" / "kept.bin", samples.row(7, named=True)
+kept_file.write_text(sample["caption"])
+damages = [str(damage.kind) for damage in verify_pool(ctx, tables_of(ctx)).damages]
+add_to_denylist(home, [("uid", sample["sample_id"])])
+begun = begin_takedown(ctx, tables_of(ctx))
+is_purged = not kept_file.exists()
+kept_file.write_text(sample["caption"])
+left = finish_takedown(ctx, tables_of(ctx), begun)[0]["left"]
+
 print(json.dumps({
+    "few": few,
+    "refused": refused,
+    "options": [line for line in options_page().splitlines() if "most_commas" in line],
+    "damages": damages,
+    "is_purged": is_purged,
+    "left": [(Path(one["path"]).name, one["what"]) for one in left],
+    "caption": sample["caption"],
+    "command": [CliRunner().invoke(app, words).output for words in (["commas", "a,b,c"], ["--help"])],
     "package": curation_assets.__file__,
     "tables": sorted(scenes),
     "listed": [line.split("`")[1] for line in listed.splitlines() if "`" in line],
@@ -298,6 +407,10 @@ def add(kind: str, root: Path) -> None:
         "trainer": ("training/trainers/counting.py", TRAINER),
         "export format": ("outputs/exports/ids.py", EXPORT),
         "role": ("engines/comma_counter.py", ENGINE),
+        "stage table": ("stages/filtered/with_few_commas.py", STAGE_TABLE),
+        "option": ("stages/filtered/options.py", OPTION),
+        "holder": ("stages/filtered/holders.py", HOLDER),
+        "command": ("cli/commas.py", COMMAND),
     }
     name, text = new[kind]
     (package / name).write_text(text.lstrip("\n"), encoding="utf-8")
@@ -352,7 +465,7 @@ def in_copy(root: Path, *arguments: str) -> str:
 def facts(copy: tuple[Path, Mapping[str, int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a program in the copy reports."""
     (copy[0] / "check.py").write_text(CHECK, encoding="utf-8")
-    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")))
+    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")), str(REPOSITORY / "docs"))
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert Path(found["package"]).is_relative_to(copy[0])
     return found
@@ -377,6 +490,29 @@ def test_a_method_a_role_a_recipe_a_policy_and_a_format_run(facts: dict[str, Any
     assert len(facts["kept"]) == 20
     assert facts["exported"] == facts["kept"]
     assert {"signals/commas", "fused/few_commas"} <= set(facts["separated"])
+
+
+@pytest.mark.slow
+def test_a_stage_table_reads_an_option_of_its_own(facts: dict[str, Any]) -> None:
+    """Captions have 0 to 3 commas; few are at most 2, the pool's own value."""
+    assert {"filtered/with_few_commas"} <= set(facts["tables"])
+    assert facts["few"].count(True) == 30
+    assert facts["refused"].endswith("options.most_commas must be an integer ≥ 0, got -1")
+    assert facts["options"] == ["| `most_commas` | an integer ≥ 0 | `1` | commas | Captions with so many have few. |"]
+
+
+@pytest.mark.slow
+def test_a_holder_is_verified_purged_and_searched(facts: dict[str, Any]) -> None:
+    assert facts["damages"] == ["kept"]
+    assert facts["is_purged"]
+    assert facts["left"] == [["kept.bin", facts["caption"]]]
+
+
+@pytest.mark.slow
+def test_a_command_runs_and_is_in_the_help(facts: dict[str, Any]) -> None:
+    counted, shown = facts["command"]
+    assert counted.strip() == "2"
+    assert "Count the commas of a caption." in shown
 
 
 @pytest.mark.slow

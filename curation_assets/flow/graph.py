@@ -1,9 +1,11 @@
 """Every table of a pool, each after its inputs."""
 
+import functools
+import importlib
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from curation_assets.core.settings import Settings
+from curation_assets.core.settings import PACKAGE_ROOT, Settings
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -15,15 +17,27 @@ def tables_of(ctx: PoolContext) -> dict[str, Table]:
 
     Raises ValueError for an input that no table provides, or a circle.
     """
-    import importlib
-
     declared: dict[str, Table] = {}
-    for stage in STAGES:
-        for table in importlib.import_module(f"curation_assets.stages.{stage}.tables").tables(ctx):
+    for module in _table_modules():
+        for table in importlib.import_module(module).tables(ctx):
             if table.name in declared:
                 raise ValueError(f"table {table.name!r} is declared twice")
             declared[table.name] = table
     return _sorted_by_inputs(declared)
+
+
+@functools.cache
+def _table_modules() -> tuple[str, ...]:
+    """Files of the stages with a function `tables`, stage after stage, each stage's tables.py first. Their text says
+    so: the others need not be imported."""
+    root = PACKAGE_ROOT / "stages"
+    files = {stage: sorted((root / stage).glob("*.py"), key=lambda path: path.stem != "tables") for stage in STAGES}
+    return tuple(
+        f"{PACKAGE_ROOT.name}.stages.{stage}.{path.stem}"
+        for stage, paths in files.items()
+        for path in paths
+        if "\ndef tables(" in path.read_text(encoding="utf-8")
+    )
 
 
 def why_broken(settings: Settings, pool: str) -> str | None:

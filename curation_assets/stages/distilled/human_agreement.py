@@ -57,9 +57,9 @@ def has_agreement(ctx: PoolContext) -> bool:
     return any((ctx.ratings, TeachersOptions.of(ctx).caption_benchmark, DistilledOptions.of(ctx).word_benchmark))
 
 
-def agreement_tables(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The tables of this file; that of single captions where people rated some."""
-    if not has_agreement(ctx):
+    if not (ctx.distils and has_agreement(ctx)):
         return
     on_students = FlowOptions.of(ctx).fuse_on == "student"
     inputs: list[str] = [LENGTH_STATISTICS, FUSION_WEIGHTS]

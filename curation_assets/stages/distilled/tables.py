@@ -28,7 +28,6 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Fit, Folder, Needs, Shown, Table
 from curation_assets.methods import get_method
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
-from curation_assets.stages.distilled.human_agreement import agreement_tables
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
@@ -79,7 +78,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "value",
         "The ICC student: safetensors and a card. Regresses the fused target on the caption alone.",
     )
-    yield from agreement_tables(ctx)
 
 
 def _scores_table(ctx: PoolContext) -> str:

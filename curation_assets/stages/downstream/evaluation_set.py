@@ -22,7 +22,7 @@ from curation_assets.numeric.identity import is_sample_id, unit_interval_of
 from curation_assets.sources.evaluation_sets.images import EvaluationImage, load_image
 from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
 from curation_assets.stages.downstream.options import DownstreamOptions
-from curation_assets.stages.downstream.training_sets import HELD_OUT
+from curation_assets.stages.downstream.training_sets import HELD_OUT, training_tables
 from curation_assets.stages.downstream.truth import has_truth, read_truth
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
@@ -119,9 +119,10 @@ def untrained_reason(ctx: PoolContext) -> str | None:
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Of a pool that trains models: the images they are measured on, and the rows held out for it."""
-    chosen = chosen_set(ctx)
-    assert chosen is not None, ctx.pool.name
+    """Of a pool that trains models: the images that measure them, the rows held out for it, and training sets."""
+    chosen = chosen_set(ctx) if ctx.trains_downstream else None
+    if chosen is None:
+        return
     scenes: tuple[str, ...] = ()
     if chosen.kind == "scenes":
         scenes = (SCENES,)
@@ -156,6 +157,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "of its images (the same file)."
         ),
     )
+    yield from training_tables(ctx)
 
 
 def image_limit(ctx: PoolContext) -> int:

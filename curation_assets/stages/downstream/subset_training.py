@@ -33,7 +33,13 @@ from curation_assets.stages.downstream.training_sets import (
     kinds_of_sets,
     reads_chosen,
 )
-from curation_assets.stages.downstream.vision_features import EVALUATION_FEATURES, ROLES, VISION_FEATURES, stacked
+from curation_assets.stages.downstream.vision_features import (
+    EVALUATION_FEATURES,
+    ROLES,
+    VISION_FEATURES,
+    feature_tables,
+    stacked,
+)
 from curation_assets.training.trainers import Examples, Task, Trainer, all_trainers
 
 _RUN_SCHEMAS: dict[str, Any] = {
@@ -55,11 +61,16 @@ def trainers_of(ctx: PoolContext) -> dict[str, Trainer]:
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Two tables per trainer, and the comparison of all training sets.
+    """Two tables per trainer, the features that some read, and the comparison of all training sets; none in pools that
+    train no models.
 
     A pool that should train and has nothing to measure on gets tables whose rows say so.
     """
+    if not ctx.trains_downstream:
+        return
     has_set = chosen_set(ctx) is not None
+    if has_set and any(trainer.reads == "features" for trainer in trainers_of(ctx).values()):
+        yield from feature_tables()
     keys = keys_of_pool(ctx)
     trained = []
     for trainer in trainers_of(ctx).values():

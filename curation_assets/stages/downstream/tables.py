@@ -31,8 +31,7 @@ from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Folder, Shown, Table
 from curation_assets.methods import oriented
 from curation_assets.stages.distilled.human_agreement import has_agreement
-from curation_assets.stages.downstream import evaluation_set, subset_training, training_sets, vision_features
-from curation_assets.stages.downstream import text_methods as text_tables
+from curation_assets.stages.downstream import evaluation_set, subset_training
 from curation_assets.stages.downstream.evaluation_set import SCENES, chosen_set, untrained_reason
 from curation_assets.stages.downstream.options import DownstreamOptions
 from curation_assets.stages.downstream.training_sets import HELD_OUT, TRAINING_SETS
@@ -46,15 +45,10 @@ NOT_SHOWN = (SCENES, HELD_OUT, TRAINING_SETS, VISION_FEATURES, EVALUATION_FEATUR
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Tables of this stage. Models are trained on subsets where the pool has an evaluation set to measure them on."""
-    yield from text_tables.tables(ctx)
+    """How good the methods are against planted truth, and the report of all stages."""
     verdicts = tuple(f"filtered/{policy.name}" for policy in policies_of(ctx))
-    downstream: list[str] = []
-    if ctx.trains_downstream:
-        for table in _trained_tables(ctx):
-            if table.name not in NOT_SHOWN:
-                downstream.append(table.name)
-            yield table
+    trained = (table.name for part in (evaluation_set, subset_training) for table in part.tables(ctx))
+    downstream = [name for name in trained if name not in NOT_SHOWN]
     signals = tuple(f"signals/{method.name}" for method in ctx.methods("signals"))
     quality: tuple[str, ...] = ()
     if ctx.pool.is_planted:
@@ -126,15 +120,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
         shown=Shown(kinds=("html",)),
     )
-
-
-def _trained_tables(ctx: PoolContext) -> Iterator[Table]:
-    if chosen_set(ctx) is not None:
-        yield from evaluation_set.tables(ctx)
-        yield from training_sets.tables(ctx)
-        if any(trainer.reads == "features" for trainer in subset_training.trainers_of(ctx).values()):
-            yield from vision_features.tables(ctx)
-    yield from subset_training.tables(ctx)
 
 
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:

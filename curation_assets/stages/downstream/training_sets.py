@@ -104,7 +104,7 @@ def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
     return tuple(sorted(map(str, keys)))
 
 
-def tables(ctx: PoolContext) -> Iterator[Table]:
+def training_tables(ctx: PoolContext) -> Iterator[Table]:
     """One partition per training set, size and seed."""
     policies = {policy.name: policy for policy in policies_of(ctx)}
     references = {table_of(reference) for policy in policies.values() for reference in policy.references}

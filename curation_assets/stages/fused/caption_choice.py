@@ -21,7 +21,7 @@ CAPTIONS_AT_ONCE = 256
 READ = {"clip_score": "value", "generated_captions": "generated_captions", "image_embedding": "image_embedding"}
 
 
-def caption_choice_tables(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The cut and the choice, in pools whose option `caption_choice` is set."""
     settings = SignalsOptions.of(ctx).caption_choice
     if settings is None:

@@ -29,7 +29,7 @@ PDQ, COPY, SEMANTIC = 1.0, 2.0, 3.0
 ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
 
 
-def duplicates(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools whose option `duplicates` is set."""
     settings = FlowOptions.of(ctx).duplicates
     if settings is None:

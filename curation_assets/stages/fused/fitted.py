@@ -20,7 +20,7 @@ FIT = "_fit"
 ROW_KEY = ["shard", "source_row"]
 
 
-def fitted_tables(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """Two tables per recipe that the pool runs. Raises ValueError for one whose signals it does not run."""
     for recipe in fitted_recipes(ctx).values():
         if why := why_not_run(ctx, recipe.settings.signals):

@@ -16,9 +16,6 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
 from curation_assets.flow.table import Fit, Shown, Table, Together
 from curation_assets.selection.fitted import load_recipes
-from curation_assets.stages.fused.caption_choice import caption_choice_tables
-from curation_assets.stages.fused.duplicates import duplicates
-from curation_assets.stages.fused.fitted import fitted_tables
 from curation_assets.stores.catalog import open_pool
 from curation_assets.stores.columns import by_shard
 
@@ -38,9 +35,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         if reference.startswith("fused.") and reference.endswith(RANGE):
             yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
     yield from map(_model_table, available)
-    yield from fitted_tables(ctx)
-    yield from duplicates(ctx)
-    yield from caption_choice_tables(ctx)
 
 
 def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:

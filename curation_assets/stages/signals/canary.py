@@ -23,8 +23,10 @@ from curation_assets.stores.shard_store import CorruptTableError
 CAPTIONER = "captioner"  # writes the captions that methods with generated_captions compare
 
 
-def canary_tables(ctx: PoolContext) -> Iterator[Table]:
-    """Scores of the canary, and their drift from the reference builds."""
+def tables(ctx: PoolContext) -> Iterator[Table]:
+    """Scores of the canary, and their drift from the reference builds; none in pools without one."""
+    if not SignalsOptions.of(ctx).canary:
+        return
     methods = _methods(ctx)
     yield Table(
         name=CANARY,

@@ -24,7 +24,7 @@ LARGE_POOL = 1_000_000  # samples: below, an eighth of the cost per sample count
 CAPTIONS_AT_ONCE = 256
 
 
-def contrast_tables(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """Each of the two where a method that the pool runs reads it."""
     given = SourceOptions.of(ctx).given_signals
     needed = {

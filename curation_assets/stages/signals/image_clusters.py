@@ -25,7 +25,7 @@ IMAGES_PER_CLUSTER = 128  # of the pool, where its options set no number of clus
 MAX_FITTED = 1_000_000  # images; a larger pool is sampled by hash of the sample_id
 
 
-def image_clusters(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The table, in pools that run a method which reads it."""
     needed = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
     if IMAGE_CLUSTERS in needed:

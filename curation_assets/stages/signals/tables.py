@@ -18,11 +18,8 @@ from curation_assets.scoring.batches import LoadImage, Steps, row_identity
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.sources.options import SourceOptions
-from curation_assets.stages.signals.canary import canary_tables
-from curation_assets.stages.signals.contrast import contrast_tables
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
-from curation_assets.stages.signals.image_clusters import image_clusters
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.content_hash import frame_sha256
 
@@ -31,13 +28,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """Tables of this stage: the derived columns, then one per method."""
     for name in derived_columns(ctx):
         yield _derived_table(ctx, name)
-    yield from image_clusters(ctx)
-    yield from contrast_tables(ctx)
     for method in ctx.methods("signals"):
         source = given_source(ctx, method.name)
         yield _signal_table(ctx, method) if source is None else _given_table(method, source[1])
-    if SignalsOptions.of(ctx).canary:
-        yield from canary_tables(ctx)
 
 
 def derived_columns(ctx: PoolContext) -> list[str]:

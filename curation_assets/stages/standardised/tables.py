@@ -35,13 +35,10 @@ from curation_assets.numeric.standardise import (
     standardise,
 )
 from curation_assets.stages.standardised.options import StandardisedOptions
-from curation_assets.stages.standardised.word_weights import tables as word_weight_tables
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Tables of this stage: word weights where relatedness runs, the rest where the pool distils its own student."""
-    if any(method.name == "relatedness" for method in ctx.methods("signals")):
-        yield from word_weight_tables(ctx)
+    """Tables of this stage; none where the pool distils no student of its own."""
     if not ctx.distils:
         return
     teachers = tuple(f"teachers/{name}" for name in teacher_names(ctx))

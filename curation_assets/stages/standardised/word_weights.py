@@ -16,10 +16,12 @@ from curation_assets.stores.file_hash import file_sha256
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """One table, where the pool's option `related_to` names a file of downstream captions.
+    """One table, where relatedness runs and the pool's option `related_to` names a file of downstream captions.
 
     Raises ValueError where neither downstream captions nor word weights are given.
     """
+    if not any(method.name == "relatedness" for method in ctx.methods("signals")):
+        return
     if "word_weights_file" in ctx.profile.methods.get("relatedness", {}):
         return
     if not StandardisedOptions.of(ctx).related_to:

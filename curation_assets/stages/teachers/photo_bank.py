@@ -21,7 +21,7 @@ IMAGES_AT_ONCE = 64
 SAMPLES_FILE = "sample_ids.txt"  # one a line, in the order of the vectors
 
 
-def photo_bank_table(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The table of the bank; none where the pool uses the shipped one. Raises ValueError for a pool without images."""
     if not ctx.has_photo_bank:
         return

@@ -21,7 +21,7 @@ from curation_assets.stores.file_hash import file_sha256
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
 
 
-def bridge_table(ctx: PoolContext) -> Iterator[Table]:
+def tables(ctx: PoolContext) -> Iterator[Table]:
     """The table of the bridge; none where the pool uses a bridge that is already there."""
     if not ctx.trains_sba:
         return

@@ -17,8 +17,6 @@ from curation_assets.methods import Method
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.options import TeachersOptions
-from curation_assets.stages.teachers.photo_bank import photo_bank_table
-from curation_assets.stages.teachers.sba_bridge import bridge_table
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
@@ -49,8 +47,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_distillation_sample,
         description="One row per kept sample that the teachers score, drawn by hash of the sample_id.",
     )
-    yield from bridge_table(ctx)
-    yield from photo_bank_table(ctx)
     for method in ctx.methods("teachers"):
         yield _teacher_table(ctx, method)
     if ctx.ratings is not None:
