@@ -126,7 +126,7 @@ def test_planted_copies_of_a_pool_are_found(folder: Path, tmp_path: Path) -> Non
     options = {"duplicates": {"perceptual_bits": None, "copy_cosine": 0.75}, "image_domain": "other"}
     add_pool(settings, "spots", tmp_path / "source", options=options, roles={"copy_descriptor": f"path:{folder}"})
     ctx = PoolContext.open(settings, "spots")
-    assert tables_of(ctx)["signals/copy_descriptor"].roles == ("copy_descriptor",)
+    assert tables_of(ctx)["signals/copy_descriptor"].needs.roles == ("copy_descriptor",)
     run_with_upstream(ctx, NEAR_DUPLICATES)
     found = ctx.store.read(NEAR_DUPLICATES).sort("source_row")
     ids, of = found["sample_id"].to_list(), found["representative"].to_list()

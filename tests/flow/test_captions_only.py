@@ -113,7 +113,7 @@ def test_values_columns_and_sizes_that_are_given_count(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     ctx = pool_of(tmp_path / "b", given={"generated_captions": str(tmp_path / "generated.parquet")})
     assert "sieve" in {method.name for method in ctx.methods("signals")}
-    assert tables_of(ctx)["signals/generated_captions"].roles == ()
+    assert tables_of(ctx)["signals/generated_captions"].needs.roles == ()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_sieve_reads_captions_that_the_pool_brings(tmp_path: Path) -> None:
     pl.DataFrame(rows, schema=["caption", "generated_captions"], orient="row").write_csv(tmp_path / "given.csv")
     ctx = pool_of(tmp_path, generated_captions=str(tmp_path / "given.csv"))
     run_with_upstream(ctx, "signals/sieve")
-    assert tables_of(ctx)["signals/generated_captions"].roles == ()
+    assert tables_of(ctx)["signals/generated_captions"].needs.roles == ()
     kept = ctx.store.scan("signals/generated_captions").collect()
     assert kept["generated_captions"].to_list() == [*GIVEN.values(), None]
     assert kept["reason"].to_list() == [None, None, None, "not_given"]

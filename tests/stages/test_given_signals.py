@@ -119,7 +119,7 @@ def test_datacomps_metadata_gives_datacomps_subsets(tmp_path: Path) -> None:
         assert subset_of(ctx, "datacomp_basic") == reference_npy(table, basic)
     assert subset_of(ctx, "basic_clip") == reference_npy(table, basic & top(b32, 0.3))
     # recorded as given: the column is named, no model is
-    assert tables_of(ctx)["signals/clip_score"].roles == ()
+    assert tables_of(ctx)["signals/clip_score"].needs.roles == ()
     manifest = ctx.store.manifest("signals/clip_score", ctx.shards()[0])
     assert manifest is not None
     assert list(manifest.models) == []
