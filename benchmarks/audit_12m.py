@@ -363,7 +363,14 @@ def plan(home: Path, shards: int = 100_000) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     facts = [
         TableFacts(
-            name, table.grain == "shard", table.inputs, table.version, "[]", None, table.is_frozen, bool(table.needs.roles)
+            name,
+            table.grain == "shard",
+            table.inputs,
+            table.version,
+            "[]",
+            None,
+            table.is_frozen,
+            bool(table.needs.roles),
         )
         for name, table in tables_of(ctx).items()
     ]
