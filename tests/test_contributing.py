@@ -18,7 +18,7 @@ PACKAGE = "curation_assets"
 #: Addition → files it may touch, as CONTRIBUTING.md states them.
 PROMISED = {
     "method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 2, "role": 3,
-    "stage table": 1, "option": 1, "holder": 1, "command": 1,
+    "stage table": 1, "option": 1, "holder": 1, "command": 1, "kind of source": 1,
 }  # fmt: skip
 
 METHOD = '''
@@ -242,6 +242,28 @@ def commas(caption: str) -> None:
     show(str(caption.count(",")))
 '''
 
+SOURCE = '''
+"""Captions of one JSON document: a list of texts."""
+
+import json
+
+from curation_assets.sources.own_rows import Row, RowSource
+
+
+class JsonDocument(RowSource):
+    order = 15
+    images = "none"
+
+    def recognises(self, path):
+        return path.is_file() and path.suffix == ".json"
+
+    def read(self, path):
+        return (Row(caption) for caption in json.loads(path.read_text()))
+
+
+SOURCE = JsonDocument()
+'''
+
 CONTRACT = '''@runtime_checkable
 class CommaCounter(Engine, Protocol):
     """Counts commas."""
@@ -293,6 +315,8 @@ from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.operations.verify import verify_pool
 from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.sources.base import source_of
+from curation_assets.sources.contract import check_source
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.stores.denylist import add_to_denylist
 
@@ -340,6 +364,20 @@ distilled.store.write("standardised/labelled_scores", rated, None, **plant)
 materialise_table(distilled, tables["distilled/fusion_weights"], tables=tables)
 materialise_table(distilled, tables["distilled/targets"], shard, tables=tables)
 
+# a kind of source: found by `pool add`, registered by a run, and a takedown names the file that is its owner's
+document = home / "captions.json"
+document.write_text(json.dumps(captions))
+kind = add_pool(settings, "documents", document, options={"distil": False, "downstream": False}).kind
+documents = PoolContext.open(settings, "documents")
+run_with_upstream(documents, "raw/samples")
+before = documents.store.scan("raw/samples").collect()
+add_to_denylist(home, [("uid", before["sample_id"][3])])
+begun = begin_takedown(documents, tables_of(documents))
+run_with_upstream(documents, "raw/samples")
+certificate, _ = finish_takedown(documents, tables_of(documents), begun)
+after = documents.store.scan("raw/samples").collect()
+rules = check_source(source_of(kind), kind, document, load_settings(home / "contract", "embedded"))
+
 add_world_pool(settings, "scenes", size=10, seed=0)
 scenes = tables_of(PoolContext.open(settings, "scenes"))
 listed = CliRunner().invoke(app, ["methods", "--markdown"]).output
@@ -363,6 +401,16 @@ print(json.dumps({
     "caption": sample["caption"],
     "command": [CliRunner().invoke(app, words).output for words in (["commas", "a,b,c"], ["--help"])],
     "package": curation_assets.__file__,
+    "source": {
+        "kind": kind,
+        "captions": before["caption"].to_list() == captions,
+        "statuses": before["status"].unique().to_list(),
+        "emptied": after["caption"].null_count(),
+        "left": certificate["left"],
+        "sources_not_ours": certificate["sources_not_ours"] == [str(document)],
+        "faults": [rule.fault for rule in rules if rule.fault],
+        "rules": len(rules),
+    },
     "tables": sorted(scenes),
     "listed": [line.split("`")[1] for line in listed.splitlines() if "`" in line],
     "made_for": {name: made_for().get(name) for name in ("commas", "few_commas", "reversal")},
@@ -411,6 +459,7 @@ def add(kind: str, root: Path) -> None:
         "option": ("stages/filtered/options.py", OPTION),
         "holder": ("stages/filtered/holders.py", HOLDER),
         "command": ("cli/commas.py", COMMAND),
+        "kind of source": ("sources/kinds/json_document.py", SOURCE),
     }
     name, text = new[kind]
     (package / name).write_text(text.lstrip("\n"), encoding="utf-8")
@@ -534,6 +583,20 @@ def test_a_teacher_and_a_trainer_take_part(facts: dict[str, Any]) -> None:
     assert "teachers/reversal" in facts["teacher_inputs"]
     assert {"teachers/reversal", "downstream/counting"} <= set(facts["tables"])
     assert "downstream/counting" in facts["report_inputs"]
+
+
+@pytest.mark.slow
+def test_a_source_is_found_registered_and_taken_down(facts: dict[str, Any]) -> None:
+    assert facts["source"] == {
+        "kind": "json_document",
+        "captions": True,
+        "statuses": ["kept"],
+        "emptied": 1,
+        "left": [],
+        "sources_not_ours": True,
+        "faults": [],
+        "rules": 8,
+    }
 
 
 @pytest.mark.slow

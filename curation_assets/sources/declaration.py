@@ -29,7 +29,7 @@ from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.edits import with_value
 from curation_assets.sources.options import ImageDomain, SourceOptions
-from curation_assets.sources.table_files import what_lies_in
+from curation_assets.sources.table_files import no_tables, what_lies_in
 from curation_assets.sources.text_columns import COLUMN_OPTIONS
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
@@ -281,6 +281,8 @@ def add_pool(
             pool = Pool(name, kind, str(found.path), columns=found.columns, **declared)
             one.check(pool, settings)
             return _declare_source(settings, pool)
+    if source.is_dir():
+        raise no_tables(source)
     raise ValueError(
         f"{source}: expected a folder of tars or of images with captions, or a file that ends in one of "
         f"{', '.join(SUFFIXES)}; {what_lies_in(source)}"

@@ -12,12 +12,13 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.settings import shard_key
+from curation_assets.numeric.identity import sample_id_of
 from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.samples import without_denied
+from curation_assets.stores.samples import mark_duplicates, without_denied
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.temporary import temporary_path
 
@@ -54,6 +55,15 @@ def read_split(folder: Path) -> Split:
     if content is None:
         raise ValueError(f"{folder / SPLIT_FILE} is absent or damaged; delete {folder}, it will be made again")
     return Split(folder, content["rows"], content["content_sha256"], content.get("facts", {}))
+
+
+def split_once(
+    folder: Path, read: Callable[[], pl.DataFrame], pool: str, shard_size: int, denylist: Denylist | None
+) -> Split:
+    """The split in `folder`, whose name has the version of the source; made from the rows of `read` where absent."""
+    if read_sealed_json(folder / SPLIT_FILE) is None:
+        write_split(folder, pool, read(), shard_size, denylist)
+    return read_split(folder)
 
 
 #: File name → its state (the fields of FileState), null where there is no such file.
@@ -144,3 +154,26 @@ def write_split(
     for old in folder.parent.glob("split-*"):
         if old != folder:
             remove_path(old)
+
+
+def identified(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds sample_id (of url, caption and uid, which goes), source_row and is_duplicate.
+
+    Where rows bring their images, one without URL or uid goes by the image's bytes, as in tars.
+    """
+    if "image_sha256" in rows.columns:
+        cells = rows.select("url", "caption", "uid", "image_sha256").iter_rows()
+        ids = [
+            sample_id_of(url or (f"sha256:{digest}" if digest else f"row#{position}"), caption, uid)
+            for position, (url, caption, uid, digest) in enumerate(cells)
+        ]
+    else:
+        ids = [sample_id_of(*row) for row in rows.select("url", "caption", "uid").iter_rows()]
+    numbered = (
+        rows.drop("uid")
+        .with_row_index("source_row")
+        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
+    )
+    first = ["sample_id", "source_row", "url", "caption", "is_duplicate", "source_reason"]
+    marked = mark_duplicates(numbered)
+    return marked.select(*first, *(name for name in marked.columns if name not in first))

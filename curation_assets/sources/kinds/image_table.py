@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources.base import Found, Note, Offered
 from curation_assets.sources.image_columns import (
     ImageColumns,
@@ -27,7 +26,7 @@ from curation_assets.sources.image_columns import (
     tables_in,
 )
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, images_of_files
-from curation_assets.sources.split import Split, Stamps, stamped_split, stamps_of
+from curation_assets.sources.split import Split, Stamps, identified, stamped_split, stamps_of
 from curation_assets.sources.tables import TableSource, counted
 from curation_assets.sources.text_columns import own_id_column, read_texts
 from curation_assets.stores.caption_text import are_blank
@@ -37,7 +36,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, image_names, locate, relative_name
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.samples import OWN_ID, mark_duplicates
+from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
 
 if TYPE_CHECKING:
@@ -242,7 +241,7 @@ def _rows_of_tables(
         parts.append(texts.hstack(images).with_columns(first).drop("image_reason"))
         has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
     more = [OWN_ID] if columns.own_id else []
-    rows = _identified(pl.concat(parts).select(*_SCHEMA, *numbers, *more) if parts else pl.DataFrame(schema=_SCHEMA))
+    rows = identified(pl.concat(parts).select(*_SCHEMA, *numbers, *more) if parts else pl.DataFrame(schema=_SCHEMA))
     facts = {"captions_in_lists": int(has_lists)}
     if is_folder and not has_bytes:
         facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
@@ -281,23 +280,6 @@ def _file_row(folder: Path, name: str | None, named: list[str]) -> dict[str, str
     return row | {"image_file": name, "image_sha256": file_sha256(path)}
 
 
-def _identified(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds sample_id, source_row and is_duplicate. An image without URL or uid goes by its bytes, as in tars."""
-    ids = []
-    for position, row in enumerate(rows.select("url", "image_sha256", "caption", "uid").iter_rows()):
-        url, digest, caption, uid = row
-        origin = url or (f"sha256:{digest}" if digest else f"row#{position}")
-        ids.append(sample_id_of(origin, caption, uid))
-    identified = (
-        rows.drop("uid")
-        .with_row_index("source_row")
-        .with_columns(pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64))
-    )
-    first = ["sample_id", "source_row", "url", "caption", "is_duplicate", "source_reason"]
-    marked = mark_duplicates(identified)
-    return marked.select(*first, *(name for name in marked.columns if name not in first))
-
-
 # -- captions beside the images ---------------------------------------------------------------------------------------
 
 
@@ -316,4 +298,4 @@ def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
         row = _file_row(source, image or None, [])
         reason = row.pop("image_reason") or text_reason
         rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
-    return _identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}
+    return identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}

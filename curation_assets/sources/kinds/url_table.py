@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources.base import Found, Note, Offered
-from curation_assets.sources.split import SPLIT_FILE, Split, read_split, write_split
+from curation_assets.sources.split import Split, identified, split_once
+from curation_assets.sources.table_files import tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
 from curation_assets.sources.text_columns import (
     COLUMN_NAMES,
@@ -24,9 +25,8 @@ from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
-from curation_assets.stores.samples import OWN_ID, mark_duplicates
-from curation_assets.stores.seal import read_sealed_json
-from curation_assets.stores.text_format import TextFormat, table_suffix
+from curation_assets.stores.samples import OWN_ID
+from curation_assets.stores.text_format import TextFormat
 
 if TYPE_CHECKING:
     from curation_assets.sources.declaration import Pool
@@ -39,7 +39,7 @@ class UrlTable(TableSource):
 
     def detect(self, offered: Offered) -> Found | None:
         source = offered.path
-        if source.is_file() and not table_suffix(source):
+        if not tables_of(source):
             return None
         others = {ours: theirs for ours, theirs in offered.columns.items() if ours != "image"}
         detected = detect_columns(source, others, offered.text)
@@ -147,11 +147,8 @@ def split_source(
             **({"numbers": dict(numbers)} if numbers else {}),
         }
     )[:16]
-    folder = home / f"split-{version}"
-    if read_sealed_json(folder / SPLIT_FILE) is None:
-        rows = _identified(files, columns, text, numbers or {})
-        write_split(folder, pool, rows, shard_size, denylist)
-    return read_split(folder)
+    read = partial(_identified, files, columns, text, numbers or {})
+    return split_once(home / f"split-{version}", read, pool, shard_size, denylist)
 
 
 def _identified(
@@ -162,10 +159,5 @@ def _identified(
     names |= {OWN_ID: columns.own_id} if columns.own_id else {}
     rows = pl.concat([read_texts(path, names, numbers, text) for path in files])
     more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
-    ids = [sample_id_of(url, caption, uid) for caption, url, uid in rows.select("caption", "url", "uid").iter_rows()]
-    identified = rows.with_row_index("source_row").with_columns(
-        pl.Series("sample_id", ids, dtype=pl.String), pl.col("source_row").cast(pl.Int64)
-    )
     more += [*numbers, *([OWN_ID] if columns.own_id else [])]
-    kept = ("sample_id", "source_row", "url", "caption", "is_duplicate", *more)
-    return mark_duplicates(identified).select(kept)
+    return identified(rows).select("sample_id", "source_row", "url", "caption", "is_duplicate", *more)

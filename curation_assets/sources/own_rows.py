@@ -1,0 +1,159 @@
+"""Sources that only name their paths and read their rows; shards, ids, images and takedown are done here."""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import polars as pl
+
+from curation_assets.core.settings import Settings
+from curation_assets.sources.base import Found, Offered
+from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages
+from curation_assets.sources.split import Split, identified, split_once
+from curation_assets.sources.tables import SplitSource
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
+from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.file_hash import cached_sha256
+from curation_assets.stores.tar_samples import is_encodable
+
+if TYPE_CHECKING:
+    from curation_assets.sources.declaration import Pool
+
+
+_TEXTS = {"caption": pl.String, "url": pl.String, "uid": pl.String}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input row, as its owner has it. One that cannot be read is a row too, with the reason: no row disappears."""
+
+    caption: str | None
+    url: str | None = None
+    image: bytes | None = None  # as in its file; it is decoded later, and under limits
+    uid: str | None = None  # becomes the sample_id where it is one (32 hex digits)
+    reason: str | None = None  # why the row cannot be used: a short machine word
+
+
+class RowSource(SplitSource):
+    """Rows in a fixed order; the same files give the same rows."""
+
+    #: Where images come from: `rows` bring their bytes, they are fetched from `urls`, or there are `none`.
+    images: ClassVar[Literal["rows", "urls", "none"]] = "rows"
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Whether what lies at a path is of this kind."""
+
+    @abstractmethod
+    def read(self, path: Path) -> Iterator[Row]:
+        """All rows, in order. Raises ValueError for a source of which nothing can be read."""
+
+    def files(self, path: Path) -> list[Path]:
+        """The files whose content decides the rows: when one changes, the source is read again."""
+        return [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+
+    def read_images(self, path: Path, wanted: Sequence[int]) -> Iterator[bytes | None]:
+        """Images of the rows `wanted` (their numbers, ascending). Reads all rows; a source that can do with less
+        should."""
+        left = iter(wanted)
+        following = next(left, None)
+        for number, row in enumerate(self.read(path)):
+            if number == following:
+                yield row.image
+                following = next(left, None)
+                if following is None:
+                    return
+
+    # -- the contract of Source
+
+    @property
+    def opens_urls(self) -> bool:  # type: ignore[override]
+        return self.images == "urls"
+
+    def has_images(self, pool: "Pool") -> bool:
+        return self.images != "none"
+
+    def detect(self, offered: Offered) -> Found | None:
+        if not self.recognises(offered.path):
+            return None
+        if offered.columns:
+            raise ValueError(f"{offered.path} has no columns to name, got {dict(offered.columns)}")
+        return Found(offered.path, {})
+
+    def check(self, pool: "Pool", settings: Settings) -> None:
+        """Raise ValueError for a source without rows."""
+        if not self.split(pool, settings).rows:
+            raise ValueError(f"{pool.source} holds no rows")
+
+    def split(self, pool: "Pool", settings: Settings) -> Split:
+        source, home = self.path(pool, settings), settings.work(pool.name) / "source"
+        if not source.exists():
+            raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
+        files = self.files(source)
+        hashes = cached_sha256(files, home / "sha256.json")
+        denylist = Denylist.load(settings.home)
+        version = config_sha256(
+            {
+                "files": [hashes[str(path)] for path in files],
+                "kind": [pool.kind, self.version, self.images],
+                "shard_size": pool.shard_size,
+                "pool": pool.name,
+                **({"denylist": denylist.version} if denylist else {}),
+            }
+        )[:16]
+        return split_once(home / f"split-{version}", partial(self._rows, source), pool.name, pool.shard_size, denylist)
+
+    def schema(self, pool: "Pool") -> Mapping[str, pl.DataType | type[pl.DataType]]:
+        return IMAGE_SCHEMA if self.images == "rows" else {}
+
+    def download_config(self, pool: "Pool") -> dict[str, Any]:
+        return super().download_config(pool) if self.opens_urls else {"max_bytes": pool.download.max_bytes}
+
+    def serving(
+        self, pool: "Pool", requested: pl.DataFrame, settings: Settings
+    ) -> AbstractContextManager[Mapping[str, Any]]:
+        if self.opens_urls:
+            return super().serving(pool, requested, settings)
+        return nullcontext({"local": LocalImages.of(pool, requested, partial(self._read, self.path(pool, settings)))})
+
+    def collected(self, pool: "Pool") -> str:
+        return f"Samples were read by {pool.kind}, a source of their owner's own, and registered as they are."
+
+    def _read(self, path: Path, located: pl.DataFrame, max_bytes: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+        records = located.sort("image_row").to_dicts()
+        images = self.read_images(path, [record["image_row"] for record in records])
+        for record, data in zip(records, images, strict=True):
+            yield record, (data or b"")[: max_bytes + 1]
+
+    def _rows(self, path: Path) -> pl.DataFrame:
+        """Grain: one row per row of the source, in order; no image is held."""
+        schema: dict[str, Any] = {
+            **_TEXTS,
+            **(IMAGE_SCHEMA if self.images == "rows" else {}),
+            "source_reason": pl.String,
+        }
+        rows = [self._row(path, number, row) for number, row in enumerate(self.read(path))]
+        return identified(pl.DataFrame(rows, schema=schema, orient="row"))
+
+    def _row(self, path: Path, number: int, row: Row) -> dict[str, Any]:
+        texts = {name: getattr(row, name) for name in _TEXTS}
+        reason = row.reason
+        for name, text in texts.items():
+            if text is not None and not is_encodable(text):
+                texts[name], reason = None, reason or f"cell_not_decodable:{name}"
+            elif text is not None and len(text.encode()) > MAX_TEXT_BYTES:
+                texts[name], reason = None, reason or f"cell_too_long:{name}"
+        if texts["caption"] is not None:
+            texts["caption"] = caption_text(texts["caption"])
+        if self.images != "rows":
+            return {**texts, "source_reason": reason}
+        if row.image is None:
+            return {**texts, **dict.fromkeys(IMAGE_SCHEMA), "source_reason": reason or "missing_image"}
+        where = {"image_file": path.name, "image_row": number, "image_sha256": hashlib.sha256(row.image).hexdigest()}
+        return {**texts, **where, "source_reason": reason}
