@@ -14,6 +14,7 @@ from benchmarks.generation import PlainCaptioner, PlainDecoder, PlainPainter
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.generation import ROWS_AT_ONCE, BeamSearch, NoRepeatNgrams, prompts_at_once
+from curation_assets.foreign.transformers_generation import go_on_after
 from tests.support.tiny_models import (
     make_images,
     profile_of,
@@ -147,8 +148,13 @@ def test_beam_search_finds_the_librarys_sequences_and_scores(zoo: Path, beams: i
     assert len(lengths) > 1, "all sequences are equally long, so nothing leaves a batch"
 
 
+@pytest.mark.parametrize("off", ["", "all"])
 @pytest.mark.parametrize("name", ["captioner", "blip", "blip2"])
-def test_caption_models_answer_as_the_librarys_loops_one_by_one(zoo: Path, name: str) -> None:
+def test_caption_models_answer_as_the_librarys_loops_one_by_one(
+    zoo: Path, name: str, off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transformers' own rule for the inputs of the next step and without it (docs/upgrading.md)."""
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", off)
     beams = captioner(zoo, name, "beam_captioner")
     assert beams.beam_captions(IMAGES, 3) == PlainCaptioner(beams, 1).beam_captions(IMAGES, 3)
     sampler = captioner(zoo, name, "captioner")
@@ -283,6 +289,17 @@ def test_calls_are_even_in_number_and_not_too_large() -> None:
     assert [prompts_at_once(count, 5, "cpu") for count in (0, 1, 19, 20)] == [1, 1, 19, 10]
     assert prompts_at_once(1, 500, "cpu") == 1
     assert prompts_at_once(1000, 5, "cuda") == 1000
+
+
+def test_inputs_of_a_models_own_are_refused_without_the_librarys_rule(
+    zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", "cache_of_any_model")
+    model = decoder(zoo).language_model
+    with pytest.raises(
+        NotImplementedError, match="takes token_type_ids, which only versions of transformers that were"
+    ):
+        go_on_after(model, None, {"token_type_ids": torch.zeros(1, 3)})
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

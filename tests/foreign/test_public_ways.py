@@ -1,0 +1,139 @@
+"""Each guard forced off: the public way gives the same, or a sentence states what is not possible."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+
+from curation_assets.core.settings import environment_read, foreign_parts_off
+from curation_assets.foreign.dagster_runs import HomeNotReadError, add_metadata, find_own_configuration
+from curation_assets.foreign.dagster_storage import own_sqlite_storage, records_of
+from curation_assets.foreign.open_clip_training import read_tars_with
+from tests.support.paths import REPOSITORY
+
+KEYS = ["a", "b", "c"]
+
+
+@pytest.fixture(params=["", "all"], ids=["as tried", "forced off"])
+def off(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", request.param)
+    return str(request.param)
+
+
+def test_metadata_of_shards_is_the_same(off: str, tmp_path: Path) -> None:
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(KEYS), backfill_policy=dg.BackfillPolicy.single_run())
+    def table(context: dg.AssetExecutionContext) -> None:
+        for key in context.partition_keys:
+            add_metadata(context, {"rows": KEYS.index(key)}, key)
+
+    tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        job = dg.Definitions([table], jobs=[dg.define_asset_job("all", "table")]).resolve_job_def("all")
+        job.execute_in_process(instance=instance, tags=tags)
+        records = instance.fetch_materializations(table.key, limit=9).records
+    rows = {record.partition_key: record.asset_materialization.metadata["rows"].value for record in records}
+    assert rows == {"a": 0, "b": 1, "c": 2}
+
+
+def test_a_home_whose_path_is_a_pattern_is_read_or_refused(off: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; import dagster as dg\n"
+        "from curation_assets.foreign.dagster_runs import find_own_configuration\n"
+        "find_own_configuration(Path(sys.argv[1]))\n"
+        "print(type(dg.DagsterInstance.get().run_launcher).__name__)\n"
+    )
+    home = tmp_path / "exp [a]"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(
+        "run_launcher: {module: tests.foreign.own_launcher, class: OwnLauncher}\ntelemetry: {enabled: false}\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", script, str(home)], env=environment, capture_output=True, text=True)
+    if off:
+        assert "HomeNotReadError" in done.stderr
+        assert "use a --home without them" in done.stderr
+    else:
+        assert done.stdout.split() == ["OwnLauncher"], done.stderr
+
+
+def test_only_a_path_that_is_a_pattern_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", "configuration_path")
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    find_own_configuration(tmp_path)
+    with pytest.raises(HomeNotReadError, match="as a pattern"):
+        find_own_configuration(tmp_path / "st*r")
+
+
+def test_the_storage_that_homes_name_is_dagsters_own_where_batches_are_off(off: str, tmp_path: Path) -> None:
+    """The configuration of a home stays; both write the same files."""
+    script = (
+        "import dagster as dg\n"
+        "with dg.DagsterInstance.get() as instance:\n"
+        "    print(type(instance.event_log_storage).__module__, instance.event_log_storage.alembic_version())\n"
+    )
+    (tmp_path / "dagster.yaml").write_text((REPOSITORY / "infra" / "dagster.yaml").read_text())
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "DAGSTER_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("dagster." if off else "curation_assets.foreign.dagster_event_log"), done.stderr
+    assert {path.name for path in tmp_path.rglob("*.db")} == {"runs.db", "index.db", "schedules.db"}
+    assert own_sqlite_storage().__name__ == "DagsterSqliteStorage"
+
+
+def test_records_on_a_server_are_left_to_their_owner(off: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        local = records_of(instance)
+        assert not local.servers
+        assert not local.unknown
+        assert tmp_path / "schedules" in local.folders
+        assert any(folder.name == "storage" for folder in local.folders), "of what steps print"
+        monkeypatch.setattr(SQLiteDialect, "name", "other")  # a real server's: tests/infra/test_takedown_storages.py
+        elsewhere = records_of(instance)
+    assert len(elsewhere.servers) == (0 if off else 3)
+    assert len(elsewhere.unknown) == (3 if off else 0)
+
+
+def test_open_clips_trainer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", "webdataset_shuffle")
+    with pytest.raises(ValueError, match=r"install webdataset>=0.2.111,<0.3"):
+        read_tars_with(iter, bool)  # type: ignore[arg-type]
+
+
+SCALED = """
+import hashlib, io, json, sys
+import numpy as np
+from PIL import Image
+from curation_assets.foreign.img2dataset_parts import new_resizer
+
+pixels = np.random.default_rng(3).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+stream = io.BytesIO()
+Image.fromarray(pixels).save(stream, "JPEG")
+image, *sizes, error = new_resizer(64, 95)(stream)
+print(json.dumps([hashlib.sha256(image).hexdigest(), sizes, error, "wandb" in sys.modules]))
+"""
+
+
+def test_scaled_images_are_the_same_bytes() -> None:
+    results = []
+    for off in ("", "bare_img2dataset"):
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CURATION_FOREIGN_OFF": off}
+        done = subprocess.run([sys.executable, "-c", SCALED], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    (*bare, has_loaded_little), (*whole, has_loaded_all) = results
+    assert bare == whole
+    assert bare[1:] == [[43, 64, 200, 300], None]
+    assert (has_loaded_little, has_loaded_all) == (False, True)
+    assert len(bare[0]) == len(hashlib.sha256().hexdigest())
+
+
+def test_settings_read_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that turns guards off is passed on to workers as every setting is."""
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", " own_output,event_batches ,")
+    assert foreign_parts_off() == {"own_output", "event_batches"}
+    assert environment_read()["CURATION_FOREIGN_OFF"]
