@@ -13,9 +13,7 @@ class DagsterOptions(Options):
     """When Dagster runs the pool, and whom it names."""
 
     backfill_cron: str = setting(
-        default="0 * * * *",
-        description="When Dagster fills missing shards.",
-        of_one_pool=True,
+        default="0 * * * *", description="When Dagster fills missing shards.", of_one_pool=True
     )
     quiet_minutes: Number = setting(
         default=5.0,

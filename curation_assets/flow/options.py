@@ -95,9 +95,7 @@ class FlowOptions(Options):
     )
     methods: tuple[str, ...] = setting(default=(), description="Methods to run besides the defaults.")
     given: Mapping[str, str] = setting(
-        default_factory=dict,
-        description="Columns you have already: column → file.",
-        of_one_pool=True,
+        default_factory=dict, description="Columns you have already: column → file.", of_one_pool=True
     )
     duplicates: Switched[DuplicateSettings] = setting(default=None, description="Look for near-duplicates.")
     teachers: tuple[str, ...] | None = setting(

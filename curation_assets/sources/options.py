@@ -28,26 +28,17 @@ class SourceOptions(Options):
     """The scene world, where pairs come from, and what the source brings along."""
 
     size: Whole | None = setting(
-        default=None,
-        ge=1,
-        unit="samples",
-        description="World pools only: how many scenes.",
-        of_one_pool=True,
+        default=None, ge=1, unit="samples", description="World pools only: how many scenes.", of_one_pool=True
     )
     seed: Whole | None = setting(
-        default=None,
-        ge=0,
-        description="World pools only: seed of the scenes.",
-        of_one_pool=True,
+        default=None, ge=0, description="World pools only: seed of the scenes.", of_one_pool=True
     )
     image_domain: ImageDomain | None = setting(
         default=None,
         description="Where the pairs come from, and so which measured AUCs are shown; null: web (a world: scenes).",
     )
     hash_lists: tuple[str, ...] = setting(
-        default=(),
-        description="Files of hashes of images never to use or show.",
-        of_one_pool=True,
+        default=(), description="Files of hashes of images never to use or show.", of_one_pool=True
     )
     given_signals: Mapping[str, str] = setting(
         default_factory=dict,

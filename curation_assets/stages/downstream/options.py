@@ -50,8 +50,7 @@ class DownstreamOptions(Options):
         description="Captions trained on: raw, chosen (caption_choice), or both: each set again as NAME_chosen.",
     )
     downstream_budget: Mapping[str, Mapping[str, Whole]] = setting(
-        default_factory=dict,
-        description="Of trainers, in place of their own: trainer → samples_seen, batch_size.",
+        default_factory=dict, description="Of trainers, in place of their own: trainer → samples_seen, batch_size."
     )
     caption_metrics: tuple[CaptionMetric, ...] = setting(
         default=("bleu", "rouge_l", "cider"),
