@@ -1,7 +1,6 @@
 """Images of a shard that lie in the pool's own source: copied into a tar byte for byte, as downloads lie in one."""
 
 import hashlib
-import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_formats import DECODED, format_of
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
+from curation_assets.stores.tar_writing import add_member
 
 if TYPE_CHECKING:
     from curation_assets.sources.declaration import Pool
@@ -81,12 +81,11 @@ class LocalImages:
                 result: dict[str, Any] = dict.fromkeys(_RESULTS)
                 result |= {"uid": row["sample_id"], "key": key, "url": row["url"], "status": "success"}
                 try:
-                    info = tarfile.TarInfo(f"{key}.{extension_of(self._sound(row, data))}")
+                    member = f"{key}.{extension_of(self._sound(row, data))}"
                 except ImageRejected as rejection:
                     results.append(result | {"status": "failed_to_resize", "error_message": str(rejection)})
                 else:
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+                    add_member(tar, member, data)
                     results.append(result | {"sha256": row["image_sha256"]})
                 on_rows(1)
         pl.DataFrame(results, schema=_RESULTS, orient="row").write_parquet(folder / f"{name}.parquet")

@@ -5,7 +5,6 @@
 """
 
 import hashlib
-import io
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.tar_samples import find_tars, key_of
+from curation_assets.stores.tar_writing import add_member
 from curation_assets.world.photo_noise import (
     IS_ALIGNED,
     PHOTO_MIX,
@@ -156,9 +156,9 @@ def _write_shard(
                 "error_message": None, "width": facts.width, "height": facts.height, "original_width": facts.width,
                 "original_height": facts.height, "sha256": hashlib.sha256(image).hexdigest(),
             }  # fmt: skip
-            _add(tar, f"{key}.{extension}", image)
-            _add(tar, f"{key}.txt", row.caption.encode())
-            _add(tar, f"{key}.json", json.dumps(entry, ensure_ascii=False).encode())
+            add_member(tar, f"{key}.{extension}", image)
+            add_member(tar, f"{key}.txt", row.caption.encode())
+            add_member(tar, f"{key}.json", json.dumps(entry, ensure_ascii=False).encode())
             table.append(entry)
             truth.append(
                 {
@@ -192,9 +192,3 @@ def _image_of(row: NoisyPhoto, located: Mapping[str, _Source]) -> tuple[bytes, s
     except ImageRejected as rejection:
         raise ValueError(f"photograph {row.photo} is not sound ({rejection.reason}); leave it out") from rejection
     return data, located[row.photo].member.rpartition(".")[2].lower(), None
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)  # time and owner stay 0: the same content gives the same bytes
-    info.size = len(data)
-    tar.addfile(info, io.BytesIO(data))

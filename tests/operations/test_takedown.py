@@ -56,7 +56,7 @@ from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.scrubbing import GONE
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset_npy
-from curation_assets.stores.tar_rewriting import rewrite_tar
+from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename

@@ -38,7 +38,7 @@ from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holde
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import BODY_ATTEMPTS, ObjectChangedError, ObjectHome, ObjectStoreError, open_home
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
-from curation_assets.stores.tar_rewriting import rewrite_tar
+from curation_assets.stores.tar_writing import rewrite_tar
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
 

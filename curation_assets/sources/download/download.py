@@ -38,7 +38,7 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.seal import sealed_json
-from curation_assets.stores.tar_rewriting import rewrite_tar
+from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 

@@ -17,7 +17,7 @@ from curation_assets.sources.download.download import RECEIPT_FILE, REPAIR, read
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.tar_rewriting import rewrite_tar
+from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 
 #: (requested rows, folder for shards, advance=…) → one row per input row: `download_shard` of a pool and a shard.

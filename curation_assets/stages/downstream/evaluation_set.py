@@ -27,6 +27,7 @@ from curation_assets.stages.downstream.truth import has_truth, read_truth
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, read_member
+from curation_assets.stores.tar_writing import add_member
 
 SCENES = "downstream/evaluation_scenes"
 SCENES_TAR = "scenes.tar"
@@ -191,9 +192,7 @@ def _write_scenes(ctx: PoolContext, folder: Path) -> None:
             image.save(pixels, format="PNG")
             text = json.dumps({"captions": captions}, ensure_ascii=False)
             for extension, data in (("png", pixels.getvalue()), ("txt", captions[0].encode()), ("json", text.encode())):
-                member = tarfile.TarInfo(f"scene-{number:06d}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add_member(tar, f"scene-{number:06d}.{extension}", data)
 
 
 def _evaluation_set(ctx: PoolContext, chosen: Chosen) -> pl.DataFrame:

@@ -28,8 +28,8 @@ from curation_assets.stores.file_hash import FileState, sha256_now
 from curation_assets.stores.images import ImageRejected, TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import CorruptTableError
-from curation_assets.stores.tar_rewriting import ReadMember, rewrite_tar
 from curation_assets.stores.tar_samples import key_of, keys_of, members_by_key, sample_keys
+from curation_assets.stores.tar_writing import ReadMember, rewrite_tar
 
 
 class SourceChangedError(StoreError):

@@ -1,5 +1,6 @@
-"""A tar without some of its members: what stays is copied as it lies, byte for byte."""
+"""Tars of which the same content gives the same bytes; and a tar without some of its members."""
 
+import io
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,11 @@ from curation_assets.stores.tar_members import remove_places
 ReadMember = Callable[[], bytes]
 
 
+def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Put a file at the end of a tar; time and owner are 0."""
+    tar.addfile(_header(name, data), io.BytesIO(data))
+
+
 def rewrite_tar(
     path: Path,
     *,
@@ -22,7 +28,8 @@ def rewrite_tar(
     add: Mapping[str, bytes] | None = None,
     state: FileState | None = None,
 ) -> None:
-    """Take out the members that `drop` names, called in order, and put `add` at the end.
+    """Take out the members that `drop` names, called in order, and put `add` at the end; what stays is copied as it
+    lies, byte for byte.
 
     `state`: of the file that `drop` was made for. Raises StoreError where the file is another one, or becomes one
     meanwhile, and what `drop` raises; then nothing is changed.
@@ -39,13 +46,17 @@ def rewrite_tar(
                     start = end
             _copy(file, new, start, end)
         for name, data in (add or {}).items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            new.write(info.tobuf() + data + bytes(-len(data) % BLOCK))
+            new.write(_header(name, data).tobuf() + data + bytes(-len(data) % BLOCK))
         new.write(bytes(2 * BLOCK))
         new.write(bytes(-new.tell() % tarfile.RECORDSIZE))
         if FileState.of(path) != state:
             raise StoreError(f"{path} changed while it was looked at; nothing was removed from it")
+
+
+def _header(name: str, data: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    return info
 
 
 def _bytes_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
