@@ -36,31 +36,43 @@ from curation_assets.stores.shard_store import ShardStore
 SHOWN_GROUPS = 8  # per dimension; --json has all
 
 
+LeftArgument = Annotated[str, typer.Argument(metavar="A", help="A policy.")]
+RightArgument = Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")]
+FractionOption = Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")]
+ThresholdOption = Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")]
+AtOption = Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")]
+RankByOption = Annotated[
+    str | None, typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if B ranked by this signal?")
+]
+PrefilterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if B first kept this share by it? (repeat; 'none')"
+    ),
+]
+RecordedOption = Annotated[
+    bool, typer.Option("--recorded", help="Only from the recorded ledgers: seconds for a pool of any size.")
+]
+AgainstOption = Annotated[
+    Path | None,
+    typer.Option("--against", metavar="FILE", help="Compare A with a file of ids: npy, parquet, csv, txt."),
+]
+SaveOption = Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")]
+
+
 @command("diff", "Why, and what if")
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", help="A policy.")],
-    right: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")] = None,
+    left: LeftArgument,
+    right: RightArgument = None,
     pool: PoolOption = None,
-    fraction: Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")] = None,
-    threshold: Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")] = None,
-    rank_by: Annotated[
-        str | None, typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if B ranked by this signal?")
-    ] = None,
-    prefilter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if B first kept this share by it? (repeat; 'none')"
-        ),
-    ] = None,
-    recorded: Annotated[
-        bool, typer.Option("--recorded", help="Only from the recorded ledgers: seconds for a pool of any size.")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="FILE", help="Compare A with a file of ids: npy, parquet, csv, txt."),
-    ] = None,
-    save: Annotated[str | None, typer.Option("--save", help="Save B as a policy of the pool under this name.")] = None,
+    fraction: FractionOption = None,
+    threshold: ThresholdOption = None,
+    at: AtOption = None,
+    rank_by: RankByOption = None,
+    prefilter: PrefilterOption = None,
+    recorded: RecordedOption = False,
+    against: AgainstOption = None,
+    save: SaveOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:

@@ -21,28 +21,35 @@ from curation_assets.cli.common import (
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.stores.caption_files import find_images, read_caption_pairs
 
+HypothesesOption = Annotated[
+    Path, typer.Option("--hypotheses", help="One caption per image: COCO results (.json) or a table.")
+]
+ReferencesOption = Annotated[
+    Path, typer.Option("--references", help="COCO annotations, Karpathy's JSON, or a table; several per image.")
+]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(help="Some of bleu, meteor, rouge_l, cider, spice, bert_score, clip_score, ref_clip_score."),
+]
+ImagesOption = Annotated[
+    Path | None, typer.Option("--images", help="Folder of the images, for CLIPScore and RefCLIPScore.")
+]
+SplitOption = Annotated[
+    str | None, typer.Option(help="Split of the references; of Karpathy's JSON test is the default.")
+]
+SubsetOption = Annotated[
+    bool, typer.Option("--subset", help="Measure the images that have a hypothesis, and leave the others out.")
+]
+
 
 @command("evaluate captions", "Evaluation")
 def captions(
-    hypotheses: Annotated[
-        Path, typer.Option("--hypotheses", help="One caption per image: COCO results (.json) or a table.")
-    ],
-    references: Annotated[
-        Path, typer.Option("--references", help="COCO annotations, Karpathy's JSON, or a table; several per image.")
-    ],
-    metrics: Annotated[
-        str | None,
-        typer.Option(help="Some of bleu, meteor, rouge_l, cider, spice, bert_score, clip_score, ref_clip_score."),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, for CLIPScore and RefCLIPScore.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of the references; of Karpathy's JSON test is the default.")
-    ] = None,
-    subset: Annotated[
-        bool, typer.Option("--subset", help="Measure the images that have a hypothesis, and leave the others out.")
-    ] = False,
+    hypotheses: HypothesesOption,
+    references: ReferencesOption,
+    metrics: MetricsOption = None,
+    images: ImagesOption = None,
+    split: SplitOption = None,
+    subset: SubsetOption = False,
     profile: ProfileOption = None,
     role: RoleOption = None,
     as_json: JsonOption = False,

@@ -36,57 +36,70 @@ from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.samples import OWN_ID
 
+NameArgument = Annotated[str, typer.Argument(help="Lower-case letters, digits, underscores.")]
+PathArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of img2dataset/webdataset tars; parquet/csv/tsv/jsonl of url + caption (text also .gz); "
+        "Hugging Face Parquet with images; folder of images with metadata.csv (file_name, caption), or with "
+        "KEY.txt beside KEY.jpg."
+    ),
+]
+CaptionColumnOption = Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")]
+UrlColumnOption = Annotated[
+    str | None, typer.Option(help="Column of the image URLs; 'none': captions only, nothing is downloaded.")
+]
+IdColumnOption = Annotated[str | None, typer.Option(help="Column of ids, to make sample_ids from; 'none': none.")]
+ImageColumnOption = Annotated[
+    str | None,
+    typer.Option(help="Column of image bytes or of file names; 'none': images of the table are not read."),
+]
+SignalOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="METHOD=COLUMN: the table has the method's values, such as clip_score=clip_b32_similarity_score (repeat)."
+    ),
+]
+NoHeaderOption = Annotated[
+    bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
+]
+EncodingOption = Annotated[str, typer.Option(help="csv, tsv: utf-8, utf-16, latin-1, cp1252 …")]
+SeparatorOption = Annotated[
+    str | None, typer.Option(help="csv, tsv: comma, tab, semicolon or bar, where the header does not show it.")
+]
+QuotingOption = Annotated[
+    str | None,
+    typer.Option(
+        help='csv, tsv: doubled ("" in quotes), backslash (a quotation mark in quotes is escaped), none (quotation '
+        "marks are text), where most rows do not show it."
+    ),
+]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", help="Profile by name or path, for every run (default with images: photos)."),
+]
+
 
 @command("pool add", "Pools")
 def add(
-    name: Annotated[str, typer.Argument(help="Lower-case letters, digits, underscores.")],
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of img2dataset/webdataset tars; parquet/csv/tsv/jsonl of url + caption (text also .gz); "
-            "Hugging Face Parquet with images; folder of images with metadata.csv (file_name, caption), or with "
-            "KEY.txt beside KEY.jpg."
-        ),
-    ],
-    caption_column: Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")] = None,
-    url_column: Annotated[
-        str | None, typer.Option(help="Column of the image URLs; 'none': captions only, nothing is downloaded.")
-    ] = None,
-    id_column: Annotated[str | None, typer.Option(help="Column of ids, to make sample_ids from; 'none': none.")] = None,
-    image_column: Annotated[
-        str | None,
-        typer.Option(help="Column of image bytes or of file names; 'none': images of the table are not read."),
-    ] = None,
-    signal: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="METHOD=COLUMN: the table has the method's values, such as clip_score=clip_b32_similarity_score "
-            "(repeat)."
-        ),
-    ] = None,
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="csv, tsv: the first line is data; columns are column_0, column_1, …")
-    ] = False,
-    encoding: Annotated[str, typer.Option(help="csv, tsv: utf-8, utf-16, latin-1, cp1252 …")] = "utf-8",
-    separator: Annotated[
-        str | None, typer.Option(help="csv, tsv: comma, tab, semicolon or bar, where the header does not show it.")
-    ] = None,
-    quoting: Annotated[
-        str | None,
-        typer.Option(
-            help='csv, tsv: doubled ("" in quotes), backslash (a quotation mark in quotes is escaped), none (quotation '
-            "marks are text), where most rows do not show it."
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
-    ] = None,
+    name: NameArgument,
+    path: PathArgument,
+    caption_column: CaptionColumnOption = None,
+    url_column: UrlColumnOption = None,
+    id_column: IdColumnOption = None,
+    image_column: ImageColumnOption = None,
+    signal: SignalOption = None,
+    no_header: NoHeaderOption = False,
+    encoding: EncodingOption = "utf-8",
+    separator: SeparatorOption = None,
+    quoting: QuotingOption = None,
+    allow_host: AllowHostOption = None,
     home: HomeOption = None,
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", help="Profile by name or path, for every run (default with images: photos)."),
-    ] = None,
+    profile: ProfileOption = None,
 ) -> None:
     """Declare a pool; its kind and columns are recognised from what lies at PATH."""
     settings = settings_from(home)

@@ -74,83 +74,95 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     _run_and_show(settings, DEMO_POOL)
 
 
+PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
+ShardsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shards",
+        "--shard",
+        metavar="A..B",
+        help="Only tables of these shards: a key, a number, or a range with both ends (repeat). Commands of "
+        "different shards run beside each other.",
+    ),
+]
+PhaseOption = Annotated[
+    Phase | None,
+    typer.Option(
+        "--phase",
+        help="shards: only per-shard tables, as far as the whole-pool tables that they rest on are up to date; "
+        "pool: only the others, likewise.",
+    ),
+]
+TableOption = Annotated[list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")]
+IsDryOption = Annotated[
+    bool, typer.Option("--dry-run", help="Run nothing: show what would be made again, and what it costs.")
+]
+IsRefitOption = Annotated[
+    bool, typer.Option("--refit-cuts", help="Fit the frozen cuts on what the pool holds now; report every flip.")
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", help="Refit only this (repeat); or the one that the what-ifs are of.", rich_help_panel=CHANGES
+    ),
+]
+FitsOption = Annotated[
+    bool, typer.Option("--fits", help="Refit length statistics, fusion weights and students too (takes long).")
+]
+FractionOption = Annotated[
+    float | None, typer.Option("--fraction", help="What if it kept this share?", rich_help_panel=CHANGES)
+]
+ThresholdOption = Annotated[
+    float | None, typer.Option("--threshold", help="What if it cut at this value?", rich_help_panel=CHANGES)
+]
+RankByOption = Annotated[
+    str | None,
+    typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if it ranked by this signal?", rich_help_panel=CHANGES),
+]
+PrefilterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefilter",
+        metavar="STAGE.TABLE=SHARE",
+        help="What if it first kept this share by it? (repeat; 'none')",
+        rich_help_panel=CHANGES,
+    ),
+]
+CodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--code", help="What if the code of this table changed? (repeat)", rich_help_panel=CHANGES),
+]
+AddShardsOption = Annotated[
+    int, typer.Option("--add-shards", help="What if so many shards came?", rich_help_panel=CHANGES)
+]
+RemoveShardOption = Annotated[
+    list[str] | None,
+    typer.Option("--remove-shard", help="What if this one went? (repeat)", rich_help_panel=CHANGES),
+]
+RefreshOption = Annotated[
+    bool,
+    typer.Option("--refresh", help="Look at every stored file, not at the last run's index.", rich_help_panel=CHANGES),
+]
+
+
 @command("run", "Pools")
 def run(
-    pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
-    shards: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shards",
-            "--shard",
-            metavar="A..B",
-            help="Only tables of these shards: a key, a number, or a range with both ends (repeat). Commands of "
-            "different shards run beside each other.",
-        ),
-    ] = None,
-    phase: Annotated[
-        Phase | None,
-        typer.Option(
-            "--phase",
-            help="shards: only per-shard tables, as far as the whole-pool tables that they rest on are up to date; "
-            "pool: only the others, likewise.",
-        ),
-    ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")
-    ] = None,
-    is_dry: Annotated[
-        bool, typer.Option("--dry-run", help="Run nothing: show what would be made again, and what it costs.")
-    ] = False,
-    is_refit: Annotated[
-        bool, typer.Option("--refit-cuts", help="Fit the frozen cuts on what the pool holds now; report every flip.")
-    ] = False,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy", help="Refit only this (repeat); or the one that the what-ifs are of.", rich_help_panel=CHANGES
-        ),
-    ] = None,
-    fits: Annotated[
-        bool, typer.Option("--fits", help="Refit length statistics, fusion weights and students too (takes long).")
-    ] = False,
-    fraction: Annotated[
-        float | None, typer.Option("--fraction", help="What if it kept this share?", rich_help_panel=CHANGES)
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="What if it cut at this value?", rich_help_panel=CHANGES)
-    ] = None,
-    rank_by: Annotated[
-        str | None,
-        typer.Option(
-            "--rank-by", metavar="STAGE.TABLE", help="What if it ranked by this signal?", rich_help_panel=CHANGES
-        ),
-    ] = None,
-    prefilter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prefilter",
-            metavar="STAGE.TABLE=SHARE",
-            help="What if it first kept this share by it? (repeat; 'none')",
-            rich_help_panel=CHANGES,
-        ),
-    ] = None,
-    code: Annotated[
-        list[str] | None,
-        typer.Option("--code", help="What if the code of this table changed? (repeat)", rich_help_panel=CHANGES),
-    ] = None,
-    add_shards: Annotated[
-        int, typer.Option("--add-shards", help="What if so many shards came?", rich_help_panel=CHANGES)
-    ] = 0,
-    remove_shard: Annotated[
-        list[str] | None,
-        typer.Option("--remove-shard", help="What if this one went? (repeat)", rich_help_panel=CHANGES),
-    ] = None,
-    refresh: Annotated[
-        bool,
-        typer.Option(
-            "--refresh", help="Look at every stored file, not at the last run's index.", rich_help_panel=CHANGES
-        ),
-    ] = False,
+    pool: PoolArgument,
+    shards: ShardsOption = None,
+    phase: PhaseOption = None,
+    table: TableOption = None,
+    is_dry: IsDryOption = False,
+    is_refit: IsRefitOption = False,
+    policy: PolicyOption = None,
+    fits: FitsOption = False,
+    fraction: FractionOption = None,
+    threshold: ThresholdOption = None,
+    rank_by: RankByOption = None,
+    prefilter: PrefilterOption = None,
+    code: CodeOption = None,
+    add_shards: AddShardsOption = 0,
+    remove_shard: RemoveShardOption = None,
+    refresh: RefreshOption = False,
     wait: WaitOption = True,
     as_json: JsonOption = False,
     home: HomeOption = None,

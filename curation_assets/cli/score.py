@@ -46,36 +46,40 @@ FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a met
 WIDE = 160  # columns from which they fit into a table
 
 
+MethodArgument = Annotated[str, typer.Argument(help="A method; see `curate methods`.")]
+SourceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INPUT",
+        help="txt (a caption per line), tsv, csv, parquet (column caption), or webdataset tars.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting over the profile's, VALUE as YAML (repeat): NAME=VALUE of the method, ROLE.NAME=VALUE of a "
+        "model, such as student.precision=bfloat16.",
+    ),
+]
+DetailsOption = Annotated[
+    bool,
+    typer.Option("--details", help="Also the method's further columns of each row: which rule dropped it, and so on."),
+]
+RawOption = Annotated[bool, typer.Option("--raw", help="Texts of .csv and .tsv exactly as they are, formulas too.")]
+
+
 @command("score", "Scores")
 def score(
-    method: Annotated[str, typer.Argument(help="A method; see `curate methods`.")],
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="INPUT",
-            help="txt (a caption per line), tsv, csv, parquet (column caption), or webdataset tars.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")],
+    method: MethodArgument,
+    source: SourceArgument,
+    out: OutOption,
     profile: ProfileOption = None,
     role: RoleOption = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A setting over the profile's, VALUE as YAML (repeat): NAME=VALUE of the method, ROLE.NAME=VALUE of a "
-            "model, such as student.precision=bfloat16.",
-        ),
-    ] = None,
-    details: Annotated[
-        bool,
-        typer.Option(
-            "--details", help="Also the method's further columns of each row: which rule dropped it, and so on."
-        ),
-    ] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Texts of .csv and .tsv exactly as they are, formulas too.")
-    ] = False,
+    set_: SetOption = None,
+    details: DetailsOption = False,
+    raw: RawOption = False,
 ) -> None:
     """Score every caption, or image–caption pair, of a file.
 

@@ -23,7 +23,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import roles_of, warm_up
-from curation_assets.flow.table import Phase, Table, TableReport
+from curation_assets.flow.table import Grain, Phase, Table, TableReport
 from curation_assets.foreign.dagster_runs import find_own_configuration, leave_output_alone, sleep_while_waiting
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
@@ -195,18 +195,27 @@ def _run_held_pool(
                         _run_phase(pool_name, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if hook is not None:
-                    sentences = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
-                    warning = hook.report(
-                        pool_name, sentences, job=assets.job_name(pool_name, group[0].grain), command=command_line()
-                    )
-                    if warning is not None:
-                        on_notice(warning)
+                    _report_failure(hook, pool_name, group[0].grain, problems, error, on_notice)
                 if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
     refresh_index(ctx.store, declared)  # what `curate run --dry-run` reads
     on_left(list(left.values()))
     return reports
+
+
+def _report_failure(
+    hook: FailureHook,
+    pool_name: str,
+    grain: Grain,
+    problems: Sequence[tuple[str, Exception | None]],
+    error: Exception,
+    on_notice: Callable[[str], None],
+) -> None:
+    sentences = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
+    warning = hook.report(pool_name, sentences, job=assets.job_name(pool_name, grain), command=command_line())
+    if warning is not None:
+        on_notice(warning)
 
 
 def _check_names(
