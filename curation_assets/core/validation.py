@@ -53,13 +53,15 @@ def setting(
     le: float | None = None,
     lt: float | None = None,
     of_one_pool: bool = False,
+    file_of: Sequence[str] = (),
 ) -> Any:
     """A field of a `checked` class: one line on what it does, its default (none: required), unit and limits.
 
-    `of_one_pool`: an option that belongs to one pool alone, so that no profile may set it.
+    `of_one_pool`: an option that belongs to one pool alone, so that no profile may set it. `file_of`: it names a file
+    or folder that these tables read, which has to be there before a run begins.
     """
     start: dict[str, Any] = {"default": default} if default_factory is None else {"default_factory": default_factory}
-    extra: Any = {"unit": unit, "of_one_pool": of_one_pool}
+    extra: Any = {"unit": unit, "of_one_pool": of_one_pool, "file_of": list(file_of)}
     return Field(**start, description=description, json_schema_extra=extra, ge=ge, gt=gt, le=le, lt=lt)
 
 
@@ -129,6 +131,11 @@ def unit_of(info: FieldInfo) -> str | None:
 def is_of_one_pool(info: FieldInfo) -> bool:
     """Whether an option belongs to one pool alone."""
     return bool(_extra(info, "of_one_pool"))
+
+
+def readers_of(info: FieldInfo) -> tuple[str, ...]:
+    """Tables that read the file or folder which an option names; none of other options."""
+    return tuple(_extra(info, "file_of") or ())
 
 
 def _extra(info: FieldInfo, name: str) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from curation_assets.core.options import Options
+from curation_assets.core.table_names import LABELLED_CAPTIONS
 from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
@@ -105,7 +106,9 @@ class FlowOptions(Options):
     photo_bank: PhotoBank = setting(
         default="shipped", description="Where VBA finds a caption's photograph: Flickr8k's, or the pool's own images."
     )
-    labels: str | None = setting(default=None, description="File of rated captions (0–3); null: planted ones.")
+    labels: str | None = setting(
+        default=None, description="File of rated captions (0–3); null: planted ones.", file_of=(LABELLED_CAPTIONS,)
+    )
     fuse_on: FuseOn = setting(
         default="teacher", description="Fit fusion weights on teachers' scores, or students' (ICC, A.2)."
     )

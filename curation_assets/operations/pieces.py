@@ -9,19 +9,15 @@ from pathlib import Path
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.table_names import (
-    AGREEMENT,
-    BENCHMARK_CAPTIONS,
     FUSION_WEIGHTS,
-    IMAGE_CLUSTERS,
-    LABELLED_CAPTIONS,
-    TARGET_IMAGES,
-    WORD_WEIGHTS,
 )
+from curation_assets.core.validation import fields_of, readers_of
 from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.scoring.derived import DERIVING_ROLES
+from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stages.distilled.tables import has_shipped_weights
 from curation_assets.training.options import TrainingOptions
@@ -102,14 +98,6 @@ def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Tab
     return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]
 
 
-#: Option that names a file → tables that read it; an option whose absence another check reports is not here.
-FILE_OPTIONS = {
-    "labels": (LABELLED_CAPTIONS,),
-    "caption_benchmark": (BENCHMARK_CAPTIONS,),
-    "word_benchmark": (AGREEMENT,),
-    "related_to": (WORD_WEIGHTS,),
-    "reference_images": (IMAGE_CLUSTERS, TARGET_IMAGES),
-}
 SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in; "
 NO_WEIGHTS = "no fusion weights ship for these teachers and models: `curate pool set {pool} profile=photos`, or "
 RATE = "rate some of yours (curate annotate sample, rate, merge) and set options: {labels: FILE}"
@@ -117,8 +105,8 @@ RATE = "rate some of yours (curate annotate sample, rate, merge) and set options
 
 def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
     made, pieces = {table.name for table in chosen}, []
-    for option, readers in FILE_OPTIONS.items():
-        users, given = tuple(name for name in readers if name in made), getattr(ctx.options, option)
+    for option, info in fields_of(PoolOptions).items():
+        users, given = tuple(name for name in readers_of(info) if name in made), getattr(ctx.options, option)
         if users and given is not None:
             path = Path(str(given)).expanduser()
             is_pool = option == "reference_images" and str(given) in list_pools(ctx.settings)

@@ -134,7 +134,7 @@ class Webdataset(Source):
 
     def remove_samples(self, pool: "Pool", settings: Settings, sample_ids: Collection[str]) -> list[str]:
         """The tars are their owner's; `curate takedown apply --sources` rewrites them one by one
-        (operations/takedown_sources.py)."""
+        (stages/raw/takedown_sources.py)."""
         return []
 
 

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from curation_assets.core.options import Options
+from curation_assets.core.table_names import AGREEMENT
 from curation_assets.core.validation import Whole, checked, setting
 
 Similarity = Literal["text_similarity", "edit_similarity"]
@@ -12,7 +13,9 @@ Similarity = Literal["text_similarity", "edit_similarity"]
 class DistilledOptions(Options):
     """What the student's agreement with people is measured on."""
 
-    word_benchmark: str | None = setting(default=None, description="File of words rated for concreteness.")
+    word_benchmark: str | None = setting(
+        default=None, description="File of words rated for concreteness.", file_of=(AGREEMENT,)
+    )
     agreement_methods: tuple[str, ...] = setting(
         default=(), description="Further methods to compare with ratings; they must read captions alone."
     )

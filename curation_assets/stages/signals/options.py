@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from curation_assets.core.options import Options
+from curation_assets.core.table_names import IMAGE_CLUSTERS, TARGET_IMAGES
 from curation_assets.core.validation import Number, Switched, Whole, checked, setting
 
 
@@ -30,6 +31,7 @@ class SignalsOptions(Options):
     reference_images: str | None = setting(
         default=None,
         description="For image_based, norm_sim, vas: folder (images, tars), a tar, an .npy of embeddings, or a pool.",
+        file_of=(IMAGE_CLUSTERS, TARGET_IMAGES),
     )
     contrast_pairs: Whole | None = setting(
         default=None,

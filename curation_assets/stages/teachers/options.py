@@ -1,6 +1,7 @@
 """Options of the stage teachers."""
 
 from curation_assets.core.options import Options
+from curation_assets.core.table_names import BENCHMARK_CAPTIONS
 from curation_assets.core.validation import Whole, checked, setting
 
 
@@ -16,5 +17,7 @@ class TeachersOptions(Options):
     )
     labels_seed: Whole | None = setting(default=None, ge=0, description="Seed of planted ratings; null: 244.")
     caption_benchmark: str | None = setting(
-        default=None, description="File of rated captions to measure agreement on; nothing is fitted on it."
+        default=None,
+        description="File of rated captions to measure agreement on; nothing is fitted on it.",
+        file_of=(BENCHMARK_CAPTIONS,),
     )
