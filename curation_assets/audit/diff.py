@@ -303,13 +303,7 @@ def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
 
 def _check_same_rows(left: Path, right: Path) -> None:
     """Raise LedgerError unless two ledgers have the same rows in the same order."""
-    known = [ledger_rows_sha256(path) for path in (left, right)]
-    if None in known:  # ledgers of before rows were recorded
-        ids = [read_parquet(path, columns=["uid_high", "uid_low"]) for path in (left, right)]
-        is_same = ids[0].equals(ids[1])
-    else:
-        is_same = known[0] == known[1]
-    if not is_same:
+    if ledger_rows_sha256(left) != ledger_rows_sha256(right):
         raise LedgerError(f"{left} and {right} record different rows; run the pool again so that both are of one pool")
 
 

@@ -56,8 +56,6 @@ LEDGER_SCHEMA: dict[str, Any] = {
     "policy_version": pl.Enum,
     "version_id": pl.UInt32,  # → versions/versions.parquet
 }
-#: Columns that ledgers of versions before 0.3 had.
-_FORMER_COLUMNS = ("run_id",)
 
 
 class LedgerError(ValueError):
@@ -71,7 +69,7 @@ def signal_column(reference: str, score: str | None = None) -> str:
 
 def recorded_columns(names: Iterable[str]) -> list[str]:
     """The columns of a ledger that hold signals."""
-    return [name for name in names if name not in LEDGER_SCHEMA and name not in _FORMER_COLUMNS]
+    return [name for name in names if name not in LEDGER_SCHEMA]
 
 
 def recorded_signals(policy: Policy, recipes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -269,10 +267,12 @@ def _facts_in(
     return policy, PolicyCut.from_dict(content["cut"]), content["profile"], counts
 
 
-def ledger_rows_sha256(path: Path) -> str | None:
-    """Which rows, in which order, a ledger is of; None where it was written before that was recorded."""
-    digest: str | None = json.loads(parquet_footer(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
-    return digest
+def ledger_rows_sha256(path: Path) -> str:
+    """Which rows, in which order, a ledger is of. Raises LedgerError for one of a version that did not record it."""
+    digest = json.loads(parquet_footer(path).get(FOOTER_KEY, "{}")).get("rows_sha256")
+    if digest is None:
+        raise LedgerError(f"{path} does not record its rows: a version before 0.3 wrote it; run the pool again")
+    return str(digest)
 
 
 def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from curation_assets.cli.commands import check_not_removed, command_tree
+from curation_assets.cli.commands import command_tree
 from curation_assets.cli.common import errors_as_sentences, json_alone
 from curation_assets.core.version import __version__
 
@@ -33,7 +33,6 @@ class Curate(TyperGroup):
         """Run a command; with --json, nothing but JSON reaches standard output."""
         words = ctx.meta[WORDS]
         with errors_as_sentences(), json_alone() if "--json" in words else contextlib.nullcontext():
-            check_not_removed(words)
             return super().invoke(ctx)
 
 

@@ -56,29 +56,6 @@ GROUPS: Mapping[str, str] = {
     "reward": "Learn which captions people prefer (Compress & Align).",
 }
 
-#: Commands of versions before 0.3 → what to run instead. The longest that fits is taken.
-REMOVED: Mapping[str, str] = {
-    "plan": "curate run POOL --dry-run",
-    "recut": "curate run POOL --refit-cuts",
-    "explain-icc": "curate icc explain",
-    "train-sba": "curate icc train-bridge",
-    "agree": "curate agreement scores",
-    "word-weights": "curate pool word-weights",
-    "lineage": "curate show lineage",
-    "cost": "curate show cost",
-    "label": "curate annotate rate",
-    "label sample": "curate annotate sample",
-    "label benchmark": "curate annotate benchmark",
-    "label merge": "curate annotate merge",
-    "label agreement": "curate agreement raters",
-    "reward candidates": "curate annotate candidates",
-    "reward rank": "curate annotate rank",
-    "reward agreement": "curate agreement rankings",
-    "bench": "python benchmarks/quality.py, or python benchmarks/throughput.py, of the repository",
-    "bench embedded": "python benchmarks/quality.py of the repository",
-    "bench icc": "python benchmarks/throughput.py of the repository",
-}
-
 
 def command(name: str, panel: str) -> Callable[[Function], Function]:
     """Declare a function as the command of these words, shown in this panel with the first line of its docstring."""
@@ -181,11 +158,3 @@ def command_tree() -> dict[str, Any]:
             )
         tree[group].add_command(LazyCommand(entry, None))
     return tree
-
-
-def check_not_removed(args: list[str]) -> None:
-    """Raises ValueError for a command of an earlier version, with what to run instead."""
-    for count in (2, 1):
-        old = " ".join(args[:count])
-        if len(args) >= count and old in REMOVED:
-            raise ValueError(f"there is no `curate {old}` since version 0.3; run {REMOVED[old]}")

@@ -136,7 +136,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def _with_beam_captioner(profile: Profile) -> Profile:
-    """Up to version 0.2 the role captioner wrote VBA's beams too: a file of that time fills both roles alike."""
+    """A file that names a captioner and no beam_captioner means the same model for both."""
     old, new = "captioner", "beam_captioner"
     if old not in profile.roles or new in profile.roles:
         return profile

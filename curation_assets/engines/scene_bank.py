@@ -97,7 +97,7 @@ class SceneBankEngine:
         except (SafetensorError, KeyError, OSError) as error:  # a torn or foreign file
             warnings.warn(f"{self.cache_file} cannot be read ({error}); the bank is embedded anew", stacklevel=2)
             return None
-        if written not in (None, _digest(stored)):  # none: kept by a version before 0.3
+        if written != _digest(stored):
             warnings.warn(f"{self.cache_file} is not what was kept there; the bank is embedded anew", stacklevel=2)
             return None
         return stored if stored.shape[0] == len(self.scenes) else None

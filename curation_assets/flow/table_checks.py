@@ -14,7 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.content_hash import folder_sha256, frame_sha256
+from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
@@ -64,7 +64,7 @@ def _table_damages(
     try:
         text = manifest_text(path)
         manifest = Manifest.from_json(text or "")
-        if manifest.seal and (got := seal_now(path)) != manifest.seal:
+        if (got := seal_now(path)) != manifest.seal:
             yield replace(damage, expected=manifest.seal, got=got)
             return
         content = frame_sha256(read_parquet(path))
@@ -92,7 +92,7 @@ def _is_copy(data: bytes, text: str) -> bool:
         theirs, ours = json.loads(data), json.loads(text)
     except ValueError:
         return False
-    is_manifest = isinstance(theirs, dict) and set(theirs) in (set(ours), set(ours) - {"files", "seal"})
+    is_manifest = isinstance(theirs, dict) and set(theirs) == set(ours)
     return is_manifest and sum(value != ours[name] for name, value in theirs.items()) > 1
 
 
@@ -133,7 +133,7 @@ def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Pat
     except (OSError, ValueError) as error:
         yield replace(damage, got=first_line(error))
         return
-    if manifest.seal and not is_sealed(data):
+    if not is_sealed(data):
         yield replace(damage, expected=manifest.seal, got=seal_now(path))
         return
     files = version / "files"
@@ -141,8 +141,3 @@ def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Pat
         got = sha256_now(files / file) if (files / file).is_file() else NO_FILE
         if got != expected:
             yield replace(damage, path=files / file, kind="folder", expected=expected, got=got)
-    if not manifest.files:  # of a version before 0.3
-        paths = sorted(path for path in files.rglob("*") if path.is_file())
-        got = folder_sha256({path.relative_to(files).as_posix(): sha256_now(path) for path in paths})
-        if got != manifest.content_sha256:
-            yield replace(damage, path=files, kind="folder", expected=manifest.content_sha256, got=got)

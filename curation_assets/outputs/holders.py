@@ -38,7 +38,7 @@ class Exports(Holder):
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
         for record in recorded_exports(ctx.settings.home, ctx.pool.name):
-            if record.manifest_sha256 is not None and Path(record.folder).is_dir():
+            if Path(record.folder).is_dir():
                 yield partial(_export_damages, record)
 
 
@@ -63,7 +63,7 @@ def _export_damages(record: ExportRecord) -> Iterator[Damage]:
     path, advice = folder / MANIFEST_FILE, "curate export it again into another folder"
     got = sha256_now(path) if path.is_file() else NO_FILE
     if got != record.manifest_sha256:
-        yield Damage(path, "export", str(record.manifest_sha256), got, advice)
+        yield Damage(path, "export", record.manifest_sha256, got, advice)
         return
     for file in json.loads(path.read_text(encoding="utf-8"))["files"]:
         name, expected = folder / file["path"], file["sha256"]

@@ -1,34 +1,32 @@
 """Which exports were made where: one line each, for people and so that a takedown can flag them."""
 
-import functools
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curation_assets.core.json_files import read_json, read_json_lines
+from curation_assets.core.json_files import read_json_lines
 from curation_assets.stores.atomic import append_line
 
 _ADVICE = "correct it, or remove it and flag that export by hand: a takedown finds exports by what is written here"
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
 SAMPLE_IDS = "sample_ids.npy"  # in every export: its ids, each as often as its multiplicity
-#: Releases before 0.2 wrote a second note of every export into its pool; its format and counts stood there alone.
-_NOTES = "work/*/exports/*.json"  # under home
+#: Where versions before 0.2 noted an export a second time, some of them there alone.
+_FORMER_NOTES = "work/*/exports/*.json"  # under home
 
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """An export that was made. It is never rewritten. Of exports from before 0.2 some facts may be unknown."""
+    """An export that was made. It is never rewritten."""
 
     pool: str
     folder: str
     subset: str  # a `.npy` of its sample_ids (u8,u8)
     written_at: str  # UTC, ISO 8601
-    format: str | None = None  # see `exports.formats`
-    name: str | None = None  # of the policy or of the list of samples
-    samples: int | None = None
-    manifest_sha256: str | None = None
+    format: str  # see `exports.formats`
+    name: str  # of the policy or of the list of samples
+    samples: int
+    manifest_sha256: str
 
     def to_dict(self) -> dict[str, Any]:
         """The content of its line."""
@@ -46,38 +44,20 @@ def record_export(home: Path, record: ExportRecord) -> None:
 
 def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     """Every recorded export (of one pool), oldest first. Of a folder that was removed and filled again, the last one;
-    of a command that was killed, the folder may be missing."""
+    of a command that was killed, the folder may be missing.
+
+    Raises ValueError where a version before 0.2 noted exports, which a takedown would not find.
+    """
+    if former := sorted(home.glob(_FORMER_NOTES)):
+        raise ValueError(
+            f"{former[0]} is a note of an export by a version before 0.2, which is not read; flag what it names by "
+            "hand, or export that subset again, then remove the note"
+        )
     path = home / EXPORTS_FILE
     records = read_json_lines(path, lambda line: ExportRecord(**line), advice=_ADVICE)
     records = [
         replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
     ]
     records = list({record.folder: record for record in records}.values())  # of one folder the last lies there
-    for note in _notes(home):
-        same = [index for index, record in enumerate(records) if record.folder == note.folder]
-        if not same:
-            records.append(note)
-        for index in same:
-            if records[index].format is None:
-                records[index] = replace(note, subset=records[index].subset, written_at=records[index].written_at)
     chosen = [record for record in records if pool is None or record.pool == pool]
     return sorted(chosen, key=lambda record: record.written_at)
-
-
-def _notes(home: Path) -> Iterator[ExportRecord]:
-    """What releases before 0.2 noted in the pools."""
-    for path in sorted(home.glob(_NOTES)):
-        yield read_json(path, functools.partial(_of_note, path.parent.parent.name), advice=_ADVICE)
-
-
-def _of_note(pool: str, note: dict[str, Any]) -> ExportRecord:
-    return ExportRecord(
-        pool=pool,
-        folder=note["path"],
-        subset=str(Path(note["path"]) / SAMPLE_IDS),
-        written_at=note["created_at"],
-        format=note["format"],
-        name=note["subset"],
-        samples=note["samples"],
-        manifest_sha256=note["manifest_sha256"],
-    )

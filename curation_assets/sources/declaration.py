@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_origin
@@ -33,7 +33,7 @@ from curation_assets.sources.table_files import no_tables, what_lies_in
 from curation_assets.sources.text_columns import COLUMN_OPTIONS
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.samples import OWN_ID
+from curation_assets.stores.home_format import check_format, write_format
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat
 
 #: Schemas and databases that a catalogue has already, its own name among them: no query could name the pool's views.
@@ -160,12 +160,14 @@ def save_pool(settings: Settings, pool: Pool) -> Path:
     content = content_of(pool)
     if pool.source and Path(pool.source).is_relative_to(settings.home):
         content["source"] = Path(pool.source).relative_to(settings.home).as_posix()
+    write_format(settings.home)
     write_text_atomically(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return path
 
 
 def list_pools(settings: Settings) -> list[str]:
-    """Names of the declared pools, sorted."""
+    """Names of the declared pools, sorted. Raises HomeFormatError for a home of a newer version."""
+    check_format(settings.home)
     return sorted(path.stem for path in settings.pools_root.glob("*.yaml"))
 
 
@@ -180,7 +182,9 @@ def declaration_sha256(settings: Settings, name: str) -> str:
 
 
 def load_pool(settings: Settings, name: str) -> Pool:
-    """The declared pool `name`. Raises ValueError that lists the known pools, or names what is wrong in the file."""
+    """The declared pool `name`. Raises ValueError that lists the known pools, or names what is wrong in the file;
+    HomeFormatError for a home of a newer version."""
+    check_format(settings.home)
     path = settings.pools_root / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
@@ -334,19 +338,16 @@ def add_world_pool(
 def _declare_source(settings: Settings, pool: Pool) -> Pool:
     """Save the declaration of a source of one's own; images, and captions that a student is distilled from, get the
     profile of photographs where none is named."""
-    # a pool that an earlier version declared keeps the embedded profile, has no own ids, and keeps its tables
-    earlier = [pool, replace(pool, columns={ours: theirs for ours, theirs in pool.columns.items() if ours != OWN_ID})]
     if (pool.has_images or SourceOptions.of(pool).distil) and pool.profile is None:
-        earlier += [replace(one, profile=PHOTO_PROFILE) for one in earlier]
         pool = replace(pool, profile=PHOTO_PROFILE)
-    return _declare(settings, pool, also=earlier)
+    return _declare(settings, pool)
 
 
-def _declare(settings: Settings, pool: Pool, *, also: Sequence[Pool] = ()) -> Pool:
-    """Save the declaration; where the name stands for the same pool, or for one of `also`, return that one."""
+def _declare(settings: Settings, pool: Pool) -> Pool:
+    """Save the declaration; where the name stands for the same pool, return that one."""
     if pool.name in list_pools(settings):
         existing = load_pool(settings, pool.name)
-        if existing in (pool, *also):
+        if existing == pool:
             return existing
         raise ValueError(
             f"pool {pool.name!r} is declared already, differently ({settings.pools_root / pool.name}.yaml); "

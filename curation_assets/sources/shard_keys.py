@@ -126,7 +126,7 @@ def _next_numbers(names: Iterable[str], taken: set[int]) -> dict[str, int]:
 
 
 def _numbers_of_tables(source: Path, work: Path) -> dict[str, int]:
-    """Name of a tar → number, of a pool that an earlier version made: by the rows, and the hashes of the sources."""
+    """Name of a tar → number, where the file of numbers is lost: by the rows, and the hashes of the sources."""
     store, numbers = ShardStore(work), {}
     for key in store.partitions(REGISTERED_SHARDS):
         hashed = (read_sealed_json(work / "source" / f"{key}.sha256.json") or {}).get("files", {})

@@ -82,14 +82,6 @@ def _state(path: Path) -> FileState | None:
         return None
 
 
-def _are_as_stamped(folder: Path, stamps: Stamps, stamped_ns: int) -> bool:
-    states = ((_state(folder / name), stamp) for name, stamp in stamps.items())
-    return all(
-        stamp is None if state is None else stamp is not None and state.is_noted(stamp, stamped_ns)
-        for state, stamp in states
-    )
-
-
 def stamped_split(
     home: Path,
     base: str,
@@ -105,7 +97,7 @@ def stamped_split(
     """
     for known in sorted(home.glob(f"split-{base}-*/{SPLIT_FILE}")):
         stamps: Stamps | None = (read_sealed_json(known) or {}).get("stamps")
-        if stamps is not None and _are_as_stamped(folder, stamps, known.stat().st_mtime_ns):
+        if stamps is not None and stamps == stamps_of(folder, list(stamps)):
             return read_split(known.parent)
     rows, stamps, facts = read()
     made = home / f"split-{base}-{config_sha256(dict(stamps))[:8]}"

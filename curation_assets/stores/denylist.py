@@ -155,5 +155,5 @@ def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
     if new:
         write_text_atomically(path, json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
     elif path.is_file():
-        path.chmod(PRIVATE)  # written by an earlier version
+        path.chmod(PRIVATE)  # a copied home may have lost it
     return len(new)

@@ -41,16 +41,6 @@ class FileState:
         """Whether another change would show: a file that was changed a moment ago may change within one step."""
         return time.time_ns() - self.changed_ns >= TIME_STEP_NS
 
-    def is_noted(self, note: Sequence[object], noted_ns: int) -> bool:
-        """Whether `note`, the fields in their order, is of this state.
-
-        Earlier versions noted size and modification time alone, at `noted_ns`: that counts as long as the file was not
-        changed after that.
-        """
-        if len(note) == 2:
-            return list(note) == [self.size, self.modified_ns] and self.changed_ns < noted_ns
-        return list(note) == list(astuple(self))
-
 
 def file_sha256(path: Path) -> str:
     """64 hex digits over a file's bytes, remembered by its state on the disk (see `remembered`).
@@ -137,14 +127,13 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     A damaged cache counts as none. Raises FileNotFoundError for a source that no longer exists.
     """
     known: dict[str, list[object]] = (read_sealed_json(cache) or {}).get("files", {})
-    noted_ns = cache.stat().st_mtime_ns if known else 0
     current: dict[str, list[object]] = {}
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"source {path} is missing; put it back, or add the pool again with its new path")
         size, modified_ns, *changed = astuple(state := FileState.of(path))
         entry = known.get(str(path), [])  # size, modification time, sha256, then what else tells the state
-        if state.is_noted([*entry[:2], *entry[3:]], noted_ns):
+        if [*entry[:2], *entry[3:]] == list(astuple(state)):
             sha256 = entry[2]
         else:
             settled, sha256 = state.is_settled, sha256_now(path)

@@ -35,7 +35,7 @@ class Manifest:
     seconds: float  # wall time of the computation
     written_at: str  # UTC, ISO 8601
     files: Mapping[str, str] = field(default_factory=dict)  # of a folder: relative name → sha256
-    seal: str = field(default="", compare=False)  # of the file that this stands in (seal.py); '': from before 0.3
+    seal: str = field(default="", compare=False)  # of the file that this stands in (seal.py); '' until it is written
 
     def to_json(self) -> str:
         """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
@@ -49,13 +49,16 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """The inverse of `to_json`. Raises ValueError for JSON that is no manifest."""
+        """The manifest of a stored table. Raises ValueError for JSON that is none, or holds no seal."""
         try:
             content = json.loads(text)
             inputs = tuple(InputVersion(**version) for version in content.pop("inputs"))
-            return cls(models=tuple(content.pop("models")), inputs=inputs, **content)
+            manifest = cls(models=tuple(content.pop("models")), inputs=inputs, **content)
         except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"expected a manifest as JSON, got {text[:80]!r} ({error})") from error
+        if not manifest.seal:
+            raise ValueError("its manifest holds no seal: a version before 0.3 wrote it, whose tables are not read")
+        return manifest
 
     def is_made_from(
         self,

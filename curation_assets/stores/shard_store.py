@@ -10,8 +10,7 @@ The manifest lives in the Parquet footer, so table and manifest change in one os
 for people and other tools. Any number of processes may write different tables or shards at once.
 
 A table holds its own sha256 (seal.py), the manifest of a folder those of its files: `read`, `scan` and `checked_file`
-compare them once in a process while a file is the same, and raise CorruptTableError. Tables of versions before 0.3
-have no seal: a read of all their columns is compared with the hash of their content, a scan trusts them.
+compare them once in a process while a file is the same, and raise CorruptTableError.
 """
 
 import contextlib
@@ -140,7 +139,7 @@ def _manifest_of_version(path: str, inode: int, modified_ns: int, size: int) -> 
     """As `_manifest_in`: a version's manifest is written once."""
     data = Path(path).read_bytes()
     manifest = Manifest.from_json(data.decode("utf-8"))
-    if manifest.seal and not is_sealed(data):
+    if not is_sealed(data):
         raise ValueError(f"{path} is damaged: its bytes are not those that were written")
     return manifest
 
@@ -291,24 +290,17 @@ class ShardStore:
         Raises MissingTableError when it is not there, CorruptTableError when the file is damaged.
         """
         path = self.table_path(asset, partition)
-        while True:
-            manifest = self.check(asset, partition)
-            if manifest is None or not path.is_file():
-                raise MissingTableError(
-                    f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first "
-                    f"(`curate run {self.root.name}`)"
-                )
-            try:
-                frame = read_parquet(path, columns=list(columns) if columns else None)
-            except pl.exceptions.ColumnNotFoundError as error:
-                raise StoreError(f"{named(asset, partition)} lacks a requested column: {error}") from error
-            except UNREADABLE as error:
-                raise self._corrupt(asset, partition, str(error)) from error
-            if manifest.seal or columns is not None or frame_sha256(frame) == manifest.content_sha256:
-                return frame
-            if self._is_still(asset, partition, manifest):
-                raise self._corrupt(asset, partition, "its content hash is not the one in its manifest")
-            # else a writer replaced the file between our two looks: look again
+        if self.check(asset, partition) is None or not path.is_file():
+            raise MissingTableError(
+                f"{named(asset, partition)} is not materialised (no {path}); materialise {asset} first "
+                f"(`curate run {self.root.name}`)"
+            )
+        try:
+            return read_parquet(path, columns=list(columns) if columns else None)
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise StoreError(f"{named(asset, partition)} lacks a requested column: {error}") from error
+        except UNREADABLE as error:
+            raise self._corrupt(asset, partition, str(error)) from error
 
     def check(self, asset: str, partition: str | None = None) -> Manifest | None:
         """The manifest of a table whose bytes are what was written; they are read once in a process.
@@ -316,7 +308,7 @@ class ShardStore:
         None where it is not there. Raises CorruptTableError.
         """
         path = self.table_path(asset, partition)
-        while (manifest := self.manifest(asset, partition)) is not None and manifest.seal:
+        while (manifest := self.manifest(asset, partition)) is not None:
             try:
                 actual = remembered(seal_now, path)
             except OSError as error:

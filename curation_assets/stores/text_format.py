@@ -60,7 +60,7 @@ class TextFormat:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
     def config(self) -> list[str | bool]:
-        """What makes two readings differ; as earlier versions noted it where no dialect is given."""
+        """What makes two readings differ; short where no dialect is given, as stored configurations have it."""
         more = [f"{self.separator}", f"{self.quoting}"] if self.separator or self.quoting else []
         return [self.has_header, self.encoding, *more]
 

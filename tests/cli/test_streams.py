@@ -72,7 +72,7 @@ def test_help_of_every_group_shows_every_line_as_it_is_written() -> None:
             assert _without_boxes(text) in rendered
 
 
-def test_the_help_lists_every_command_in_its_panel_and_no_removed_one() -> None:
+def test_the_help_lists_every_command_in_its_panel() -> None:
     shown = curate("--help").stdout
     tree = commands.command_tree()
     assert len(tree) <= 23
@@ -80,7 +80,6 @@ def test_the_help_lists_every_command_in_its_panel_and_no_removed_one() -> None:
         assert panel in shown
     listed = re.findall(r"│ ([a-z-]+) ", shown)
     assert [name for name in listed if not name.startswith("-")] == list(tree)
-    assert not set(commands.REMOVED) & set(listed)
 
 
 def test_help_loads_no_command_and_nothing_that_computes() -> None:
@@ -95,19 +94,6 @@ def test_help_loads_no_command_and_nothing_that_computes() -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stderr.strip() == "[] ['curation_assets.cli.commands', 'curation_assets.cli.common']"
-
-
-@pytest.mark.parametrize("old", sorted(commands.REMOVED))
-def test_a_removed_command_names_what_to_run(old: str) -> None:
-    removed = curate(*old.split())
-    assert removed.exit_code == 1
-    new = commands.REMOVED[old]
-    assert new in removed.stderr
-    program, *words = new.split(",")[0].split()
-    if program == "python":
-        assert (Path(__file__).parents[2] / words[0]).is_file()
-    else:
-        assert curate(*words, "--help").exit_code == 0
 
 
 # -- standard output

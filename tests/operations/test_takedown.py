@@ -365,7 +365,9 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     exported = tmp_path / "exported"
     exported.mkdir()
     shutil.copy(npy, exported / "subset.npy")
-    record_export(tmp_path, ExportRecord("photos", str(exported), str(exported / "subset.npy"), "2026-01-01T00:00:00Z"))
+    facts = ("npy", "icc", 1, "ab" * 32)
+    ids = str(exported / "subset.npy")
+    record_export(tmp_path, ExportRecord("photos", str(exported), ids, "2026-01-01T00:00:00Z", *facts))
     contents = np.load(exported / "subset.npy")
     add_to_denylist(tmp_path, [("uid", kept[0])])
     bring_up_to_date(settings)

@@ -25,6 +25,7 @@ from curation_assets.operations.verify import verify_pool
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stores.damage import Damage
+from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.temporary import host
 from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.torture.faults.bit_flips import flip_bit
@@ -87,19 +88,20 @@ def test_a_link_that_a_killed_write_left_is_no_damage_and_the_next_write_removes
     assert damages_of(ctx) == []
 
 
-def test_tables_of_earlier_versions_are_compared_by_their_content(ctx: PoolContext) -> None:
+def test_a_table_without_a_seal_is_refused_with_what_to_do(ctx: PoolContext) -> None:
+    """As versions before 0.3 wrote it."""
     path = ctx.store.table_path("signals/icc", "photos-000000")
     manifest = ctx.store.manifest("signals/icc", "photos-000000")
     assert manifest is not None
     older = {name: fact for name, fact in asdict(manifest).items() if name not in ("seal", "files")}
-    text, frame = json.dumps(older, indent=1, sort_keys=True), pl.read_parquet(path)
-    frame.write_parquet(path, metadata={"curation_manifest": text})
-    path.with_name("manifest.json").write_text(text)
-    assert damages_of(ctx) == []
-    frame.with_columns(pl.col("value") + 1).write_parquet(path, metadata={"curation_manifest": text})
+    frame = pl.read_parquet(path)
+    frame.write_parquet(path, metadata={"curation_manifest": json.dumps(older, indent=1, sort_keys=True)})
+    with pytest.raises(
+        CorruptTableError, match=r"no seal: a version before 0\.3 wrote it.*`curate verify photos --repair`"
+    ):
+        ctx.store.read("signals/icc", "photos-000000")
     (damage,) = damages_of(ctx)
-    assert (damage.path, damage.kind) == (path, "table")
-    assert damage.expected == f"content {manifest.content_sha256}"
+    assert (damage.path, damage.kind, damage.tables) == (path, "table", ("signals/icc",))
 
 
 def test_a_damaged_table_of_registered_rows_does_not_end_it_and_its_source_is_still_compared(ctx: PoolContext) -> None:
@@ -112,12 +114,10 @@ def test_a_damaged_table_of_registered_rows_does_not_end_it_and_its_source_is_st
     assert {damage.path for damage in damages_of(ctx)} == {path, tar}
 
 
-def test_files_of_earlier_versions_that_hold_no_hash_are_no_damage(ctx: PoolContext) -> None:
+def test_remembered_hashes_without_a_seal_are_damage(ctx: PoolContext) -> None:
     cache = ctx.store.root / "source" / "photos-000000.sha256.json"
     source_fingerprint(ctx.pool, "photos-000000", ctx.settings)
     sealed = cache.read_text()
-    cache.write_text(json.dumps({"/data/000000.tar": [1, 2, "ab"]}))
-    assert damages_of(ctx) == []
     cache.write_text(sealed.replace('"seal"', '"sdal"'))
     assert [damage.path for damage in damages_of(ctx)] == [cache]
 

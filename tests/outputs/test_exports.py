@@ -37,7 +37,7 @@ from curation_assets.outputs.exports.subset import Subset, find_subset, split_su
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
-from curation_assets.sources.declaration import add_pool, save_pool
+from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.shards import register_shard
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
@@ -321,15 +321,13 @@ def test_ids_of_the_owner_come_along_into_every_export(tmp_path: Path, source: s
     assert left.select("own_id", "caption").rows() == [(None, None)]
 
 
-def test_a_pool_without_ids_of_its_own_stays_as_it_was_declared(tmp_path: Path) -> None:
+def test_a_column_of_ids_of_ones_own_is_kept(tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "home", "embedded")
     path = tmp_path / "0.csv"
     pl.DataFrame({"caption": ["one", "two"], "uid": ["img-1", "img-2"]}).write_csv(path)
     added = add_pool(settings, "owned", path)
     assert added.columns["own_id"] == "uid"
-    earlier = replace(added, columns={name: column for name, column in added.columns.items() if name != "own_id"})
-    save_pool(settings, earlier)  # as before own ids were kept
-    assert add_pool(settings, "owned", path) == earlier
+    assert add_pool(settings, "owned", path) == added
     pl.DataFrame({"caption": ["one", "two"], "uid": ["a" * 32, "b" * 32]}).write_csv(tmp_path / "1.csv")
     assert "own_id" not in add_pool(settings, "usual", tmp_path / "1.csv").columns
 

@@ -1,9 +1,7 @@
 """Pool declarations: detection, mistakes and their messages, identity of table rows, changed sources."""
 
-import hashlib
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -20,8 +18,6 @@ from curation_assets.sources.kinds.webdataset import tars_of_pool
 from curation_assets.sources.kinds.world import WORLD_TRUTH
 from curation_assets.sources.shard_keys import KEYS_FILE
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
-from curation_assets.stores.file_hash import cached_sha256
-from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import jpeg, write_tar
@@ -246,7 +242,7 @@ def _keys(settings: Settings) -> dict[str, int]:
 def test_a_tar_that_comes_later_moves_no_other(
     tmp_path: Path, settings: Settings, first: dict[str, int], later: dict[str, int], is_recorded: bool
 ) -> None:
-    """Without the record (a pool that an earlier version made) the stored tables tell which tar has which key."""
+    """Without the record the stored tables tell which tar has which key."""
     source = tmp_path / "tars"
     _deliver(source, *first)
     pool = add_pool(settings, "p", source)
@@ -369,21 +365,6 @@ def test_other_bytes_of_the_same_size_and_time_are_another_version(
     assert source_fingerprint(pool, "p-000000", settings) != before
 
 
-def test_what_an_earlier_version_noted_of_a_source_counts_until_the_file_is_touched(tmp_path: Path) -> None:
-    source, cache = tmp_path / "0.tar", tmp_path / "0.sha256.json"
-    source.write_bytes(b"one")
-    stat = source.stat()
-    time.sleep(0.05)
-    noted = {"files": {str(source): [stat.st_size, stat.st_mtime_ns, "ab" * 32]}}
-    cache.write_text(sealed_json(noted))
-    assert cached_sha256([source], cache) == {str(source): "ab" * 32}, "gigabytes are not read again for a new version"
-    cache.write_text(sealed_json(noted))
-    time.sleep(0.05)
-    source.write_bytes(b"two")
-    os.utime(source, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert cached_sha256([source], cache) == {str(source): hashlib.sha256(b"two").hexdigest()}
-
-
 def test_a_world_is_planted_again_from_its_declaration(settings: Settings) -> None:
     import shutil
 
@@ -420,17 +401,6 @@ def test_a_pool_with_images_names_the_profile_of_photographs(tmp_path: Path) -> 
     assert add_pool(settings, "captions", source, columns={"url": None}).profile is None
     assert add_pool(settings, "mine", source, profile="hub").profile == "hub"
     assert add_world_pool(settings, "scenes", size=4).profile is None
-
-
-def test_a_pool_of_an_earlier_version_keeps_its_profile(tmp_path: Path) -> None:
-    source = tmp_path / "urls.csv"
-    source.write_text("url,caption\nhttp://127.0.0.1/a.jpg,a dog\n")
-    settings = load_settings(tmp_path / "home")
-    pool = add_pool(settings, "photos", source)
-    save_pool(settings, replace(pool, profile=None))  # as it was declared before there was such a profile
-    assert add_pool(settings, "photos", source).profile is None
-    with pytest.raises(ValueError, match="declared already, differently"):
-        add_pool(settings, "photos", source, profile="hub")
 
 
 def test_what_the_caller_chooses_goes_before_the_profile_of_the_pool(

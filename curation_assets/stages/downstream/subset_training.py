@@ -268,7 +268,6 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
         wanted = [TrainingKey.parse(key) for key in keys]
         rows = [_row(kinds, key, 0, "none", None, reason) for key in wanted]
         return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-    _remove_older_layout(ctx, f"downstream/{trainer.name}_runs")
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
     trained = {key: frame for key, frame in given.items() if frame.height}
     measured = _of_captions(ctx, trainer, trained) if trainer.gives == "captions" else _of_metrics(trained)
@@ -281,15 +280,6 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
         n = int(ctx.store.read(TRAINING_SETS, text)["count"].sum())
         rows += [_row(kinds, key, n, metric, value, why) for metric, (value, why) in metrics.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-
-
-def _remove_older_layout(ctx: PoolContext, table: str) -> None:
-    """Up to version 0.2 partitions were policy and seed, and held other columns: no query can read both."""
-    for key in ctx.store.partitions(table):
-        try:
-            TrainingKey.parse(key)
-        except ValueError:
-            ctx.store.remove(table, key)
 
 
 def _row(

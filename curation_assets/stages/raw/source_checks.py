@@ -48,18 +48,9 @@ def source_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Che
 
 def _cache_damage(cache: Path) -> Iterator[Damage]:
     """A damaged file of remembered hashes: without it, sources are read once more."""
-    if cache.is_file() and not _is_older(cache) and read_sealed_json(cache) is None:
+    if cache.is_file() and read_sealed_json(cache) is None:
         advice = "curate verify --repair removes it; the sources are read once more"
         yield Damage(cache, "manifest", "a file that holds its own sha256", seal_now(cache), advice, (), cache.unlink)
-
-
-def _is_older(path: Path) -> bool:
-    """Whether a JSON file is of a version before 0.3, which wrote no seal and no hashes of files.
-
-    Both names are looked for: one flipped bit does not make a new file an older one.
-    """
-    text = path.read_text("utf-8", "replace") if path.is_file() else ""
-    return bool(text) and '"seal"' not in text and '"files"' not in text
 
 
 def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]:
@@ -116,8 +107,7 @@ def _split_damages(split: Path) -> Iterator[Damage]:
     )  # fmt: skip
     content = read_sealed_json(split / SPLIT_FILE)
     if content is None:
-        if not _is_older(split / SPLIT_FILE):
-            yield damage
+        yield damage
         return
     for name, expected in content["files"].items():
         got = sha256_now(split / name) if (split / name).is_file() else NO_FILE
@@ -153,7 +143,7 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
         got = sha256_now(folder / name) if (folder / name).is_file() else NO_FILE
         if got != expected:
             damaged.append(replace(damage, path=folder / name, expected=expected, got=got))
-    if is_sealed(data) or set(receipt) == {"files", "request_sha256"}:  # those of before 0.3 have no seal
+    if is_sealed(data):
         yield from damaged
     elif damaged or "request_sha256" not in receipt:
         yield replace(damage, expected="a receipt that holds its own sha256", got=seal_now(path))
