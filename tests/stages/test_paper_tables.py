@@ -265,6 +265,8 @@ def test_agreement_with_people_beside_the_printed_one(home: Path, tmp_path: Path
     assert better.labels["rated"] == "rated captions, fitted on them"
     assert rows["texts", "caption length − fused, out of fold"].cells["pearson"] == Cell(None), "constant"
     assert rows["texts − others", "fused, out of fold"].cells["pearson"].value == pytest.approx(2 * held_out)
+    of_student = rows["texts − others", "icc"].cells["pearson"].value
+    assert of_student == pytest.approx(2 * np.corrcoef(values["icc"], rating)[0, 1])
     assert any(remark.startswith("A − B") for remark in paired.remarks)
     shown = curate("tables", "texts", "--table", "icc4", "--home", tmp_path)
     assert shown.exit_code == 0, shown.output

@@ -324,9 +324,10 @@ def icc5(sources: Sources) -> list[Row]:
 
 
 def _paired_rows(sources: Sources) -> list[Row]:
-    """The teachers fused out of fold; each scorer less that, one student less the other; the same of two pools."""
+    """The teachers fused out of fold; each scorer less that, one student less the other; of two pools the scorers that
+    both have, where they are not the same."""
     rows: list[Row] = []
-    first: dict[str, tuple[str, pl.DataFrame]] = {}  # benchmark → the first pool with it, its fused teachers
+    first: dict[str, tuple[str, dict[str, pl.DataFrame]]] = {}  # benchmark → the first pool with it, its scorers
     for ctx in sources.pools:
         scores = ctx.store.read(RATED_SCORES) if ctx.store.manifest(RATED_SCORES) else pl.DataFrame({"benchmark": []})
         pool = ctx.pool.name
@@ -338,8 +339,10 @@ def _paired_rows(sources: Sources) -> list[Row]:
             rows += [_paired_row(sources, pool, one, fused) for one in of.values()]
             students = [one for name, one in of.items() if name.startswith("icc")]
             rows += [_paired_row(sources, pool, *students)] if len(students) == 2 else []
-            before, of_before = first.setdefault(part["benchmark"][0], (pool, fused))
-            rows += [] if before == pool else [_paired_row(sources, f"{before} − {pool}", of_before, fused)]
+            other, of_other = first.setdefault(part["benchmark"][0], (pool, {HELD_OUT: fused, **of}))
+            pairs = [(of_other[name], one) for name, one in {HELD_OUT: fused, **of}.items() if name in of_other]
+            pairs = [pair for pair in pairs if not pair[0]["score"].equals(pair[1]["score"])]
+            rows += [_paired_row(sources, f"{other} − {pool}", *pair) for pair in pairs]
     return rows
 
 
