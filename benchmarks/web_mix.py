@@ -11,7 +11,7 @@ drawing sites with replacement; then the weights of all folds with intervals.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,23 +114,35 @@ def auc(scores: np.ndarray, good: np.ndarray, weight: np.ndarray) -> float:
     return float(roc_auc_score(good, scores, sample_weight=weight))
 
 
+def interval_over_sites(
+    function: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
+    scores: np.ndarray,
+    good: np.ndarray,
+    weight: np.ndarray,
+    owners: np.ndarray,
+) -> tuple[float, float]:
+    """95 % interval of function(scores, good, weight), sites drawn with replacement."""
+    names, at = np.unique(owners, return_inverse=True)
+    values = []
+    for draw in np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names))):
+        times = np.bincount(draw, minlength=len(names))[at] * weight
+        values.append(function(scores[times > 0], good[times > 0], times[times > 0]))
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def rows_of(name: str, scores: np.ndarray, rows: pl.DataFrame) -> list[dict[str, Any]]:
     """Share in the best quarter and AUC, on the pairs as they are and with the drawn mismatches."""
-    owners, at = np.unique(rows["owner"].to_numpy(), return_inverse=True)
+    owners = rows["owner"].to_numpy()
     good, weight = rows["is_descriptive"].to_numpy(), rows["weight"].to_numpy()
-    drawn = np.random.default_rng(0).integers(len(owners), size=(RESAMPLES, len(owners)))
     found = []
     for pool, counted in (("as they are", np.where(weight == 1, 1.0, 0.0)), ("with mismatches", weight)):
         for measure, function in (("descriptive in the best quarter", best_quarter), ("auc", auc)):
-            values = []
-            for draw in drawn:
-                times = np.bincount(draw, minlength=len(owners))[at] * counted
-                values.append(function(scores[times > 0], good[times > 0], times[times > 0]))
-            low, high = np.quantile(values, [0.025, 0.975])
+            low, high = interval_over_sites(function, scores, good, counted, owners)
             value = function(scores[counted > 0], good[counted > 0], counted[counted > 0])
             found.append(
                 {"policy": name, "pairs": pool, "measure": measure, "value": value, "low": low, "high": high,
-                 "n": int((counted > 0).sum()), "sites": len(owners)}
+                 "n": int((counted > 0).sum()), "sites": len(set(owners))}
             )  # fmt: skip
             print({key: round(float(cell), 3) if isinstance(cell, float) else cell for key, cell in found[-1].items()})
     return found

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from PIL import Image
-from web_mix import auc, caption_values
-from web_pairs import RESAMPLES, interval
+from web_mix import auc, caption_values, interval_over_sites
+from web_pairs import interval
 
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
@@ -109,18 +109,6 @@ def others_of(owners: np.ndarray, languages: np.ndarray) -> np.ndarray:
     return np.stack([rng.choice(rows, MISMATCHES) for rows in chosen])
 
 
-def auc_interval(values: np.ndarray, good: np.ndarray, owners: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the AUC, owners drawn with replacement."""
-    names, at = np.unique(owners, return_inverse=True)
-    found = []
-    for draw in np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names))):
-        times = np.bincount(draw, minlength=len(names))[at].astype(float)
-        if len(set(good[times > 0])) == 2:
-            found.append(auc(values[times > 0], good[times > 0], times[times > 0]))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
-
-
 def text_rows(web: Path, profile: Profile) -> list[dict[str, Any]]:
     """A row per signal of the text alone, of labelled English pairs."""
     pairs = pl.read_parquet(web / "pairs.parquet").join(
@@ -135,11 +123,12 @@ def text_rows(web: Path, profile: Profile) -> list[dict[str, Any]]:
         is_valued = np.isfinite(values)
         seen, values = seen.filter(pl.Series(is_valued)), values[is_valued]
         good, owners = (seen["descriptive"] == "yes").to_numpy(), seen["owner"].to_numpy()
-        low, high = auc_interval(values, good, owners)
+        every = np.ones(len(good))
+        low, high = interval_over_sites(auc, values, good, every, owners)
         reference = f"signals.{name}"
         rows.append(
             {"reference": reference, "engines": worth.engines_of(reference, profile), "kind": worth.ANY_KIND,
-             "language": worth.ENGLISH, "of": worth.DESCRIPTIVE, "auc": auc(values, good, np.ones(len(good))),
+             "language": worth.ENGLISH, "of": worth.DESCRIPTIVE, "auc": auc(values, good, every),
              "low": low, "high": high, "n": len(good)}
         )  # fmt: skip
     return rows
