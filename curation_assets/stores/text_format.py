@@ -216,20 +216,12 @@ class _Lines:
 
     def __init__(self, lines: Iterator[str | None]) -> None:
         self._lines, self._back = lines, deque[str | None]()
+        self.begin()
+
+    def begin(self) -> None:
+        """The next line is the first of a record."""
         self.taken: list[str | None] = []
         self._size = 0
-
-    def take(self, count: int) -> list[str | None]:
-        """So many lines, fewer where they are long or at the end."""
-        self.taken, self._size = [], 0
-        while len(self.taken) < count and self._size < _BATCH_SIZE:
-            try:
-                line = self._back.popleft() if self._back else next(self._lines)
-            except StopIteration:
-                break
-            self.taken.append(line)
-            self._size += len(line or "")
-        return self.taken
 
     def put_back(self, kept: int) -> None:
         """All lines that were taken but the first `kept`."""
@@ -248,9 +240,6 @@ class _Lines:
         return line
 
 
-_BATCH, _BATCH_SIZE = 1024, 1 << 22  # lines, and characters, that `csv` gets at once
-
-
 def records(path: Path, dialect: Dialect, width: int | None = None, *, with_lines: bool = False) -> Iterator[Record]:
     """Records of a csv or tsv file. After one that is none, or has more than `width` cells, the line after its first
     begins anew: a quotation mark that nobody closes costs its own line. `with_lines`: each with the lines it was.
@@ -262,46 +251,27 @@ def records(path: Path, dialect: Dialect, width: int | None = None, *, with_line
         return
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE + 1))
     source = _Lines(map(_escapes_marked, lines) if dialect.quoting == "backslash" else lines)
-    number, count = 1, 1  # after a record that is none, few lines are taken that may have to be put back
-    while batch := source.take(count):
-        count = min(2 * count, _BATCH)
-        reader = csv.reader(batch, delimiter=dialect.separator, strict=True)  # type: ignore[arg-type]
-        done = 0
+    number = 1
+    while True:
+        reader = csv.reader(source, delimiter=dialect.separator, strict=True)
         try:
             for cells in reader:
-                if reader.line_num > done + 1 and width is not None and len(cells) > width:
-                    break
-                yield _record(
-                    number + done, cells or [""], batch[done : reader.line_num] if with_lines else (), dialect
-                )
-                done = reader.line_num
-        except csv.Error:  # no record, a line that is too long, or one whose quotes end after these lines
-            pass
-        if done < len(batch):
-            count = 1
-            source.put_back(done)
-            yield _next_record(source, number + done, dialect, width)
-            done += len(source.taken)
-        number += done
-
-
-def _next_record(source: _Lines, number: int, dialect: Dialect, width: int | None) -> Record:
-    """The record that begins with the next line."""
-    line = source.take(1)[0]
-    if line is None:
-        return Record(number, None)
-    if '"' not in line:  # a carriage return in the middle of a line, which is a cell's like any character
-        return _record(number, _split(line, dialect.separator), [line], dialect)
-    source.put_back(0)
-    source.take(0)
-    try:
-        cells = next(csv.reader(source, delimiter=dialect.separator, strict=True))
-    except csv.Error:
-        source.put_back(1)
-        return Record(number, None)
-    if width is not None and len(cells) > width:
-        source.put_back(1)
-    return _record(number, cells, source.taken, dialect)
+                if width is not None and len(cells) > width:
+                    source.put_back(1)
+                yield _record(number, cells or [""], source.taken if with_lines else (), dialect)
+                number += len(source.taken)
+                source.begin()
+            return
+        except csv.Error:  # no record, or one that is too long
+            source.put_back(1)
+            line = source.taken[0]
+            # a carriage return in the middle of a line is a cell's like any character
+            if line is None or '"' in line:
+                yield Record(number, None)
+            else:
+                yield _record(number, _split(line, dialect.separator), [line], dialect)
+            number += 1
+            source.begin()
 
 
 def _split(line: str, separator: str) -> list[str]:
