@@ -1,5 +1,6 @@
 """Files of a home that are damaged or mistyped: the error names the file and what to do, and is no bug of ours."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,6 @@ def _ctx(home: Path) -> PoolContext:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "exports.jsonl": recorded_exports,
-    "work/photos/exports/one.json": recorded_exports,
     "takedown/denylist.json": Denylist.load,
     "takedown/pending/photos.json": lambda home: pending_takedown(home, "photos"),
     "work/photos/opt_outs.jsonl": lambda home: proposed_opt_outs(_ctx(home)),
@@ -98,7 +98,8 @@ def test_a_json_file_that_cannot_be_read_is_named(name: str, home: Path) -> None
 
 
 def test_one_bad_line_is_named_by_its_number(home: Path) -> None:
-    line = '{"pool": "photos", "folder": "a", "subset": "b", "written_at": "2026"}'
+    known = {"pool": "photos", "folder": "a", "subset": "b", "written_at": "2026"}
+    line = json.dumps(known | {"format": "npy", "name": "icc", "samples": 1, "manifest_sha256": "0"})
     (home / "exports.jsonl").write_text(f"{line}\n\n{line[:-5]}\n{line}\n")
     with pytest.raises(DamagedFileError, match=r"exports\.jsonl, line 3, is damaged .*; correct it, or remove it"):
         recorded_exports(home)
