@@ -64,8 +64,13 @@ def signal_of(column: str) -> str:
     return columns[column]
 
 
-def signal_view(signal: str) -> str:
-    """The statement of `fused.<signal>_scaled`."""
+def scaled_views(signals: Sequence[str]) -> dict[str, str]:
+    """The views of a recipe that names `signals` in this order: name → statement, each after what it reads."""
+    views = {f"fused.{signal}{SCALED}": _signal_view(signal) for signal in sorted(signals)}
+    return views | {ALL_SCALED: recipe_view(signals)} if signals else {}
+
+
+def _signal_view(signal: str) -> str:
     is_lower = lower_is_better(f"signals.{signal}")
     above_worst = "(extent.high - signal.value)" if is_lower else "(signal.value - extent.low)"
     return _SIGNAL.format(signal=signal, score=score_column(signal), above_worst=above_worst)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import sqlglot
@@ -20,15 +21,7 @@ from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.core.table_names import table_of
 from curation_assets.flow.graph import inputs_first
-from curation_assets.flow.scaled import (
-    ALL_SCALED,
-    OTHER_COLUMNS,
-    OUT_OF_STEP,
-    SCALED,
-    recipe_view,
-    signal_of,
-    signal_view,
-)
+from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, OUT_OF_STEP, recipe_view, scaled_views, signal_of
 from curation_assets.numeric.metrics.separation import KINDS
 
 if TYPE_CHECKING:
@@ -36,14 +29,8 @@ if TYPE_CHECKING:
 
 SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage
 DIALECT = "duckdb"
-
-TestKind = Literal["unique", "not_null", "range", "accepted_values"]
-_ARGUMENT_COUNTS: dict[str, tuple[int, int]] = {  # least and most words after the kind
-    "unique": (1, 8),
-    "not_null": (1, 1),
-    "range": (3, 3),
-    "accepted_values": (2, 64),
-}
+#: Kind of test → least and most words after it.
+TESTS: dict[str, tuple[int, int]] = {"unique": (1, 8), "not_null": (1, 1), "range": (3, 3), "accepted_values": (2, 64)}
 
 
 class SqlModelError(ValueError):
@@ -52,36 +39,28 @@ class SqlModelError(ValueError):
 
 @dataclass(frozen=True)
 class SqlTest:
-    """One test of a model's header. Nulls pass every test but not_null."""
+    """One test of a model's header, of `TESTS`. Nulls pass every test but not_null."""
 
-    kind: TestKind
+    kind: str
     columns: tuple[str, ...]  # several only for unique
     arguments: tuple[str, ...] = ()  # range: low, high; accepted_values: the values
 
     def __str__(self) -> str:
         return " ".join((self.kind, *self.columns, *self.arguments))
 
-
-@dataclass(frozen=True)
-class SqlTestResult:
-    """How one test of one model ended."""
-
-    model: str
-    test: SqlTest
-    failures: int  # rows that break it
-    example: str  # a row that does, "" when none
-
-    @property
-    def passed(self) -> bool:
-        """Whether no row breaks the test."""
-        return self.failures == 0
-
-    @property
-    def message(self) -> str:
-        """One sentence for a report."""
-        if self.passed:
-            return f"{self.model}: {self.test} holds"
-        return f"{self.model}: {self.test} is broken by {self.failures} rows, such as {self.example}"
+    def broken(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows that break it."""
+        column = pl.col(self.columns[0])
+        if self.kind == "unique":
+            is_sorted = _ascends(frame, self.columns)
+            return frame.clear() if is_sorted else frame.filter(pl.struct(self.columns).is_duplicated())
+        if self.kind == "not_null":
+            return frame.filter(column.is_null())
+        if self.kind == "accepted_values":
+            return frame.filter(~column.cast(pl.String).is_in(self.arguments))
+        low, high = map(float, self.arguments)
+        # NaN is outside every range; comparisons alone would put it above.
+        return frame.filter(column.is_nan() | (column < low) | (column > high))
 
 
 @dataclass(frozen=True)
@@ -101,7 +80,7 @@ class SqlModel:
     parameters: Mapping[str, float]  # '-- parameter: alpha 0.5' → default of $alpha
     made_for: tuple[str, ...]  # '-- made for: caps': planted kinds of noise that it should tell from clean samples
     scaled: tuple[str, ...]  # signals whose scores it reads from fused.scaled, in order
-    views: Mapping[str, str]  # scaled signals that it reads: 'fused.sieve_scaled' → select statement, in order
+    views: Mapping[str, str]  # of the scaled signals: 'fused.sieve_scaled' → select statement, each after what it reads
     code_version: str  # sha256 of the normalised syntax tree, views included; comments and white space do not count
 
     @property
@@ -116,9 +95,7 @@ class SqlModel:
 
 
 def load_models(root: Path | None = None) -> dict[str, SqlModel]:
-    """Every `<stage>/<name>.sql` under `root` by 'stage.name', each after the models that it reads.
-
-    `root`: None for the models that ship.
+    """Every `<stage>/<name>.sql` under `root` (None: those that ship) by 'stage.name', each after the models it reads.
 
     Raises SqlModelError for a file that breaks the rules or for a circle, BackwardsReadError for a read against the
     flow, FileNotFoundError when `root` is no folder.
@@ -126,7 +103,11 @@ def load_models(root: Path | None = None) -> dict[str, SqlModel]:
     root = resource_path(SQL_FOLDER) if root is None else root
     if not root.is_dir():
         raise FileNotFoundError(f"no folder of SQL models {root}")
-    models = {model.key: model for model in map(load_model, sorted(root.glob("*/*.sql")))}
+    read = (
+        parse_model(path.read_text(encoding="utf-8"), stage=path.parent.name, name=path.stem, path=path)
+        for path in sorted(root.glob("*/*.sql"))
+    )
+    models = {model.key: model for model in read}
     reads = {key: [reference for reference in model.references if reference in models] for key, model in models.items()}
     try:
         return {key: models[key] for key in inputs_first(reads)}
@@ -140,57 +121,53 @@ def recipes() -> dict[str, SqlModel]:
     return {key: model for key, model in load_models().items() if model.stage == "fused"}
 
 
-def load_model(path: Path) -> SqlModel:
-    """One model file. Raises SqlModelError and BackwardsReadError as `load_models`."""
-    return parse_model(path.read_text(encoding="utf-8"), stage=path.parent.name, name=path.stem, path=path)
-
-
 def parse_model(text: str, *, stage: str, name: str, path: Path = Path("<text>")) -> SqlModel:
-    """A model from its text. The folder names the stage, the file the table."""
-    if stage not in STAGES:
-        raise SqlModelError(f"{path}: the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise SqlModelError(f"{path}: a model's name is lower-case letters, digits and _, got {name!r}")
-    header = _header(text, path)
-    statement = _single_select(text, path)
-    scaled = tuple(_named_signals(statement, path))
-    views = _views(statement, scaled)
+    """A model from its text. The folder names the stage, the file the table. Raises as `load_models`."""
+    try:
+        return _parsed(text, stage, name, path)
+    except SqlModelError as error:
+        raise SqlModelError(f"{path}: {error}") from error.__cause__
+
+
+def _parsed(text: str, stage: str, name: str, path: Path) -> SqlModel:
+    _require(stage in STAGES, f"the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
+    is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name)
+    _require(is_name, f"a model's name is lower-case letters, digits and _, got {name!r}")
+    header = _header(text)
+    statement = _single_select(text)
+    scaled = _named_signals(statement)
+    views = scaled_views(scaled)
     statement = _expanded(statement, views)
-    used = {parameter.name for parameter in statement.find_all(exp.Placeholder)}
-    if used != set(header.parameters):
-        raise SqlModelError(
-            f"{path}: parameters in the header {sorted(header.parameters)}, in the statement {sorted(used)}"
-        )
-    references = _references(statement, path)
+    declared, used = sorted(header["parameters"]), sorted({one.name for one in statement.find_all(exp.Placeholder)})
+    _require(declared == used, f"parameters in the header {declared}, in the statement {used}")
+    references = _references(statement)
     for reference in references:
-        if reference == f"{stage}.{name}":
-            raise SqlModelError(f"{path} reads itself")
+        _require(reference != f"{stage}.{name}", f"{name} reads itself")
         check_reads_forward(f"{stage}/{name}", table_of(reference))
-    column_lineage = _column_lineage(statement, path)
-    tested = {column for test in header.tests for column in test.columns}
-    if not tested <= set(column_lineage):
-        raise SqlModelError(
-            f"{path}: tests name {sorted(tested - set(column_lineage))}, which is no output column; "
-            f"it has {list(column_lineage)}"
-        )
-    canonical = statement.sql(dialect=DIALECT, comments=False)
+    column_lineage = _column_lineage(statement)
+    unknown = sorted({column for test in header["tests"] for column in test.columns} - set(column_lineage))
+    _require(not unknown, f"tests name {unknown}, which is no output column; it has {list(column_lineage)}")
     return SqlModel(
+        **header,
         stage=stage,
         name=name,
         path=path,
         text=text,
-        grain=header.grain,
-        tests=header.tests,
         references=references,
         columns=tuple(column_lineage),
         column_lineage=column_lineage,
-        is_per_shard=header.is_per_shard,
-        parameters=header.parameters,
-        made_for=header.made_for,
         scaled=scaled,
         views=views,
-        code_version=hashlib.sha256(canonical.encode()).hexdigest(),
+        code_version=hashlib.sha256(statement.sql(dialect=DIALECT, comments=False).encode()).hexdigest(),
     )
+
+
+def _require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise SqlModelError(otherwise)
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
 
 
 def run_model(
@@ -207,29 +184,26 @@ def run_model(
     every table that the model reads, so they are probably the same rows in the same order, which is then found out.
     Raises SqlModelError as `with_defaults`.
     """
-    _create_views(model, connection)
-    defaults = with_defaults(model, parameters or {})
-    frame = _run_in_step(model, connection, defaults) if in_step and model.scaled else None
-    if frame is None:
-        frame = connection.sql(model.text, params=defaults).pl()
+    import duckdb
+
+    given, frame = with_defaults(model, parameters or {}), None
+    for name, sql in model.views.items():
+        connection.execute(_create_view(name, sql))
+    if in_step and model.scaled:
+        connection.execute(_create_view(ALL_SCALED, recipe_view(model.scaled, in_step=True)))
+        try:
+            frame = connection.sql(model.text, params=given).pl()
+        except duckdb.Error as error:
+            if OUT_OF_STEP not in str(error):
+                raise
+            connection.execute(_create_view(ALL_SCALED, model.views[ALL_SCALED]))
+    frame = connection.sql(model.text, params=given).pl() if frame is None else frame
     keys = next((test.columns for test in model.tests if test.kind == "unique"), None)
     return frame if keys is None or _ascends(frame, keys) else frame.sort(keys)
 
 
-def _run_in_step(
-    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float]
-) -> pl.DataFrame | None:
-    """The model's table, from tables whose rows follow each other alike; None where they do not."""
-    import duckdb
-
-    connection.execute(_create_view(ALL_SCALED, recipe_view(model.scaled, in_step=True)))
-    try:
-        return connection.sql(model.text, params=dict(parameters)).pl()
-    except duckdb.Error as error:
-        if OUT_OF_STEP not in str(error):
-            raise
-        connection.execute(_create_view(ALL_SCALED, model.views[ALL_SCALED]))
-        return None
+def _create_view(name: str, sql: str) -> str:
+    return f"create or replace view {name} as\n{sql}"
 
 
 def _ascends(frame: pl.DataFrame, keys: Sequence[str]) -> bool:
@@ -243,234 +217,165 @@ def _ascends(frame: pl.DataFrame, keys: Sequence[str]) -> bool:
 
 def with_defaults(model: SqlModel, given: Mapping[str, float]) -> dict[str, float]:
     """Every parameter of the model. Raises SqlModelError for one that it has not, or that is no finite number."""
-    unknown = sorted(set(given) - set(model.parameters))
-    if unknown:
-        raise SqlModelError(f"{model.key} has no parameters {unknown}; it has {sorted(model.parameters) or 'none'}")
+    unknown, known = sorted(set(given) - set(model.parameters)), sorted(model.parameters) or "none"
+    _require(not unknown, f"{model.key} has no parameters {unknown}; it has {known}")
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise SqlModelError(f"{model.key}: parameter {name} must be a number, got {value!r}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        _require(is_number, f"{model.key}: parameter {name} must be a number, got {value!r}")
     return {**model.parameters, **{name: float(value) for name, value in given.items()}}
 
 
-def check_tests(model: SqlModel, frame: pl.DataFrame) -> list[SqlTestResult]:
-    """The result of every test of the model's header on its table, in order of the header."""
-    return [_check(model, test, frame) for test in model.tests]
+def broken_tests(model: SqlModel, frame: pl.DataFrame) -> list[str]:
+    """A sentence per test of the model's header that its table breaks, in order of the header."""
+    sentences = []
+    for test in model.tests:
+        absent = sorted(set(test.columns) - set(frame.columns))
+        _require(not absent, f"{model.key}: test {test} names {absent}; the table has {frame.columns}")
+        if rows := (broken := test.broken(frame)).height:
+            sentences.append(f"{model.key}: {test} is broken by {rows} rows, such as {broken.row(0, named=True)}")
+    return sentences
 
 
-def _create_views(model: SqlModel, connection: "duckdb.DuckDBPyConnection") -> None:
-    for name, sql in model.views.items():
-        connection.execute(_create_view(name, sql))
+# -- reading a file ---------------------------------------------------------------------------------------------------
 
 
-def _create_view(name: str, sql: str) -> str:
-    return f"create or replace view {name} as\n{sql}"
+def _header(text: str) -> dict[str, Any]:
+    """What the comments before the statement declare, as fields of SqlModel."""
+    lines = takewhile(lambda line: line.startswith("--"), filter(str.strip, text.splitlines()))
+    comments = [line.removeprefix("--").strip() for line in lines]
+
+    def of(key: str) -> list[str]:
+        return [comment.partition(":")[2].strip() for comment in comments if comment.startswith(f"{key}:")]
+
+    grain = of("Grain")
+    is_first = bool(comments) and comments[0].startswith("Grain:") and grain[0]
+    _require(is_first, "the first comment must state the grain ('-- Grain: one row per …')")
+    made_for = tuple(word for line in of("made for") for word in line.split())
+    unknown = sorted(set(made_for) - set(KINDS))
+    _require(not unknown, f"made for {unknown}; planted kinds are {', '.join(KINDS)}")
+    applied = set(of("applied"))
+    _require(applied <= {"per shard"}, f"the only word on how it is applied is 'applied: per shard', got {applied}")
+    return {
+        "grain": grain[0],
+        "tests": tuple(_parse_test(line.split()) for line in of("test")),
+        "is_per_shard": bool(applied),
+        "parameters": dict(map(_parse_parameter, of("parameter"))),
+        "made_for": made_for,
+    }
 
 
-@dataclass(frozen=True)
-class _Header:
-    """What the comments before the statement declare."""
-
-    grain: str
-    tests: tuple[SqlTest, ...]
-    is_per_shard: bool
-    parameters: dict[str, float]
-    made_for: tuple[str, ...]
+def _parse_parameter(line: str) -> tuple[str, float]:
+    match = re.fullmatch(r"([a-z][a-z0-9_]*) (-?[0-9]*\.?[0-9]+)", line)
+    if match is None:
+        raise SqlModelError(f"a parameter reads '-- parameter: NAME NUMBER', got {line!r}")
+    return match[1], float(match[2])
 
 
-def _header(text: str, path: Path) -> _Header:
-    grain: str | None = None
-    tests: list[SqlTest] = []
-    parameters: dict[str, float] = {}
-    made_for: tuple[str, ...] = ()
-    is_per_shard = False
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        if not line.startswith("--"):
-            break
-        comment = line.removeprefix("--").strip()
-        if grain is None:
-            if not comment.startswith("Grain:"):
-                raise SqlModelError(f"{path}: the first comment must state the grain ('-- Grain: one row per …')")
-            grain = comment.removeprefix("Grain:").strip()
-        elif comment.startswith("test:"):
-            tests.append(_parse_test(comment.removeprefix("test:").split(), path))
-        elif comment.startswith("parameter:"):
-            match = re.fullmatch(r"parameter: ([a-z][a-z0-9_]*) (-?[0-9]*\.?[0-9]+)", comment)
-            if match is None:
-                raise SqlModelError(f"{path}: a parameter reads '-- parameter: NAME NUMBER', got {comment!r}")
-            parameters[match.group(1)] = float(match.group(2))
-        elif comment.startswith("made for:"):
-            made_for = tuple(comment.removeprefix("made for:").split())
-            if unknown := sorted(set(made_for) - set(KINDS)):
-                raise SqlModelError(f"{path}: made for {unknown}; planted kinds are {', '.join(KINDS)}")
-        elif comment.startswith("applied:"):
-            if comment != "applied: per shard":
-                raise SqlModelError(
-                    f"{path}: the only word on how it is applied is 'applied: per shard', got {comment!r}"
-                )
-            is_per_shard = True
-    if not grain:
-        raise SqlModelError(f"{path}: the file must begin with a comment '-- Grain: one row per …'")
-    return _Header(grain, tuple(tests), is_per_shard, parameters, made_for)
-
-
-def _parse_test(words: list[str], path: Path) -> SqlTest:
+def _parse_test(words: list[str]) -> SqlTest:
     kind, rest = (words[0] if words else ""), words[1:]
-    if kind not in _ARGUMENT_COUNTS:
-        raise SqlModelError(f"{path}: no test {kind!r}; there are {', '.join(_ARGUMENT_COUNTS)}")
-    least, most = _ARGUMENT_COUNTS[kind]
-    if not least <= len(rest) <= most:
-        raise SqlModelError(f"{path}: test {kind} takes {least} to {most} words, got {rest}")
+    _require(kind in TESTS, f"no test {kind!r}; there are {', '.join(TESTS)}")
+    least, most = TESTS[kind]
+    _require(least <= len(rest) <= most, f"test {kind} takes {least} to {most} words, got {rest}")
     if kind == "range":
-        try:
-            float(rest[1]), float(rest[2])
-        except ValueError:
-            raise SqlModelError(f"{path}: test range takes a column and two numbers, got {rest}") from None
-    if kind == "unique":
-        return SqlTest("unique", tuple(rest))
-    return SqlTest(kind, (rest[0],), tuple(rest[1:]))  # type: ignore[arg-type]
+        are_numbers = all(re.fullmatch(r"-?[0-9]*\.?[0-9]+(e-?[0-9]+)?", word) for word in rest[1:])
+        _require(are_numbers, f"test range takes a column and two numbers, got {rest}")
+    count = len(rest) if kind == "unique" else 1
+    return SqlTest(kind, tuple(rest[:count]), tuple(rest[count:]))
 
 
-def _single_select(text: str, path: Path) -> exp.Select:
+def _single_select(text: str) -> exp.Select:
     try:
         statements = [statement for statement in sqlglot.parse(text, dialect=DIALECT) if statement is not None]
     except SqlglotError as error:
-        raise SqlModelError(f"{path}: not a DuckDB statement: {error}") from error
+        raise SqlModelError(f"not a DuckDB statement: {error}") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
-        kinds = [type(statement).__name__ for statement in statements]
-        raise SqlModelError(f"{path}: expected one select statement, got {kinds}")
-    statement = statements[0]
-    tail = statement.copy()
+        raise SqlModelError(f"expected one select statement, got {[type(one).__name__ for one in statements]}")
+    tail = statements[0].copy()
     tail.set("with_", None)
-    if tail.sql(dialect=DIALECT, comments=False).lower() != "select * from final":
-        raise SqlModelError(f"{path}: the statement must end with 'select * from final'")
-    return statement
+    is_final = tail.sql(dialect=DIALECT, comments=False).lower() == "select * from final"
+    _require(is_final, "the statement must end with 'select * from final'")
+    return statements[0]
 
 
-def _views(statement: exp.Select, scaled: Sequence[str]) -> dict[str, str]:
-    """The scaled signals that a statement reads: 'fused.sieve_scaled' → select statement, each after what it reads."""
-    read = {f"{table.db}.{table.name}" for table in statement.find_all(exp.Table)}
-    signals = {name.removeprefix("fused.").removesuffix(SCALED) for name in read if _is_scaled_signal(name)}
-    views = {}
-    if scaled:
-        signals |= set(scaled)
-        views[ALL_SCALED] = recipe_view(scaled)
-    return {**{f"fused.{signal}{SCALED}": signal_view(signal) for signal in sorted(signals)}, **views}
+def _named(table: exp.Table) -> str:
+    return f"{table.db}.{table.name}"
 
 
-def _is_scaled_signal(name: str) -> bool:
-    return name.startswith("fused.") and name.endswith(SCALED)
-
-
-def _named_signals(statement: exp.Select, path: Path) -> list[str]:
-    """Signals whose scores a statement names where it selects from `fused.scaled`, in the order of the text."""
-    columns: dict[str, None] = {}
-    if ALL_SCALED not in {f"{table.db}.{table.name}" for table in statement.find_all(exp.Table)}:
-        return []
+def _selects_of_one_table(statement: exp.Select) -> list[tuple[exp.Select, exp.Table, list[exp.Column]]]:
+    """Every select whose FROM is a table, the table, and its own columns in the order of the text."""
+    found = []
     for select in statement.find_all(exp.Select):
         source = select.args["from_"].this if select.args.get("from_") else None
-        if not isinstance(source, exp.Table) or f"{source.db}.{source.name}" != ALL_SCALED:
-            continue
-        if select.args.get("joins"):
-            raise SqlModelError(f"{path}: select from {ALL_SCALED} in a CTE of its own, without a join")
-        own = select.find_all(exp.Column, bfs=False)
-        columns |= {column.name: None for column in own if column.find_ancestor(exp.Select) is select}
+        if isinstance(source, exp.Table):
+            columns = select.find_all(exp.Column, bfs=False)
+            found.append((select, source, [one for one in columns if one.find_ancestor(exp.Select) is select]))
+    return found
+
+
+def _named_signals(statement: exp.Select) -> tuple[str, ...]:
+    """Signals whose scores a statement names where it selects from `fused.scaled`, in the order of the text."""
+    columns: dict[str, None] = {}
+    if ALL_SCALED not in map(_named, statement.find_all(exp.Table)):
+        return ()
+    for select, source, own in _selects_of_one_table(statement):
+        if _named(source) == ALL_SCALED:
+            is_alone = not select.args.get("joins")
+            _require(is_alone, f"select from {ALL_SCALED} in a CTE of its own, without a join")
+            columns |= {column.name: None for column in own}
     try:
-        signals = [signal_of(name) for name in columns if name not in OTHER_COLUMNS]
+        signals = tuple(signal_of(name) for name in columns if name not in OTHER_COLUMNS)
     except ValueError as error:
-        raise SqlModelError(f"{path}: {error}") from None
-    if not signals:
-        raise SqlModelError(f"{path} reads {ALL_SCALED} and names no score, such as icc_score")
+        raise SqlModelError(str(error)) from None
+    _require(signals, f"it reads {ALL_SCALED} and names no score, such as icc_score")
     return signals
 
 
 def _expanded(statement: exp.Select, views: Mapping[str, str]) -> exp.Select:
     """A copy with the views' statements substituted, as columns are traced and versions are made."""
-    if not views:
-        return statement
 
-    def with_views_expanded(node: exp.Expression) -> exp.Expression:
-        name = f"{node.db}.{node.name}" if isinstance(node, exp.Table) else ""
-        if name not in views:
+    def with_view(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Table) or _named(node) not in views:
             return node
-        view = _expanded(cast(exp.Select, sqlglot.parse_one(views[name], dialect=DIALECT)), views)
-        return view.subquery(node.alias_or_name)
+        view = cast(exp.Select, sqlglot.parse_one(views[_named(node)], dialect=DIALECT))
+        return _expanded(view, views).subquery(node.alias_or_name)
 
-    return cast(exp.Select, statement.transform(with_views_expanded))
+    return cast(exp.Select, statement.transform(with_view)) if views else statement
 
 
-def _references(statement: exp.Select, path: Path) -> tuple[str, ...]:
+def _references(statement: exp.Select) -> tuple[str, ...]:
     """Tables that the statement reads, CTEs aside."""
     ctes = {cte.alias for cte in statement.find_all(exp.CTE)}
-    references = set()
-    for table in statement.find_all(exp.Table):
-        if not table.db and table.name in ctes:
-            continue
-        if not table.db or table.catalog or not table.name:
-            raise SqlModelError(
-                f"{path}: tables are named stage.name, got {table.sql(dialect=DIALECT)!r}; no files, no functions"
-            )
-        references.add(f"{table.db}.{table.name}")
-    if not references:
-        raise SqlModelError(f"{path} reads no table")
-    return tuple(sorted(references))
+    tables = [table for table in statement.find_all(exp.Table) if table.db or table.name not in ctes]
+    for table in tables:
+        is_plain = table.db and table.name and not table.catalog
+        shown = table.sql(dialect=DIALECT)
+        _require(is_plain, f"tables are named stage.name, got {shown!r}; no files, no functions")
+    _require(tables, "it reads no table")
+    return tuple(sorted(set(map(_named, tables))))
 
 
-def _column_lineage(statement: exp.Select, path: Path) -> dict[str, list[tuple[str, str]]]:
+def _column_lineage(statement: exp.Select) -> dict[str, list[tuple[str, str]]]:
     """Output column → source columns that its value is computed from (conditions of joins and filters aside)."""
+    # Without a schema the library names the table of columns for the first CTE only, and loses the trace in the others.
+    qualified = statement.copy()
+    for select, source, own in _selects_of_one_table(qualified):
+        for column in own if not select.args.get("joins") else ():
+            if not column.table:
+                column.set("table", exp.to_identifier(source.alias_or_name))
     try:
-        nodes = lineage(None, _with_qualified_columns(statement), {}, dialect=DIALECT)
+        nodes = lineage(None, qualified, {}, dialect=DIALECT)
     except SqlglotError as error:
-        raise SqlModelError(
-            f"{path}: columns cannot be traced: {error}; name every column, with its table in joins"
-        ) from error
+        raise SqlModelError(f"columns cannot be traced: {error}; name every column, with its table in joins") from error
     columns_read = {}
-    for column, node in nodes.items():
+    for output, node in nodes.items():
         sources = set()
         for leaf in node.walk():
-            if isinstance(leaf.expression, exp.Placeholder):
-                raise SqlModelError(f"{path}: column {column!r} cannot be traced at {leaf.name!r}; qualify it")
+            is_lost = isinstance(leaf.expression, exp.Placeholder)
+            _require(not is_lost, f"column {output!r} cannot be traced at {leaf.name!r}; qualify it")
             if isinstance(leaf.expression, exp.Table) and leaf.expression.db:
-                source = f"{leaf.expression.db}/{leaf.expression.name}"
-                sources.add((source, leaf.name.rpartition(".")[2].strip('"')))
-        if column == "*" or any(name == "*" for _, name in sources):
-            raise SqlModelError(f"{path}: 'select *' from a table outside the file hides its columns; name them")
-        columns_read[column] = sorted(sources)
+                origin = f"{leaf.expression.db}/{leaf.expression.name}"
+                sources.add((origin, leaf.name.rpartition(".")[2].strip('"')))
+        is_hidden = output == "*" or any(name == "*" for _, name in sources)
+        _require(not is_hidden, "'select *' from a table outside the file hides its columns; name them")
+        columns_read[output] = sorted(sources)
     return columns_read
-
-
-def _with_qualified_columns(statement: exp.Select) -> exp.Select:
-    """A copy in which a select from one table names it in its columns.
-
-    Without a schema the library does this for the first CTE only, and loses the trace in the others.
-    """
-    copy = statement.copy()
-    for select in copy.find_all(exp.Select):
-        source = select.args["from_"].this if select.args.get("from_") else None
-        if isinstance(source, exp.Table) and not select.args.get("joins"):
-            for column in select.find_all(exp.Column):
-                if not column.table and column.find_ancestor(exp.Select) is select:
-                    column.set("table", exp.to_identifier(source.alias_or_name))
-    return copy
-
-
-def _check(model: SqlModel, test: SqlTest, frame: pl.DataFrame) -> SqlTestResult:
-    absent = [column for column in test.columns if column not in frame.columns]
-    if absent:
-        raise SqlModelError(f"{model.key}: test {test} names {absent}; the table has {frame.columns}")
-    column = pl.col(test.columns[0])
-    if test.kind == "unique" and _ascends(frame, test.columns):
-        broken = frame.clear()
-    elif test.kind == "unique":
-        broken = frame.filter(pl.struct(test.columns).is_duplicated())
-    elif test.kind == "not_null":
-        broken = frame.filter(column.is_null())
-    elif test.kind == "range":
-        low, high = map(float, test.arguments)
-        # NaN is outside every range; comparisons alone would put it above.
-        broken = frame.filter(column.is_nan() | (column < low) | (column > high))
-    else:
-        broken = frame.filter(~column.cast(pl.String).is_in(test.arguments))
-    example = "" if broken.is_empty() else str(broken.row(0, named=True))
-    return SqlTestResult(model.key, test, broken.height, example)

@@ -331,14 +331,3 @@ def test_models_on_images_train_on_the_pool_too(tmp_path: Path) -> None:
     assert set(ctx.store.read(COMPARISON)["trainer"]) == set(trainers)
     assert not list(ctx.store.root.glob("downstream/.*.unfinished/*"))  # tars and checkpoints go with the training
     assert not (settings.home / "exports.jsonl").exists()
-
-
-def test_trainings_of_an_older_release_go(tmp_path: Path) -> None:
-    settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_controls=())
-    ctx = brought_up_to_date(settings)
-    old = pl.DataFrame({"policy": ["random"], "seed": [0], "metric": ["cider"], "value": [1.0]})
-    ctx.store.materialise("downstream/captioning_runs", lambda: old, partition="random-000000", code_version="1")
-    ctx.store.remove("downstream/captioning")
-    brought_up_to_date(settings)
-    assert ctx.store.partitions("downstream/captioning_runs") == ["random_own-000000"]
-    assert ctx.store.scan("downstream/captioning_runs").collect().columns == ["image_id", "caption", "shard"]

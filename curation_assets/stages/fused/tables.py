@@ -13,7 +13,7 @@ from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.sql import SqlModel, check_tests, run_model, with_defaults
+from curation_assets.flow.sql import SqlModel, broken_tests, run_model, with_defaults
 from curation_assets.flow.table import Fit, Shown, Table, Together
 from curation_assets.selection.fitted import load_recipes
 from curation_assets.stores.catalog import open_pool
@@ -87,9 +87,8 @@ def _model_table(model: SqlModel) -> Table:
             return run_model(model, connection, recipe_parameters(ctx, model), in_step=in_step)
 
     def checked(frame: pl.DataFrame) -> pl.DataFrame:
-        failed = [result for result in check_tests(model, frame) if not result.passed]
-        if failed:
-            raise SqlTestFailedError(f"{model.path}: " + "; ".join(result.message for result in failed))
+        if broken := broken_tests(model, frame):
+            raise SqlTestFailedError(f"{model.path}: " + "; ".join(broken))
         return frame
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -97,7 +96,7 @@ def _model_table(model: SqlModel) -> Table:
 
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
         frame = run(ctx, shards)
-        is_sound = all(result.passed for result in check_tests(model, frame))  # then each shard's rows pass, too
+        is_sound = not broken_tests(model, frame)  # then each shard's rows pass, too
         parts = by_shard(frame)
         return parts if is_sound else {shard: checked(part) for shard, part in parts.items()}
 
