@@ -94,10 +94,15 @@ def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -
 
 
 def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
-    """Frozen fits that rest on registered rows, but those in `holding`: numbers and weights, no sample."""
-    touched = set(touched_tables(tables, holding))
+    """Frozen fits that rest on registered rows: numbers and weights, no sample. Not those in `holding`, nor what rests
+    on these and was fitted again.
+    """
+    touched, again = set(touched_tables(tables, holding)), set(holding)
+    for name, table in tables.items():  # inputs first
+        if again.intersection(table.inputs):
+            again.add(name)
     fits = (name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
-    return sorted(name for name in fits if name not in holding)
+    return sorted(name for name in fits if name not in again)
 
 
 def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
