@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from curation_assets.foreign.guards import GUARDS
+
 State = Literal["ok", "warning", "broken"]
 PACKAGE = "curation_assets"
 GIB = 2**30
@@ -101,6 +103,9 @@ def packages() -> Iterator[Finding]:
         yield Finding("packages", "broken", f"out of bounds: {', '.join(outside)}", advice)
     if not missing and not outside:
         yield Finding("packages", "ok", f"{len(needed)} dependencies within their bounds")
+    for guard in (guard for guard in GUARDS if guard.library not in missing and not guard.is_on()):
+        sentence = f"{guard.name} of {guard.library} {versions[guard.library]} is off: {guard.gain}"
+        yield Finding("packages", "warning", sentence, f"install {guard.library}{guard.tried} (docs/upgrading.md)")
     lock = _lock_file()
     if lock is not None:
         differ = [
