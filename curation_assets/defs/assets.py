@@ -202,12 +202,12 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
 
 def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
-    pool_name, policies = ctx.pool.name, policies_of(ctx)
+    pool_name = ctx.pool.name
     view = None  # of a folder: the catalogue has views of ledgers alone
     if not table.is_folder:
         view = view_sql(pool_name, table.name)
         metadata["dagster/table_name"] = f"{pool_name}.{table.name.replace('/', '_')}"
-    elif table.name == LEDGER and policies:
+    elif table.name == LEDGER and (policies := policies_of(ctx)):
         view = view_sql(pool_name, f"ledger_{policies[0].name}")
     if view is not None:
         metadata["query"] = dg.MetadataValue.md(f"`select * from {view} limit 20`")
