@@ -47,8 +47,8 @@ test-all: install ## Run every test, those marked slow (minutes) too
 test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder
 	$(BIN)/python tests/packaging/wheel_smoke.py --uv $(abspath $(UV))
 
-torture: install ## Kill, damage and fill up what can be; write the table of docs/reliability.md (under an hour)
-	$(BIN)/python -m tests.torture --into docs/reliability.md
+torture: install ## Kill, damage and fill up what can be; write the table of docs/operator/reliability.md (under an hour)
+	$(BIN)/python -m tests.torture --into docs/operator/reliability.md
 
 check: install ## Lint, format check, types and which room imports which
 	$(BIN)/ruff check .
@@ -73,22 +73,22 @@ bench-downstream: install ## What subsets are worth to models trained on them (a
 	$(BIN)/python benchmarks/training_sets.py
 
 bench-performance: install ## Speed of student, selection, teachers and signals against plain loops (SHARED=DIR of data; half an hour)
-	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/performance.md
-	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into docs/performance.md
-	$(BIN)/python -m benchmarks.text_signals --shared $(SHARED) --into docs/performance.md
-	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into docs/performance.md
+	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/user/performance.md
+	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into docs/user/performance.md
+	$(BIN)/python -m benchmarks.text_signals --shared $(SHARED) --into docs/user/performance.md
+	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into docs/user/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
-	$(BIN)/python docs/make_options.py
-	$(BIN)/curate methods --into docs/methods.md
-	$(BIN)/python docs/make_architecture.py
-	$(BIN)/python docs/make_licences.py
+	$(BIN)/python docs/contributor/make_options.py
+	$(BIN)/curate methods --into docs/user/methods.md
+	$(BIN)/python docs/contributor/make_architecture.py
+	$(BIN)/python docs/contributor/make_licences.py
 
 audit: install ## Ask an index of vulnerabilities about every version of requirements.lock (SECURITY.md)
 	$(UV) tool run pip-audit --strict --disable-pip --require-hashes -r requirements.lock
 
 screenshots: install ## Redraw the pictures of the README (needs chromium on the PATH)
-	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/contributor/make_pictures.py
 
 clean: ## Remove everything the pipeline wrote (declarations of pools stay)
 	rm -rf data/work data/dagster data/catalog.duckdb data/reports data/robots_txt

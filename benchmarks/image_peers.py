@@ -44,7 +44,7 @@ COLUMNS = [name for name in SCHEMA.names if name != "key"]
 
 
 def signals(data: bytes) -> dict[str, Any]:
-    """The columns of an image, by the formulas of docs/formulas.md §14.1 in floats. Raises what Pillow raises."""
+    """The columns of an image, by the formulas of formulas.md §14.1 in floats. Raises what Pillow raises."""
     image: Any = Image.open(io.BytesIO(data))
     width, height = image.size
     image = ImageOps.exif_transpose(image).convert("RGB")

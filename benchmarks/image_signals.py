@@ -1,9 +1,9 @@
 """Signals of photographs: this package against a pool of processes, Daft and Ray Data, each in a process of its own.
 
-python -m benchmarks.image_signals FOLDER [--images 2500] [--peers PYTHON] [--rounds 3] [--into docs/performance.md]
+python -m benchmarks.image_signals FOLDER [--images 2500] [--peers PYTHON] [--rounds 3] [--into PAGE]
 
 FOLDER holds tars of photographs (webdataset). Of every 100 photographs one is cut short. The signals are width, height,
-perceptual hash, blur, darkness, glare and information (docs/formulas.md §14.1). Libraries are loaded and processes
+perceptual hash, blur, darkness, glare and information (formulas.md §14.1). Libraries are loaded and processes
 started on 16 photographs before the clock starts; what that takes is a column of its own. Wall time, CPU seconds and
 peak memory are those of all processes of a way: memory as the kernel shares it out between them (PSS), looked at four
 times a second. Results are compared first: a way that differs is named and its ratio left out.

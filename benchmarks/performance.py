@@ -4,7 +4,7 @@ Alternating in one run, --rounds times: captions scored by a plain sentence-tran
 come, all six layers), by the layers of the student in padded batches of 32, by the shipped student, the same in
 bfloat16, the static one and the cascade; and the selection by one score as DataComp's script makes it in pandas, and by
 this package. Equal results are checked first. Writes benchmarks/results/performance.csv and the tables of --into
-(docs/performance.md). Under 8 minutes on an idle machine of two cores.
+(docs/user/performance.md). Under 8 minutes on an idle machine of two cores.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def selection_rows(rows: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def in_pandas(folder: Path, out: Path) -> None:
-    """Read, threshold at the element of the descending order, pack one by one, sort (docs/formulas.md §3.3)."""
+    """Read, threshold at the element of the descending order, pack one by one, sort (formulas.md §3.3)."""
     import pandas as pd
 
     paths = sorted(folder.glob("*.parquet"))

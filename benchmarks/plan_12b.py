@@ -28,7 +28,7 @@ ASSUMED = {
     "reads_per_table": (8.0, "ranged GETs to write one shard table (3 inputs, footer and columns)"),
     "block": (100.0, "shards per Dagster partition where partitions are blocks of shards"),
 }
-#: GB per million rows (docs/operations.md, ten policies and the default methods, photographs).
+#: GB per million rows (docs/operator/operations.md, ten policies and the default methods, photographs).
 GB_PER_MILLION = {"raw, teachers": 0.2, "signals": 0.4, "fused": 0.05, "verdicts, cuts, ledgers, subsets": 0.4}
 
 

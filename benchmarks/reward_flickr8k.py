@@ -31,7 +31,7 @@ from curation_assets.training.reward import RankedFeatures, RewardRecipe, ranked
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 200
-BLIP = "hub:Salesforce/blip-itm-large-coco"  # the paper's baseline is ITC of ViT-B/16 and ViT-L (docs/formulas.md §9.4)
+BLIP = "hub:Salesforce/blip-itm-large-coco"  # the paper's baseline is ITC of ViT-B/16 and ViT-L (formulas.md §9.4)
 
 
 def expert_rankings(data: Path, folder: Path) -> tuple[Path, set[tuple[str, str]]]:

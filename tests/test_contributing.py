@@ -514,7 +514,7 @@ def in_copy(root: Path, *arguments: str) -> str:
 def facts(copy: tuple[Path, Mapping[str, int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a program in the copy reports."""
     (copy[0] / "check.py").write_text(CHECK, encoding="utf-8")
-    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")), str(REPOSITORY / "docs"))
+    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")), str(REPOSITORY / "docs/contributor"))
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert Path(found["package"]).is_relative_to(copy[0])
     return found

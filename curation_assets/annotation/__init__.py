@@ -1,6 +1,6 @@
 """People judge captions: ratings, rankings, the pages and lists for them; what they say is only appended."""
 
-#: The scale of the ICC paper (0–3), in our words. docs/formulas.md §1.7.
+#: The scale of the ICC paper (0–3), in our words. formulas.md §1.7.
 SCALE: dict[int, str] = {
     0: "nothing to see: an idea, a name or a slogan that no picture could show",
     1: "little to see: a thing or two, most words say nothing visible",

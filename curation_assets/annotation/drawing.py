@@ -24,7 +24,7 @@ def draw_for_rating(
     """`count` distinct captions of the pool's distillation sample: caption and one column per teacher, in random order.
 
     About uniform over the (VBA, SBA) plane, or the space of K teachers: `cells` intervals per teacher, equal quota per
-    non-empty cell (docs/formulas.md §1.7). `plane`
+    non-empty cell (formulas.md §1.7). `plane`
     None takes the scores that the pool fuses (option fuse_on). Captions that no line of a ratings file can hold are
     left out. Raises ValueError for too few captions, MissingTableError where the scores are not made yet.
     """

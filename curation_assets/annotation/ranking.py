@@ -11,7 +11,7 @@ from rich.text import Text
 from curation_assets.annotation.ratings_log import check_rater, is_storable
 
 HEADER = ("image", "caption", "rank", "rater", "time")
-#: The four criteria of Compress & Align in the order in which they decide (docs/formulas.md §9.1), in our words.
+#: The four criteria of Compress & Align in the order in which they decide (formulas.md §9.1), in our words.
 CRITERIA: dict[str, str] = {
     "accuracy": "says nothing that the image contradicts, invents nothing",
     "completeness": "names the main things in the image",

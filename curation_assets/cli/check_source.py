@@ -17,7 +17,7 @@ def check_source(
 ) -> None:
     """Try a source of your own on a small example; exit 1 where it breaks a rule.
 
-    Nothing is written into a home, and no URL is opened (docs/own_source.md).
+    Nothing is written into a home, and no URL is opened (docs/user/own_source.md).
     """
     found = check_own_source(file, example)
     for checked in found:

@@ -227,8 +227,8 @@ def set_values(
 ) -> None:
     """Change values of a pool's declaration; comments stay.
 
-    Keys are fields of the declaration, or options (docs/options.md), with or without `options.` before them. Values are
-    written as in YAML. Nothing is written where one does not fit.
+    Keys are fields of the declaration, or options (docs/user/options.md), with or without `options.` before them.
+    Values are written as in YAML. Nothing is written where one does not fit.
     """
     settings = settings_from(home)
     pairs = dict(value.split("=", 1) for value in values if "=" in value)

@@ -171,7 +171,7 @@ def run(
     """Bring every table of a pool up to date; what is up to date is not made again.
 
     A stopped run goes on where it was. Pools of your own train no models on their subsets unless their declaration
-    has options: {downstream: true, evaluation_set: …}; docs/evaluation.md.
+    has options: {downstream: true, evaluation_set: …}; docs/user/evaluation.md.
     """
     what_ifs = {
         "--fraction": fraction is not None, "--threshold": threshold is not None, "--rank-by": rank_by is not None,

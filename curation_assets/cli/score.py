@@ -183,7 +183,7 @@ def methods(
         str | None,
         typer.Option("--profile", help="Which methods this profile runs, and what each is worth."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/methods.md.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/user/methods.md.")] = False,
     into: Annotated[
         Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
     ] = None,

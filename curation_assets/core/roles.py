@@ -123,7 +123,7 @@ class Student(Engine, Protocol):
     """The distilled concreteness regressor."""
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         ...
 
 
@@ -271,7 +271,7 @@ class SentenceBottleneck(Engine, Protocol):
 
 @runtime_checkable
 class SafetyClassifier(Engine, Protocol):
-    """Is an image unsafe for work? docs/safety.md describes how to fill the role."""
+    """Is an image unsafe for work? docs/operator/safety.md describes how to fill the role."""
 
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
@@ -291,7 +291,7 @@ class KindClassifier(Engine, Protocol):
 
 @runtime_checkable
 class AestheticHead(Engine, Protocol):
-    """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (docs/formulas.md
+    """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (formulas.md
     §14.3)."""
 
     def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
@@ -301,7 +301,7 @@ class AestheticHead(Engine, Protocol):
 
 @runtime_checkable
 class QualityJudge(Engine, Protocol):
-    """How good a pair is, by a multimodal language model. None is shipped (docs/formulas.md §15.10)."""
+    """How good a pair is, by a multimodal language model. None is shipped (formulas.md §15.10)."""
 
     def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
         """(N,) RGB images, (N,) strings → (N,) float64 on the judge's own scale; NaN where it gave no number."""
@@ -320,7 +320,7 @@ class CopyDescriptor(Engine, Protocol):
 
 @runtime_checkable
 class HyperbolicTextEncoder(Engine, Protocol):
-    """Captions and reference images in one hyperbolic space (MERU, HYPE). None is shipped (docs/formulas.md §15.12)."""
+    """Captions and reference images in one hyperbolic space (MERU, HYPE). None is shipped (formulas.md §15.12)."""
 
     curvature: float  # c > 0
     reference_images: np.ndarray  # (R, D) float32 tangent vectors at the origin

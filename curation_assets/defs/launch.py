@@ -83,7 +83,8 @@ def _why_not_opened(config: Path, error: Exception) -> str:
         reasons = [line for line in str(causes[-1]).splitlines() if line and "sqlalche.me" not in line]
     return (
         f"Dagster's instance of {config} cannot be opened: {'; '.join(dict.fromkeys(reasons))}. Look at the "
-        "environment variables that the file names, at the server, and at the extra of its launcher (docs/launchers.md)"
+        "environment variables that the file names, at the server, and at the extra of its "
+        "launcher (docs/operator/launchers.md)"
     )
 
 

@@ -3,7 +3,7 @@
     python -m curation_assets.engines.aesthetic_conversion HEAD.pth FOLDER --encoder open_clip:ViT-L-14-quickgelu@openai
 
 Nothing is unpickled but tensors. Version 1 is one linear layer; version 2 is five of them with dropout and no
-activation between, and becomes one. docs/formulas.md §14.3.
+activation between, and becomes one. formulas.md §14.3.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from curation_assets.engines.needs.aesthetic_head import CONVERSION, ENCODER, EN
 
 
 class LinearHead:
-    """`embedding · weight + bias` of each image. docs/formulas.md §14.3."""
+    """`embedding · weight + bias` of each image. formulas.md §14.3."""
 
     def __init__(self, identity: ModelIdentity, encoder: ImageTextEncoder, weight: np.ndarray, bias: float) -> None:
         """`weight`: (D,), D the width of the encoder's embeddings. Raises ValueError for another width."""

@@ -26,7 +26,7 @@ class BeamSearchCaptioner:
         self.batch_size = batch_size
 
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
-        """Beam search, all beams, best first (ICC §4.1; docs/formulas.md §1.3): N lists of `beams` captions.
+        """Beam search, all beams, best first (ICC §4.1; formulas.md §1.3): N lists of `beams` captions.
 
         Raises ValueError for beams below 1.
         """

@@ -13,7 +13,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, BlipForImageTextRetr
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
 
-MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (docs/formulas.md §9.3)
+MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (formulas.md §9.3)
 
 
 def is_blip_retrieval(folder: Path) -> bool:

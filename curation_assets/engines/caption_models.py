@@ -89,7 +89,7 @@ class Blip2Family:
     """BLIP-2: query vectors and prompt are handed over as embeddings, so only new tokens come back.
 
     With token ids instead, transformers 5 counts the 32 image positions against the length and returns them
-    (docs/formulas.md §1.3). A repetition penalty then concerns new tokens only.
+    (formulas.md §1.3). A repetition penalty then concerns new tokens only.
     """
 
     def __init__(self, model: Any, prompt_ids: list[int]) -> None:
@@ -183,7 +183,7 @@ def load_caption_model(request: EngineRequest) -> LoadedCaptionModel:
 
 
 def _image_transform(request: EngineRequest, folder: Path, model: Any) -> ImageTransform:
-    """image_transform 'own': what lies in the folder. 'clip': CLIP's, as SIEVE (docs/formulas.md §2.2): bicubic to a
+    """image_transform 'own': what lies in the folder. 'clip': CLIP's, as SIEVE (formulas.md §2.2): bicubic to a
     shortest side of `image_size` (null: the model's own), centre crop, CLIP's mean and standard deviation.
     """
     kind, given = request.settings.get("image_transform", "own"), request.settings.get("image_size")

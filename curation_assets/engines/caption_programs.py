@@ -76,7 +76,7 @@ def _java_at(path: str) -> Java:
 
 
 def treebank_tokens(texts: Sequence[str]) -> list[str]:
-    """Tokens of each text joined by blanks: lower case, punctuation dropped (docs/formulas.md §10.1).
+    """Tokens of each text joined by blanks: lower case, punctuation dropped (formulas.md §10.1).
 
     One process for all. A blank line follows every text, so that its tokens do not depend on the next one.
     Raises ProgramUnavailableError where Java is missing or the tokeniser fails.

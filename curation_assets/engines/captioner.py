@@ -28,7 +28,7 @@ class SamplingCaptioner:
         self.batch_size = batch_size
 
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
-        """Nucleus sampling (SIEVE §3; docs/formulas.md §2.2): N lists of `count` captions.
+        """Nucleus sampling (SIEVE §3; formulas.md §2.2): N lists of `count` captions.
 
         Caption j of image i depends on images[i], seeds[i] and j only (on CUDA up to rounding of fp16).
         Raises ValueError when there is not one seed per image, or for count below 1.

@@ -56,7 +56,7 @@ def _space(folder: Path, width: int, address: str) -> dict[str, np.ndarray]:
         shapes = {name: tensor.shape for name, tensor in sorted(tensors.items())}
         raise ValueError(
             f"{address}: expected {SPACE} with reference_images (R, {width}), R at least 1, and positive "
-            f"{' and '.join(NUMBERS)}, got {shapes or 'no file'}; docs/formulas.md §15.12"
+            f"{' and '.join(NUMBERS)}, got {shapes or 'no file'}; docs/user/formulas.md §15.12"
         )
     return tensors
 

@@ -96,7 +96,7 @@ class OpenClipEncoder:
 
 
 class ClipTextFeature:
-    """CLIP's projected text feature as the semantic teacher reads it: not normalised (docs/formulas.md §1.4)."""
+    """CLIP's projected text feature as the semantic teacher reads it: not normalised (formulas.md §1.4)."""
 
     def __init__(self, folder: Path, batch_size: int, device: str) -> None:
         """`folder`: a transformers CLIP checkpoint with tokenizer."""

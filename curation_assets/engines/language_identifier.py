@@ -14,7 +14,7 @@ LABEL_PREFIX = "__label__"
 
 
 class FastTextEngine:
-    """Likeliest of 176 languages. A line break ends a fastText text, so it becomes a blank (docs/formulas.md §3.2)."""
+    """Likeliest of 176 languages. A line break ends a fastText text, so it becomes a blank (formulas.md §3.2)."""
 
     def __init__(self, identity: ModelIdentity, model: Any) -> None:
         self.identity = identity

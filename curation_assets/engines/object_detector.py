@@ -22,9 +22,9 @@ from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
 
-#: What the detector of the Visual Genome features keeps (docs/formulas.md §8.2): boxes from .2 on, at most 100.
+#: What the detector of the Visual Genome features keeps (formulas.md §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100
-ZERO_SHOT_LABELS = 10  # docs/formulas.md §7, stage 3
+ZERO_SHOT_LABELS = 10  # formulas.md §7, stage 3
 ZERO_SHOT_PROMPT = "a photo of {}"
 
 

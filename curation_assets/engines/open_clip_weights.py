@@ -12,7 +12,7 @@ def check_open_clip_name(address: ModelAddress) -> dict[str, object]:
     """The catalogue entry of open_clip:MODEL@TAG.
 
     Raises ValueError for an unknown model or tag (with choices), and where model and tag disagree about
-    quick GELU: open_clip only warns there and the scores are silently wrong (docs/formulas.md §4).
+    quick GELU: open_clip only warns there and the scores are silently wrong (formulas.md §4).
     """
     import open_clip
 

@@ -24,7 +24,7 @@ from curation_assets.engines.image_text_encoder import ClipTextFeature
 
 
 class SemanticDecoderEngine:
-    """Reconstructs captions from their CLIP text feature alone (ICC §4.2; docs/formulas.md §1.4)."""
+    """Reconstructs captions from their CLIP text feature alone (ICC §4.2; formulas.md §1.4)."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class SentenceEngine:
         self.precision = precision
 
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
-        """(N,) strings → (N, D) float32, unit length (not every model normalises by itself, docs/formulas.md §2.4)."""
+        """(N,) strings → (N, D) float32, unit length (not every model normalises by itself, formulas.md §2.4)."""
         distinct, inverse = unique_texts(sentences)
         if not distinct:
             return np.zeros((0, self.embed_sentences([""]).shape[1]), dtype=np.float32)

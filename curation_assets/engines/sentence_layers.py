@@ -11,7 +11,7 @@ from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import autocast, run_unpadded
 from curation_assets.engines.bert import BertEncoder, load_bert
 
-MAX_TOKENS = 128  # as the students (docs/formulas.md §1.8)
+MAX_TOKENS = 128  # as the students (formulas.md §1.8)
 POOLINGS = ("mean", "max")
 
 

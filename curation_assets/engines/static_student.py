@@ -17,7 +17,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import run_unpadded
 from curation_assets.numeric.short_captions import ShortCaptions
 
-MAX_TOKENS = 128  # as the other students (docs/formulas.md §1.8)
+MAX_TOKENS = 128  # as the other students (formulas.md §1.8)
 WEIGHTS = "static.safetensors"
 BATCH = 1_024  # captions at once: a caption costs so little that small batches pay for calls alone
 

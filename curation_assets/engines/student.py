@@ -41,7 +41,7 @@ class RidgeStudent:
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
         return embeddings @ self.coefficients + self.intercept
 
@@ -63,7 +63,7 @@ class MlpStudent:
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (docs/formulas.md §1.1)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         values = self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
         return values if self.short_captions is None else self.short_captions.adjusted(captions, values)
 
@@ -104,7 +104,7 @@ class TransformerStudent:
 
     @torch.inference_mode()
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
-        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (docs/formulas.md §1.8)."""
+        """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (formulas.md §1.8)."""
         if not captions:
             return np.zeros(0)
 

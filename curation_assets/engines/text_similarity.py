@@ -28,7 +28,7 @@ PAIRS_AT_ONCE = 4096
 
 
 class BertScoreEngine:
-    """BERTScore F1 (Zhang et al. 2020 §3) without idf and without baseline rescaling (docs/formulas.md §1.5).
+    """BERTScore F1 (Zhang et al. 2020 §3) without idf and without baseline rescaling (formulas.md §1.5).
 
     Our own matching instead of the bert-score package: with transformers 5 that package fails on an empty
     string, and it takes neither a revision nor a second thread of work; a test compares the two to 1e-5.

@@ -152,7 +152,7 @@ def load(request: EngineRequest) -> DiffusionEngine | NearestPhoto:
     )
     if request.device == "cpu":
         keep_freed_memory()  # 3,300 page faults a picture otherwise, a tenth of its time (docs/decisions/0048)
-        # one fused attention call per layer costs more than it saves at 16 × 16 (docs/formulas.md §12)
+        # one fused attention call per layer costs more than it saves at 16 × 16 (formulas.md §12)
         pipeline.unet.set_attn_processor(AttnProcessor())
         # convolutions take this layout as it is: an eighth faster; a pixel in 12,000 changes by one grey level
         pipeline.unet.to(memory_format=torch.channels_last)

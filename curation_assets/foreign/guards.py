@@ -1,7 +1,7 @@
 """The guards: which private part of a library is used, with which versions it was tried, and what it gains.
 
-Raising a library's version: docs/upgrading.md. A guard that is off leaves its part alone and takes the public way.
-CURATION_FOREIGN_OFF turns guards off by name, or `all`.
+Raising a library's version: docs/contributor/upgrading.md. A guard that is off leaves its part alone and takes the
+public way. CURATION_FOREIGN_OFF turns guards off by name, or `all`.
 """
 
 import functools

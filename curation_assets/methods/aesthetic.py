@@ -12,7 +12,7 @@ from curation_assets.methods import Example, Method, Values
 def aesthetic(image: Sequence[Image.Image], aesthetic_head: AestheticHead) -> Values:
     """The head's score of each image, as it is: LAION's heads predict a mean rating of 1 to 10 and are not bounded.
 
-    No head is shipped: docs/formulas.md §14.3 describes how to convert a published one.
+    No head is shipped: formulas.md §14.3 describes how to convert a published one.
     """
     return Values.of(aesthetic_head.aesthetic_scores(image))
 
@@ -32,7 +32,7 @@ METHOD = Method(
     unit="predicted mean rating, nominally 1 to 10",
     bounds=(float("-inf"), float("inf")),
     direction="higher",
-    source="LAION aesthetics (Schuhmann et al. 2022), head named by the operator; docs/formulas.md §14.3",
+    source="LAION aesthetics (Schuhmann et al. 2022), head named by the operator; formulas.md §14.3",
     version="1",
     summary="People's mean rating of the looks of the image, predicted from its CLIP embedding.",
     no_planted_kind="no planted image is better looking than another, and no head is shipped",

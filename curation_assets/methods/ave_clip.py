@@ -10,7 +10,7 @@ from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import seed_of
 
-IMAGES = 5  # the number of the original is not published (docs/formulas.md §1.9)
+IMAGES = 5  # the number of the original is not published (formulas.md §1.9)
 
 
 def ave_clip(
@@ -20,7 +20,7 @@ def ave_clip(
     image_text_encoder: ImageTextEncoder,
     images: int = IMAGES,
 ) -> Values:
-    """Mean CLIP cosine of a caption with `images` pictures drawn from it. Wu & Smith 2023; docs/formulas.md §1.9.
+    """Mean CLIP cosine of a caption with `images` pictures drawn from it. Wu & Smith 2023; formulas.md §1.9.
 
     Seeds come from the sample_id, so a value depends on no neighbour. Detail: cosines, one per picture.
     Raises ValueError for images < 1.

@@ -15,7 +15,7 @@ def clip_cosine(image_embeddings: np.ndarray, caption_embeddings: np.ndarray) ->
 
 
 def clip_score(image: Sequence[Image.Image], caption: Sequence[str], image_text_encoder: ImageTextEncoder) -> Values:
-    """No prompt, no clamp, no factor 2.5: thresholds such as .28 and .30 belong to this scale (docs/formulas.md §4)."""
+    """No prompt, no clamp, no factor 2.5: thresholds such as .28 and .30 belong to this scale (formulas.md §4)."""
     return Values.of(clip_cosine(image_text_encoder.embed_images(image), image_text_encoder.embed_texts(caption)))
 
 

@@ -18,7 +18,7 @@ def clip_score_metric(
 ) -> Values:
     """2.5 · max(cos(image, `prompt` + caption), 0), which judges captions; thresholds of curation do not belong to it.
 
-    Hessel et al. 2021 §3 with ViT-B/32 (docs/formulas.md §4). Details: cosine, before scale and clamp.
+    Hessel et al. 2021 §3 with ViT-B/32 (formulas.md §4). Details: cosine, before scale and clamp.
     """
     prompted = [prompt + text for text in caption]
     cosine = clip_cosine(image_text_encoder.embed_images(image), image_text_encoder.embed_texts(prompted))  # (N,)

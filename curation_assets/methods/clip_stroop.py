@@ -22,7 +22,7 @@ PROMPTS = (
 def clip_stroop(
     caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompts: Sequence[str] = PROMPTS
 ) -> Values:
-    """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. docs/formulas.md §1.9.
+    """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. formulas.md §1.9.
 
     What can be seen moves such a prompt far from its empty form, so the cosine falls with concreteness and its
     negative rises. The slot is removed literally: its neighbouring blanks stay.

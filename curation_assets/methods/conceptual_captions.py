@@ -16,7 +16,7 @@ from curation_assets.numeric.dependency import Token
 def conceptual_captions(
     caption: Sequence[str], parser: Parser, lexicon: Lexicon, limits: dict[str, Any] | None = None
 ) -> Values:
-    """1 where every rule lets the caption pass, else 0. Sharma et al. 2018 §3; docs/formulas.md §7, stage 2.
+    """1 where every rule lets the caption pass, else 0. Sharma et al. 2018 §3; formulas.md §7, stage 2.
 
     Boiler-plate is cropped first, then the rules of `numeric/conceptual_captions/` run in the order of its
     `stages.CHECKS`. `limits`: settings of `Limits` that differ from the defaults (null switches a rule off).
@@ -76,7 +76,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="Conceptual Captions (Sharma et al. 2018) §3, text-based filtering; thresholds of docs/formulas.md §7",
+    source="Conceptual Captions (Sharma et al. 2018) §3, text-based filtering; thresholds of formulas.md §7",
     version="1",
     blank_caption="empty_caption",
     summary="1 where the caption passes the text rules of Conceptual Captions, else 0.",

@@ -9,7 +9,7 @@ from curation_assets.numeric.conceptual_captions.overlap import overlapping_word
 
 
 def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequence[Sequence[str]]) -> Values:
-    """How many words of the caption name a label of the image; the paper keeps 1 or more. docs/formulas.md §7, stage 3.
+    """How many words of the caption name a label of the image; the paper keeps 1 or more. formulas.md §7, stage 3.
 
     Details: words (those that overlap).
     """
@@ -25,7 +25,7 @@ METHOD = Method(
     unit="words",
     bounds=(0.0, float("inf")),
     direction="higher",
-    source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; docs/formulas.md §7, stage 3",
+    source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; formulas.md §7, stage 3",
     version="1",
     blank_caption="empty_caption",
     summary="Number of the caption's words that name a detected object.",

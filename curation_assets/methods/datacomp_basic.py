@@ -16,7 +16,7 @@ def datacomp_basic(
     min_side_px: int = MIN_SIDE_PX,
     max_aspect_ratio: float = MAX_ASPECT_RATIO,
 ) -> Values:
-    """1 where caption and image pass, else 0. DataComp §3.2, docs/formulas.md §3.2.
+    """1 where caption and image pass, else 0. DataComp §3.2, formulas.md §3.2.
 
     Caption rules as in `datacomp_caption`, then shorter side ≥ `min_side_px` and longer ÷ shorter ≤ `max_aspect_ratio`
     of the image as it was before any resizing (a pool of small images only needs a smaller `min_side_px`). Details:
@@ -39,7 +39,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="DataComp (Gadre et al. 2023) §3.2, basic filtering; docs/formulas.md §3.2",
+    source="DataComp (Gadre et al. 2023) §3.2, basic filtering; formulas.md §3.2",
     version="1",
     summary="1 where caption and image pass DataComp's basic rules of language, caption length and image size, else 0.",
     made_for=("odd_size", "short", "foreign"),

@@ -20,7 +20,7 @@ def datacomp_text(
     wordnet: Wordnet,
     wordnet_offsets: Set[int] | None = None,
 ) -> Values:
-    """1 where the likeliest language is English and a word's first sense is listed, else 0. docs/formulas.md §3.2.
+    """1 where the likeliest language is English and a word's first sense is listed, else 0. formulas.md §3.2.
 
     Words are what stands between blanks, punctuation included ("dog," has no sense), and only the first sense counts,
     whatever its part of speech; offsets are compared without it. All three as in the reference. The setting
@@ -80,7 +80,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="DataComp (Gadre et al. 2023) §3.2, text-based filtering; docs/formulas.md §3.2",
+    source="DataComp (Gadre et al. 2023) §3.2, text-based filtering; formulas.md §3.2",
     version="1",
     summary="1 where the caption is English and one of its words is an object of ImageNet-21k, else 0.",
     made_for=("abstract", "foreign"),

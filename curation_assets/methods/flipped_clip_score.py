@@ -13,7 +13,7 @@ from curation_assets.methods.clip_score import clip_cosine
 def flipped_clip_score(
     image: Sequence[Image.Image], caption: Sequence[str], image_text_encoder: ImageTextEncoder
 ) -> Values:
-    """The lower cosine of the caption with the mirrored image and with the image upside down. docs/formulas.md §15.6.
+    """The lower cosine of the caption with the mirrored image and with the image upside down. formulas.md §15.6.
 
     Details: mirrored, upside_down. EcoDatum lets both vote. Written words cannot be read in either, so a caption that
     an image quotes loses; so does what is known by its upright pose. Costs twice what clip_score does for images.
@@ -51,7 +51,7 @@ METHOD = Method(
     unit="cosine",
     bounds=(-1.0, 1.0),
     direction="higher",
-    source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), both flips as one; docs/formulas.md §15.6",
+    source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), both flips as one; formulas.md §15.6",
     version="1",
     blank_caption="empty_caption",
     summary="The lower CLIP cosine of the caption with the mirrored image and with the image upside down.",

@@ -20,7 +20,7 @@ def icc(
     clip01: bool = False,
     english_only: bool = True,
 ) -> Values:
-    """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (docs/formulas.md §1.1).
+    """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (formulas.md §1.1).
 
     `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A caption that is not English
     (as the method `english` has it) has no value, reason NOT_ENGLISH, unless the student reads several languages or
@@ -50,7 +50,7 @@ METHOD = Method(
     columns=("caption",),
     roles=("student", "language_identifier"),
     unit="concreteness, nominally 0 to 1, not clipped",
-    bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (docs/formulas.md §1.1)
+    bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (formulas.md §1.1)
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
     version="2",

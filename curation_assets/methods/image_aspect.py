@@ -12,7 +12,7 @@ def image_aspect(original_width: Sequence[int], original_height: Sequence[int]) 
     """Shorter ÷ longer side of the image as it was before any resizing; CleanVision calls it odd below .35, EcoDatum
     below .33.
 
-    docs/formulas.md §14.1. How large the image is does not count: `datacomp_basic` has a smallest side.
+    formulas.md §14.1. How large the image is does not count: `datacomp_basic` has a smallest side.
     """
     sizes = zip(original_width, original_height, strict=True)
     return Values.of(np.array([aspect_score(width, height) for width, height in sizes]))
@@ -26,7 +26,7 @@ METHOD = Method(
     unit="shorter ÷ longer side",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="CleanVision 0.3.7 (Cleanlab), issue odd_aspect_ratio; docs/formulas.md §14.1",
+    source="CleanVision 0.3.7 (Cleanlab), issue odd_aspect_ratio; formulas.md §14.1",
     version="1",
     summary="Shorter side of the image over its longer side, low for a strip.",
     made_for=("odd_size",),

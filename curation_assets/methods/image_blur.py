@@ -15,7 +15,7 @@ Definition = Literal["laplacian", "cleanvision"]
 def image_blur(image: Sequence[Image.Image], definition: Definition = "laplacian") -> Values:
     """`d / (d + 10)`, d the standard deviation of the Laplacian in grey levels; .5 is a variance of 100.
 
-    docs/formulas.md §14.1. Measured with the longer side at 128 px, so that blur counts by its share of the image. A
+    formulas.md §14.1. Measured with the longer side at 128 px, so that blur counts by its share of the image. A
     side below 3 px there: reason `too_small`. Detail: laplacian_variance. `definition="cleanvision"` gives
     CleanVision's score, to which its threshold .29 belongs. Raises ValueError for another definition.
     """
@@ -44,7 +44,7 @@ METHOD = Method(
     unit="d / (d + 10), d the deviation of the Laplacian in grey levels",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="variance of the Laplacian (Pech-Pacheco et al. 2000); docs/formulas.md §14.1",
+    source="variance of the Laplacian (Pech-Pacheco et al. 2000); formulas.md §14.1",
     version="1",
     summary="Strength of the edges of the image at 128 px, low where it is blurred.",
     made_for=("blurred",),

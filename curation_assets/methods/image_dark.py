@@ -12,7 +12,7 @@ from curation_assets.numeric.image_quality import dark_score
 def image_dark(image: Sequence[Image.Image]) -> Values:
     """99th percentile of the pixels' perceived brightness; below .32 CleanVision calls an image dark.
 
-    docs/formulas.md §14.1. Every pixel counts, whatever the size of the image.
+    formulas.md §14.1. Every pixel counts, whatever the size of the image.
     """
     return Values.of(np.array([dark_score(one) for one in image]))
 
@@ -25,7 +25,7 @@ METHOD = Method(
     unit="perceived brightness of the 99th percentile",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="CleanVision 0.3.7 (Cleanlab), issue dark; docs/formulas.md §14.1",
+    source="CleanVision 0.3.7 (Cleanlab), issue dark; formulas.md §14.1",
     version="1",
     summary="Brightness of the brightest hundredth of the image, low where it is underexposed.",
     made_for=("dark",),

@@ -12,7 +12,7 @@ from curation_assets.numeric.image_quality import entropy_score
 def image_entropy(image: Sequence[Image.Image]) -> Values:
     """Entropy of the counts of the 3 · 256 channel values, in bits, over 10; below .30 CleanVision calls it low.
 
-    docs/formulas.md §14.1. Blank images, plain placeholders and bare text are low.
+    formulas.md §14.1. Blank images, plain placeholders and bare text are low.
     """
     return Values.of(np.array([entropy_score(one) for one in image]))
 
@@ -32,7 +32,7 @@ METHOD = Method(
     unit="entropy of the channel values in bits, over 10",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="CleanVision 0.3.7 (Cleanlab), issue low_information; docs/formulas.md §14.1",
+    source="CleanVision 0.3.7 (Cleanlab), issue low_information; formulas.md §14.1",
     version="1",
     summary="Entropy of the channel values of the image, low where it has few colours.",
     made_for=("text_only",),

@@ -12,7 +12,7 @@ from curation_assets.numeric.image_quality import light_score
 def image_light(image: Sequence[Image.Image]) -> Values:
     """1 − the 5th percentile of the pixels' perceived brightness; below .05 CleanVision calls an image light.
 
-    docs/formulas.md §14.1. A product on white paper has dark pixels and passes; a washed-out image does not.
+    formulas.md §14.1. A product on white paper has dark pixels and passes; a washed-out image does not.
     """
     return Values.of(np.array([light_score(one) for one in image]))
 
@@ -25,7 +25,7 @@ METHOD = Method(
     unit="1 − perceived brightness of the 5th percentile",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="CleanVision 0.3.7 (Cleanlab), issue light; docs/formulas.md §14.1",
+    source="CleanVision 0.3.7 (Cleanlab), issue light; formulas.md §14.1",
     version="1",
     summary="One minus the brightness of the darkest twentieth of the image, low where it is overexposed.",
     no_planted_kind="no planted image is overexposed",

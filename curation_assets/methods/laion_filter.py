@@ -24,10 +24,10 @@ def laion_filter(
     language_identifier: LanguageIdentifier,
     threshold: float = 0.28,
 ) -> Values:
-    """1 where the likeliest language is English and the cosine is ≥ `threshold`, else 0. docs/formulas.md §3.2.
+    """1 where the likeliest language is English and the cosine is ≥ `threshold`, else 0. formulas.md §3.2.
 
     .28 belongs to OpenAI's ViT-B/32; with another encoder, or images that were resized, derive a threshold from the
-    pool (docs/formulas.md §4). The reference takes the language from gcld3, this from the role language_identifier.
+    pool (formulas.md §4). The reference takes the language from gcld3, this from the role language_identifier.
     Details: rule (`not_english`, `low_cosine` or null), rule_value, cosine, language.
     """
     languages, probabilities = language_identifier.identify_languages(caption)
@@ -66,7 +66,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="LAION-2B (Schuhmann et al. 2022) as in DataComp (Gadre et al. 2023) §3.2; docs/formulas.md §3.2",
+    source="LAION-2B (Schuhmann et al. 2022) as in DataComp (Gadre et al. 2023) §3.2; formulas.md §3.2",
     version="1",
     summary="1 where the caption is English and its CLIP cosine is at least .28 (chosen for ViT-B/32), else 0.",
     made_for=("mismatched", "foreign"),

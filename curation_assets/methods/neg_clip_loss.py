@@ -58,7 +58,7 @@ def neg_clip_loss(
     pairs: ContrastPairs | None = None,
     temperature: float = TEMPERATURE,
 ) -> Values:
-    """Wang et al. 2024 §3.1 with a fixed set of pairs in place of random batches (docs/formulas.md §15.1).
+    """Wang et al. 2024 §3.1 with a fixed set of pairs in place of random batches (formulas.md §15.1).
 
     A pool's pairs are its table signals/contrast_pairs; elsewhere the setting `path` names such a table. No pairs:
     reason `no_contrast_pairs`. `temperature` is that of the encoder's training. Detail: cosine.
@@ -89,7 +89,7 @@ METHOD = Method(
     unit="cosine less the mean log-sum-exp of the contrasted cosines times the temperature",
     bounds=(-float("inf"), 0.0),
     direction="higher",
-    source="Wang et al. 2024 (arXiv 2405.19547) §3.1; docs/formulas.md §15.1",
+    source="Wang et al. 2024 (arXiv 2405.19547) §3.1; formulas.md §15.1",
     version="1",
     summary="CLIP's cosine less what image and caption get beside a reference set of other captions and images.",
     made_for=("mismatched",),

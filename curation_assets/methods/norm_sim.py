@@ -38,7 +38,7 @@ def norm_sim(
 ) -> Values:
     """‖T f‖_p for the (T, D) target embeddings: p "inf" the largest cosine, p 2 the root of the sum of squares.
 
-    Wang et al. 2024 (arXiv 2405.19547) §3.2; docs/formulas.md §15.2. A pool's targets are its table
+    Wang et al. 2024 (arXiv 2405.19547) §3.2; formulas.md §15.2. A pool's targets are its table
     signals/target_images; elsewhere the setting `path` names such a table. No targets: reason `no_target_images`.
     Raises ValueError for another p.
     """
@@ -62,7 +62,7 @@ METHOD = Method(
     unit="largest cosine (p = inf), or root of the sum of squared cosines (p = 2)",
     bounds=(-1.0, float("inf")),
     direction="higher",
-    source="Wang et al. 2024 (arXiv 2405.19547) §3.2; docs/formulas.md §15.2",
+    source="Wang et al. 2024 (arXiv 2405.19547) §3.2; formulas.md §15.2",
     version="1",
     summary="Cosine of the image with the nearest target image; with p = 2 the norm of its cosines with all of them.",
     made_for=("text_only",),

@@ -12,7 +12,7 @@ from curation_assets.methods import Example, Method, Values
 def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> Values:
     """1 − the probability that the image is not safe for work, so that higher is better as everywhere.
 
-    docs/safety.md describes how to fill the role. Raises ValueError for probabilities outside
+    docs/operator/safety.md describes how to fill the role. Raises ValueError for probabilities outside
     [0, 1] or NaN.
     """
     unsafe = np.asarray(safety_classifier.unsafe_probabilities(image), dtype=np.float64)

@@ -8,7 +8,7 @@ from curation_assets.methods import Example, Method, Values
 
 
 def object_count(detected_objects: Sequence[Sequence[str]]) -> Values:
-    """Different labels among the detections, from the detector's own threshold on. docs/formulas.md §15.6.
+    """Different labels among the detections, from the detector's own threshold on. formulas.md §15.6.
 
     EcoDatum counts the boxes of an open-vocabulary detector (Grounding DINO, confidence above .3). A detector of a
     closed list counts nothing that its list lacks.
@@ -24,7 +24,7 @@ METHOD = Method(
     unit="different labels",
     bounds=(0.0, float("inf")),
     direction="higher",
-    source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), labels in place of boxes; docs/formulas.md §15.6",
+    source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), labels in place of boxes; formulas.md §15.6",
     version="1",
     summary="Number of different labels that the object detector finds in the image.",
     made_for=("text_only",),

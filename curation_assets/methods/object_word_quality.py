@@ -15,7 +15,7 @@ def object_word_quality(
     word_vectors: WordVectors,
     one_to_one: bool = False,
 ) -> Values:
-    """Sum of the 3 largest cosines between an object's and a word's vector. Rao et al., eq. 3; docs/formulas.md §8.2.
+    """Sum of the 3 largest cosines between an object's and a word's vector. Rao et al., eq. 3; formulas.md §8.2.
 
     The equation prints 1 − cos, its text and figure mean cos. Fewer pairs add up to less, and none to 0, as in the
     paper. `one_to_one`: no object and no word counts twice. Details: pair_count (of all pairs), word_count and
@@ -52,7 +52,7 @@ METHOD = Method(
     unit="sum of 3 cosines",
     bounds=(-float(PAIRS), float(PAIRS)),
     direction="higher",
-    source="Rao et al., quality (eq. 3, with cos for 1 − cos); docs/formulas.md §8.2",
+    source="Rao et al., quality (eq. 3, with cos for 1 − cos); formulas.md §8.2",
     version="1",
     summary="Sum of the 3 highest cosines of word vectors between the caption's words and detected objects.",
     made_for=("mismatched", "abstract"),

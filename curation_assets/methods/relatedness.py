@@ -12,7 +12,7 @@ from curation_assets.numeric.relatedness import relatedness as summed_cosines
 
 
 def relatedness(caption: Sequence[str], word_weights: WordWeights | None = None) -> Values:
-    """Sum over the downstream texts of the TF-IDF cosine with each. Rao et al., relatedness; docs/formulas.md §8.1.
+    """Sum over the downstream texts of the TF-IDF cosine with each. Rao et al., relatedness; formulas.md §8.1.
 
     A caption without a weighted word is related to nothing: 0. In a pool the weights are its own table, fitted on its
     captions and the file of its option `related_to`; elsewhere the setting `word_weights_file` names a file that
@@ -41,7 +41,7 @@ METHOD = Method(
     unit="sum of cosines, one per downstream text",
     bounds=(0.0, float("inf")),
     direction="higher",
-    source="Rao et al., relatedness (TF-IDF, idf not smoothed); docs/formulas.md §8.1",
+    source="Rao et al., relatedness (TF-IDF, idf not smoothed); formulas.md §8.1",
     version="1",
     summary="Sum of TF-IDF cosines of the caption with the captions of a downstream task.",
     made_for=("abstract", "boilerplate"),
@@ -49,7 +49,7 @@ METHOD = Method(
     file_settings={"word_weights_file": FileSetting("word_weights", parse_word_weights, table=WORD_WEIGHTS)},
     example=Example(
         columns={"caption": ["red kite beach", "tractor barn", "red tractor", "kite kite sea"]},
-        value=[0.47124932, 0.31622777, 1.0, 0.9486833],  # docs/formulas.md §13.10
+        value=[0.47124932, 0.31622777, 1.0, 0.9486833],  # formulas.md §13.10
         settings={
             "word_weights": fit_word_weights(
                 {"red": 2, "kite": 2, "beach": 1, "tractor": 2, "barn": 1, "sea": 1},

@@ -10,7 +10,7 @@ from curation_assets.numeric.similarity import corrected_edit_similarity, edit_s
 
 
 def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:
-    """Highest edit similarity of a caption with its reconstructions. ICC §4.2, docs/formulas.md §1.4.
+    """Highest edit similarity of a caption with its reconstructions. ICC §4.2, formulas.md §1.4.
 
     Reason where there is no reconstruction: `no_reconstruction`. Details: reconstructions and their similarities
     (beams, best first), best_reconstruction, open_similarity (inside (0, 1), for the logit).

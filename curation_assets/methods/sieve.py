@@ -15,7 +15,7 @@ def sieve(
     sentence_encoder: SentenceEncoder,
     masking: Masking = "clean",
 ) -> Values:
-    """Highest cosine of the masked caption with a masked generated caption. SIEVE §3.2, docs/formulas.md §2.
+    """Highest cosine of the masked caption with a masked generated caption. SIEVE §3.2, formulas.md §2.
 
     masking 'clean': a text that is empty after masking agrees with nothing, cosine 0. masking 'repo': empty texts are
     embedded like others, but a best generated caption that is exactly "" scores 0, as in the reference.
@@ -65,7 +65,7 @@ METHOD = Method(
     unit="cosine",
     bounds=(-1.0, 1.0),
     direction="higher",
-    source="SIEVE (Mahmoud et al. 2024) §3.2; masking of docs/formulas.md §2.3, clean mode",
+    source="SIEVE (Mahmoud et al. 2024) §3.2; masking of formulas.md §2.3, clean mode",
     version="1",
     summary="Highest cosine of sentence embeddings between the caption and generated captions, medium phrases masked.",
     made_for=("mismatched", "abstract", "boilerplate"),

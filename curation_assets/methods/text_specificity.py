@@ -12,7 +12,7 @@ from curation_assets.numeric.hyperbolic import text_specificity as mean_entailme
 def text_specificity(caption: Sequence[str], hyperbolic_text_encoder: HyperbolicTextEncoder) -> Values:
     """ε_t: mean angle of the encoder's reference images outside the caption's entailment cone.
 
-    Kim et al. 2024 (arXiv 2404.17507) §3; docs/formulas.md §15.12. Reads the caption alone, as ICC does.
+    Kim et al. 2024 (arXiv 2404.17507) §3; formulas.md §15.12. Reads the caption alone, as ICC does.
     """
     encoder = hyperbolic_text_encoder
     if not len(caption):
@@ -38,7 +38,7 @@ METHOD = Method(
     unit="radians",
     bounds=(-float(np.pi) / 2, float(np.pi)),
     direction="higher",
-    source="HYPE (Kim et al. 2024, arXiv 2404.17507) §3, ε_t; docs/formulas.md §15.12",
+    source="HYPE (Kim et al. 2024, arXiv 2404.17507) §3, ε_t; formulas.md §15.12",
     version="1",
     blank_caption="empty_caption",
     summary="Mean angle of reference images outside the caption's entailment cone, by a hyperbolic CLIP.",

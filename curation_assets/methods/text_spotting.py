@@ -10,7 +10,7 @@ from curation_assets.numeric.text_masking import TextBox, is_confirmed, shared_w
 
 
 def text_spotting(caption: Sequence[str], text_boxes: Sequence[Sequence[Mapping[str, Any]]]) -> Values:
-    """1 where no word read in the image stands in the caption, else 0. Radenovic et al. 2023 §3, docs/formulas.md §5.
+    """1 where no word read in the image stands in the caption, else 0. Radenovic et al. 2023 §3, formulas.md §5.
 
     Words of 5 letters or digits and more, read with a confidence of .8 and more, compared as whole words whatever the
     case. Details: shared_words, text_count (boxes with confirmed letters).
@@ -36,7 +36,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="Radenovic et al. 2023 (DiHT) §3; SIEVE (Mahmoud et al. 2024) appendix C.1; docs/formulas.md §5",
+    source="Radenovic et al. 2023 (DiHT) §3; SIEVE (Mahmoud et al. 2024) appendix C.1; formulas.md §5",
     version="1",
     summary="1 where no word read in the image stands in the caption, else 0.",
     made_for=("text_only",),

@@ -18,7 +18,7 @@ def read_names(columns: dict[str, list[Any]]) -> tuple[str, ...]:
 
 
 def watermark(text_boxes: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str] = ()) -> Values:
-    """1 where no watermark is read in the image, else 0. Rules and word lists: docs/formulas.md §14.2.
+    """1 where no watermark is read in the image, else 0. Rules and word lists: formulas.md §14.2.
 
     Details: rule (agency, notice, stamp or repeated; null where it passes) and matched, the text that met it. Only
     what the role text_spotter reads counts: a logo without letters is not seen. The setting `path` names a text file
@@ -45,7 +45,7 @@ METHOD = Method(
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
     direction="higher",
-    source="this project: rules on text boxes; docs/formulas.md §14.2",
+    source="this project: rules on text boxes; formulas.md §14.2",
     version="2",
     summary="1 where no agency's name, notice of rights, stamp or repeated text is read in the image, else 0.",
     no_planted_kind="no planted image has a watermark",

@@ -16,7 +16,7 @@ class Agreement:
 
     pearson: float
     spearman: float
-    kendall: float  # tau-b: the ratings have many ties (docs/formulas.md §1.9)
+    kendall: float  # tau-b: the ratings have many ties (formulas.md §1.9)
     n: int
     n_incomplete: int  # pairs left out because a side is NaN
     intervals: dict[str, tuple[float, float]]  # empty without resampling

@@ -12,7 +12,7 @@ MAX_CAPITALISED_SHARE = 0.80
 MIN_STOP_WORDS = 2
 STOP_WORD_SHARE = 0.20
 
-#: Unigram nouns of the whole list of Brysbaert et al. 2014; the ICC paper prints 14,562 (docs/formulas.md §1.9).
+#: Unigram nouns of the whole list of Brysbaert et al. 2014; the ICC paper prints 14,562 (formulas.md §1.9).
 UNIGRAM_NOUNS_OF_THE_FULL_LIST = 14_592
 
 _PRONOUNS = (

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-ITERATIONS, SEED = 20, 0  # DataComp's (docs/formulas.md §3.2)
+ITERATIONS, SEED = 20, 0  # DataComp's (formulas.md §3.2)
 FULL_BATCH_ROWS = 50_000  # beyond, k-means looks at mini-batches
 ROWS_AT_ONCE = 8192
 PRODUCTS_AT_ONCE = 2**28  # of rows with centroids, 1 GB: 2,684 rows with 100,000 centroids

@@ -1,6 +1,6 @@
 """Complexity and action of a parsed caption, as Radenovic et al. describe them and as two libraries compute them.
 
-There is no official code (docs/formulas.md §6), so the three readings are kept apart and named.
+There is no official code (formulas.md §6), so the three readings are kept apart and named.
 """
 
 from typing import Literal, NamedTuple
@@ -32,7 +32,7 @@ class ComplexityAction(NamedTuple):
 
 
 def complexity_action_of(tokens: list[Token], mode: Mode = "radenovic") -> ComplexityAction:
-    """Complexity and number of actions of one caption; (0, 0) for no tokens. docs/formulas.md §6.
+    """Complexity and number of actions of one caption; (0, 0) for no tokens. formulas.md §6.
 
     radenovic: the most attributes and relations of any one NOUN or PROPN; actions are tokens with POS VERB.
     fondant: the most direct dependents of any token, determiners and punctuation included; actions are distinct VERBs

@@ -42,7 +42,7 @@ def fit_logistic_fusion(
     l2: float = 0.0,
     names: Sequence[str] | None = None,
 ) -> FusionWeights:
-    """Logistic regression of "rated above the median" on the scores. ICC §4.3, docs/formulas.md §1.7.
+    """Logistic regression of "rated above the median" on the scores. ICC §4.3, formulas.md §1.7.
 
     `scores` (N, K), higher is better; `ratings` (N,). Rows with a NaN are left out and counted, before the median is
     taken. Ratings equal to the median are dropped, or taken as positive or negative. `l2` is the

@@ -15,12 +15,12 @@ SAMPLE_ID = re.compile(r"[0-9a-f]{32}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEX_DIGITS = re.compile(r"[0-9a-f]*")
 
-#: DataComp's subset dtype: high and low 64 bits of the id (docs/formulas.md §3.3).
+#: DataComp's subset dtype: high and low 64 bits of the id (formulas.md §3.3).
 UID_DTYPE = np.dtype("<u8,<u8")
 
 
 def is_sample_id(text: object) -> bool:
-    """True for 32 lower-case hex digits. Shorter ids are refused, never padded (docs/formulas.md §3.3)."""
+    """True for 32 lower-case hex digits. Shorter ids are refused, never padded (formulas.md §3.3)."""
     return isinstance(text, str) and SAMPLE_ID.fullmatch(text) is not None
 
 
@@ -94,7 +94,7 @@ def u64_of_hex(letters: np.ndarray) -> np.ndarray:
 
 
 def pack_uids(sample_ids: Sequence[str]) -> np.ndarray:
-    """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (docs/formulas.md §3.3).
+    """(N,) ids → (N,) structured u8,u8, sorted as unsigned pairs, duplicates kept (formulas.md §3.3).
 
     Sorting must be unsigned: ffff… comes last. Raises ValueError naming the first malformed id.
     """

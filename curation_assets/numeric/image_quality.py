@@ -1,6 +1,6 @@
 """Quality of an image by its pixels alone: blur, darkness, glare, information and shape.
 
-Scores lie in [0, 1], higher is better; docs/formulas.md §14.1 has the formulas and the thresholds that belong to them.
+Scores lie in [0, 1], higher is better; formulas.md §14.1 has the formulas and the thresholds that belong to them.
 All but blur are CleanVision's.
 """
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 Masking = Literal["clean", "repo"]
 
-#: The reference's active list, in its order (docs/formulas.md §2.3).
+#: The reference's active list, in its order (formulas.md §2.3).
 REPO_PHRASES: tuple[str, ...] = (
     "an image of",
     "a photo of",
@@ -38,7 +38,7 @@ _REPO = tuple(re.compile(re.escape(phrase), re.IGNORECASE) for phrase in REPO_PH
 
 
 def mask_medium_phrases(text: str, masking: Masking = "clean") -> str:
-    """`text` without medium phrases. SIEVE §3.2, docs/formulas.md §2.3.
+    """`text` without medium phrases. SIEVE §3.2, formulas.md §2.3.
 
     clean: whole words, longest phrase first, blanks collapsed and stripped. repo: the reference's eight phrases one
     after the other as plain substrings, blanks left as they fall ("Photograph" → "graph"). Both ignore case.

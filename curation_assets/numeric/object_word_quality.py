@@ -29,7 +29,7 @@ def object_word_cosines(objects: Sequence[str], words: Sequence[str], lookup: Wo
     """(O', W') cosines of the objects and words that have vectors; both counts may be 0.
 
     A label of several words is the mean of the vectors of its known words, of a label's synonyms the nearest counts
-    (docs/formulas.md §8.2). A label given twice counts once.
+    (formulas.md §8.2). A label given twice counts once.
     """
     names = [label_names(label) for label in dict.fromkeys(objects)]
     looked_up = [*words, *(word for synonyms in names for name in synonyms for word in name)]

@@ -10,7 +10,7 @@ import scipy  # whose parts load on first use: scipy.stats takes most of a secon
 def ranked_pairs(ranks: Sequence[float]) -> list[tuple[int, int]]:
     """(better, worse) positions of every two captions of one image. Rank 1 is best; a tie gives no pair.
 
-    k different ranks give k (k − 1) / 2 pairs: 28, 36, 45 for k = 8, 9, 10 (docs/formulas.md §9.2).
+    k different ranks give k (k − 1) / 2 pairs: 28, 36, 45 for k = 8, 9, 10 (formulas.md §9.2).
     """
     return [(i, j) for i in range(len(ranks)) for j in range(len(ranks)) if ranks[i] < ranks[j]]
 
@@ -37,7 +37,7 @@ class Preference:
 
 
 def preference_accuracy(scores: Sequence[np.ndarray], ranks: Sequence[Sequence[float]]) -> Preference:
-    """Per image (K,) scores, higher is better, and (K,) ranks, 1 is best. Compress & Align §4.4; docs/formulas.md §9.4.
+    """Per image (K,) scores, higher is better, and (K,) ranks, 1 is best. Compress & Align §4.4; formulas.md §9.4.
 
     People's ties for best all count as best; of captions that share the highest score, their share of best ones counts.
     Images without a pair carry no information and are left out. Raises ValueError where no image has one.

@@ -85,7 +85,7 @@ def fit_word_weights(frequencies: Mapping[str, int], text_count: int, downstream
 def relatedness(texts: Sequence[str], weights: WordWeights) -> np.ndarray:
     """(N,) sum over the downstream texts of the cosine with each text, in [0, number of them]. 0 for no known word.
 
-    Σ cos(K, Q) = K̂ · Σ Q̂: one sparse product, however many downstream texts there are (docs/formulas.md §8.1).
+    Σ cos(K, Q) = K̂ · Σ Q̂: one sparse product, however many downstream texts there are (formulas.md §8.1).
     """
     rows = weights.tfidf(texts)  # (N, V)
     norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())  # (N,)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-#: BERTScore is kept inside these bounds before the logit (docs/formulas.md §1.6).
+#: BERTScore is kept inside these bounds before the logit (formulas.md §1.6).
 OPEN_LOW, OPEN_HIGH = 0.005, 0.995
 
 
 def edit_similarity(candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """1 − Levenshtein / longer length, pairwise. (N,), (N,) → (N,) float64 in [0, 1]. ICC §4.2, docs/formulas.md §1.4.
+    """1 − Levenshtein / longer length, pairwise. (N,), (N,) → (N,) float64 in [0, 1]. ICC §4.2, formulas.md §1.4.
 
     Per character, case-sensitive, unit costs; two empty strings are equal, so 1. Raises ValueError when the
     lists differ in length.

@@ -12,9 +12,9 @@ from curation_assets.numeric.agreement import spearman
 Grouping = Literal["length", "global"]
 LengthUnit = Literal["words", "characters"]
 
-MIN_GROUP = 50  # samples; neighbouring lengths are merged until a group has as many (docs/formulas.md §1.6)
+MIN_GROUP = 50  # samples; neighbouring lengths are merged until a group has as many (formulas.md §1.6)
 MIN_SD = 1e-6  # logit units; a narrower group borrows the pooled mean and sd
-MU_LOGIT = 0.5  # the published target LN(0.5, 1) read in logit space (docs/formulas.md §1.6): median σ(0.5) = 0.622459
+MU_LOGIT = 0.5  # the published target LN(0.5, 1) read in logit space (formulas.md §1.6): median σ(0.5) = 0.622459
 
 #: |Spearman| between similarity and caption length above which per-length grouping deserves a second look. In the
 #: study's natural mix word count had .74 with concreteness and grouping cost .40 of Pearson; in the balanced mix −.02.
@@ -70,7 +70,7 @@ class LengthDependence:
 
 
 def caption_length(captions: Sequence[str], unit: LengthUnit = "words") -> np.ndarray:
-    """Length of each caption. (N,) strings → (N,) int64. docs/formulas.md §1.6: the paper names no unit.
+    """Length of each caption. (N,) strings → (N,) int64. formulas.md §1.6: the paper names no unit.
 
     `unit`: 'words' are whitespace tokens, 'characters' code points. Raises ValueError for another unit.
     """
@@ -82,7 +82,7 @@ def caption_length(captions: Sequence[str], unit: LengthUnit = "words") -> np.nd
 def fit_length_statistics(
     values: np.ndarray, lengths: np.ndarray, *, grouping: Grouping = "length", min_group: int = MIN_GROUP
 ) -> LengthStatistics:
-    """Mean and population sd (ddof 0) of logit(value) per group of caption lengths. ICC §4.3, docs/formulas.md §1.6.
+    """Mean and population sd (ddof 0) of logit(value) per group of caption lengths. ICC §4.3, formulas.md §1.6.
 
     `values` (N,) similarities in the open interval (0, 1), NaN where there is none (left out); `lengths` (N,) words.
     Neighbouring lengths are merged upwards until a group has `min_group` values; a short tail joins its neighbour.
@@ -118,7 +118,7 @@ def standardise(
     """σ(μ + (logit(value) − group mean) / group sd). (N,), (N,) → (N,) scores in (0, 1); NaN stays NaN.
 
     Higher is better. Raises ValueError for values at or beyond 0 and 1. ICC §4.3 with ln(p / (1 − p)) for the
-    misprinted ln(1 / (1 − p)) (docs/formulas.md §1.6).
+    misprinted ln(1 / (1 − p)) (formulas.md §1.6).
     """
     logits = _logits(values)
     lows = np.array([group.length_low for group in statistics.groups])

@@ -43,7 +43,7 @@ def is_confirmed(box: TextBox, min_confidence: float = 0.5, min_letters: int = 2
 
 
 def shared_words(caption: str, boxes: Sequence[TextBox]) -> list[str]:
-    """Recognised words that also stand in the caption, in order, each once. Radenovic et al. 2023; docs/formulas.md §5.
+    """Recognised words that also stand in the caption, in order, each once. Radenovic et al. 2023; formulas.md §5.
 
     A word counts from 5 letters or digits and a confidence of .8 on, and is compared as a whole, in case-folded form.
     """

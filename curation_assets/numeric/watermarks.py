@@ -34,7 +34,7 @@ class Watermark(NamedTuple):
 
 
 def find_watermark(boxes: Sequence[TextBox], further: Sequence[str] = ()) -> Watermark | None:
-    """The first watermark by the rules agency, notice, stamp, repeated; None without one. docs/formulas.md §14.2.
+    """The first watermark by the rules agency, notice, stamp, repeated; None without one. formulas.md §14.2.
 
     Boxes count from two letters or digits and a confidence of .5 on. They are taken in the order given, the reading
     order of the text spotter: names and notices may stretch over several. Case, blanks and punctuation do not matter,

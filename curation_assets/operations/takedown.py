@@ -49,7 +49,9 @@ def pending_takedown(home: Path, pool: str) -> Takedown | None:
         samples = pl.DataFrame(content.pop("samples"), schema=SAMPLE_SCHEMA, orient="row")
         return Takedown(pool, samples, **content)
 
-    advice = "restore it from a backup; without it what the takedown left cannot be looked for (docs/operations.md)"
+    advice = (
+        "restore it from a backup; without it what the takedown left cannot be looked for (docs/operator/operations.md)"
+    )
     return read_begun(pending_path(home, pool), build, advice=advice)
 
 

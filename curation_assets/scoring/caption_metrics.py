@@ -81,7 +81,7 @@ def measure_captions(
     encoder: ImageTextEncoder | None = None,
     images: Sequence[Image.Image] | None = None,
 ) -> dict[str, dict[str, Measured]]:
-    """System → metric key → value over the whole set, higher is better; docs/formulas.md §10, docs/evaluation.md.
+    """System → metric key → value over the whole set, higher is better; formulas.md §10, docs/user/evaluation.md.
 
     `references`: N lists of at least one caption; `systems`: name → N captions; both as written, not tokenised.
     `metrics`: of CAPTION_METRICS. bert_score needs `similarity`; clip_score and ref_clip_score need `encoder` and

@@ -3,7 +3,7 @@
 from curation_assets.core.options import Options
 from curation_assets.core.validation import Whole, checked, setting
 
-DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (docs/formulas.md §2.2: 4 → 33.7, 8 → 34.0)
+DEFAULT_CAPTION_COUNT = 4  # generated captions per image; SIEVE §4 uses 8 (formulas.md §2.2: 4 → 33.7, 8 → 34.0)
 
 
 @checked("options")

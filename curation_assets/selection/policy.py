@@ -59,7 +59,7 @@ class Policy:
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
     many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
-    ties; docs/formulas.md §2.4), every fraction of all samples that raw kept and that have a value, whatever the other
+    ties; formulas.md §2.4), every fraction of all samples that raw kept and that have a value, whatever the other
     cuts keep: subsets are intersected, in any order (§3.2). Raises ValueError unless exactly one of `fraction`,
     `threshold` and `count` is given.
     """

@@ -13,7 +13,7 @@ from curation_assets.core.validation import build, checked, fields_of, is_of_one
 
 
 def option_groups() -> list[type[Options]]:
-    """The groups of all folders, in the order of docs/options.md. Raises TypeError for an option declared twice."""
+    """The groups of all folders, in the order of docs/user/options.md. TypeError for an option declared twice."""
     groups = found_classes("options", Options)
     owners: dict[str, type] = {}
     for group in groups:

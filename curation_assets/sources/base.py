@@ -2,7 +2,7 @@
 
 A module of `sources/kinds` that defines SOURCE is a kind, and its file name is the `kind` of a pool's declaration. A
 user's own are files of `pools/sources` in the home, or entry points `curation_assets.sources` of installed packages
-(docs/own_source.md). Nobody registers them, and nobody else compares a pool's kind with a name.
+(docs/user/own_source.md). Nobody registers them, and nobody else compares a pool's kind with a name.
 """
 
 import importlib

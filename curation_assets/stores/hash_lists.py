@@ -1,6 +1,6 @@
 """Hash lists: known-illegal images by hash, supplied by the operator. A match is quarantined and never shown.
 
-Nothing of a list is stored but a digest of it, and no list is shipped. docs/safety.md describes what to do on a match.
+Nothing of a list is stored but a digest of it, and no list is shipped. docs/operator/safety.md: what to do on a match.
 """
 
 import hashlib

@@ -1,4 +1,7 @@
-"""The number of the format of a home on disk (docs/format_on_disk.md): no version misreads what a newer one wrote."""
+"""The number of the format of a home on disk (docs/operator/format_on_disk.md).
+
+No version misreads what a newer one wrote.
+"""
 
 import contextlib
 import json

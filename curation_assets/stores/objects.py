@@ -7,7 +7,7 @@ Dagster's own storage, and what follows from the rest.
 Writing: `atomic.py` puts a file before it moves it into place, so an object never lags behind the working copy. The put
 is conditional: on there being no object, or on the one (by its e_tag) that this process knows; who comes second gets
 ObjectChangedError. Reading: `open_home` lists the objects and fetches small files and links; tables, versions and
-downloads are fetched when they are used, and kept while their e_tag is the same (docs/object_storage.md).
+downloads are fetched when they are used, and kept while their e_tag is the same (docs/operator/object_storage.md).
 """
 
 import atexit

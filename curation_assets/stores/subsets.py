@@ -19,7 +19,7 @@ ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
 def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
     """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
-    resharder takes as m copies of the sample (docs/formulas.md §3.4). Returns the number of entries.
+    resharder takes as m copies of the sample (formulas.md §3.4). Returns the number of entries.
     """
     return write_packed_npy(path, pack_uids(sample_ids))
 

@@ -27,7 +27,7 @@ STATE_FILE = "state.safetensors"
 
 @dataclass(frozen=True)
 class BridgeRecipe:
-    """Hyper-parameters; the defaults are the published ones (docs/formulas.md §1.4)."""
+    """Hyper-parameters; the defaults are the published ones (formulas.md §1.4)."""
 
     learning_rate: float = 2e-3
     warm_up_share: float = 0.03

@@ -47,7 +47,7 @@ class TrainingFailedError(ExpectedError):
 
 @dataclass(frozen=True)
 class ClipScale:
-    """A fixed budget: model, samples seen and how they are learned from (docs/formulas.md §3.5)."""
+    """A fixed budget: model, samples seen and how they are learned from (formulas.md §3.5)."""
 
     name: str
     model: str  # of open_clip, or of `clip_models/`

@@ -127,7 +127,7 @@ _MINIATURE: dict[str, Any] = {
     "tokenizer": "embedded:clip", "betas": (0.9, 0.98), "weight_decay": 0.05, "warm_up_share": 0.2,
 }  # fmt: skip
 #: The same classes from scratch, at 64 px, on one CPU core. Learning rates and warm-up by the loss on drawn scenes of
-#: seeds that no evaluation uses (docs/downstream_models.md).
+#: seeds that no evaluation uses (docs/user/downstream_models.md).
 MINIATURE_CAPTIONER = CaptionerSpec(
     vision=MINIATURE_SWIN, language=MINIATURE_GPT2, batch_size=48, learning_rate=4e-3, **_MINIATURE
 )

@@ -16,7 +16,7 @@ from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.student import MeanPooledRegressor, tokenize
 
 HELD_OUT_SHARE = 0.1
-WARM_UP_SHARE = 0.06  # docs/formulas.md §1.8
+WARM_UP_SHARE = 0.06  # formulas.md §1.8
 WEIGHT_DECAY = 0.01
 MLP_WIDTH, MLP_DROPOUT = 128, 0.1
 

@@ -62,7 +62,7 @@ def train_student(
 
     minilm_ridge: frozen sentence embeddings and a ridge in closed form, penalty by leave-one-out (formulas.md §12).
     minilm_mlp: one hidden layer on the same embeddings. minilm_finetuned: the encoder itself with mean pooling and a
-    linear head. roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; docs/formulas.md §1.8).
+    linear head. roberta: RobertaForSequenceClassification with one logit and MSE (ICC §4.3; formulas.md §1.8).
     The last three are trained with early stopping on a tenth of the captions; `epochs`, `batch_size`,
     `learning_rate`, `patience` (None: `FIT_DEFAULTS` of the kind) concern them only. `backbone` is an address: what
     minilm_finetuned starts from (None: embedded:minilm), and roberta (path:, hub:distilroberta-base; None builds

@@ -1,6 +1,6 @@
 -- Grain: one row per row of raw.samples; quality is 1 where all stages of Conceptual Captions let it through, else 0.
 -- Sharma et al. 2018 §3: image, text, image and text, transformation, then the corpus-level count: a candidate goes
--- when any of its concepts has 100 mentions or fewer among the candidates that came so far. docs/formulas.md §7.
+-- when any of its concepts has 100 mentions or fewer among the candidates that came so far. formulas.md §7.
 -- made for: mismatched abstract boilerplate caps repetition foreign odd_size
 -- parameter: rare_mentions 100
 -- test: unique shard source_row

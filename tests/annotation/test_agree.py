@@ -200,7 +200,7 @@ def test_published_scores_of_the_calibration_captions_agree_as_the_paper_says(tm
         pytest.skip(f"{path} is absent: the rated captions are not part of the project")
     result = curate("agreement", "scores", path, path, "--json", "--resamples", "0")
     figures = json.loads(result.stdout)["agreement"]
-    # all 500 released rows: .724 / .749 / .604 (docs/formulas.md §1.9); these are 300 of them
+    # all 500 released rows: .724 / .749 / .604 (formulas.md §1.9); these are 300 of them
     assert (figures["pearson"], figures["spearman"]) == pytest.approx((0.72, 0.75), abs=0.04)
     assert figures["kendall"] == pytest.approx(0.604, abs=0.04)
     assert figures["intervals"] == {}
@@ -215,7 +215,7 @@ def whole_file(variable: str, what: str) -> Path:
 
 
 def test_the_released_scores_reproduce_the_printed_correlations(tmp_path: Path) -> None:
-    """docs/formulas.md §13.4: rows 1–200 are the caption benchmark, and only tau-b gives the printed .54."""
+    """formulas.md §13.4: rows 1–200 are the caption benchmark, and only tau-b gives the printed .54."""
     rows = pl.read_csv(whole_file("CURATION_ICC_ANNOTATIONS", "the 500 annotated captions of the ICC authors"))
     first = rows.head(200)
     expected = {200: (0.690917, 0.665157, 0.537922), 500: (0.724262, 0.748602, 0.604434)}

@@ -313,7 +313,7 @@ def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Pat
 
 @pytest.mark.parametrize(("fraction", "iou"), [(0.1, 0.0526), (0.2, 0.1111), (0.3, 0.1765)])
 def test_two_random_rankings_overlap_as_chance_has_it(fraction: float, iou: float) -> None:
-    """docs/formulas.md §13.9: k / (2 − k), and what two random rankings really share."""
+    """formulas.md §13.9: k / (2 − k), and what two random rankings really share."""
     ids = [f"{i:032x}" for i in range(4000)]
     rankings = [random_ranking(ids, seed) for seed in (1, 2)]
     overlap = Overlap.of(*(top_count(values, share_count(4000, fraction)).passes(values) for values in rankings))

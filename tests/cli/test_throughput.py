@@ -34,7 +34,7 @@ def test_the_script_times_the_shipped_models_against_a_student(
 
 
 def test_published_speeds_give_the_published_hours() -> None:
-    """docs/formulas.md §13.16: .45, .2 and 45 captions per second are 4,938, 11,111 and 49.4 hours."""
+    """formulas.md §13.16: .45, .2 and 45 captions per second are 4,938, 11,111 and 49.4 hours."""
     from benchmarks.throughput import PAPER_POOL
 
     assert [round(PAPER_POOL / rate / 3600, 1) for rate in (0.2, 0.45, 45)] == [11111.1, 4938.3, 49.4]

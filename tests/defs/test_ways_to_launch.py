@@ -205,7 +205,7 @@ def test_the_ui_makes_the_same_bytes_and_skips_the_same(
 def test_with_every_guard_off_each_way_makes_the_same_bytes(
     tmp_path: Path, by_hand: list[dict[tuple[str, str], str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`curate run`, the UI's own request and a backfill, without any private part of a library (docs/upgrading.md)."""
+    """`curate run`, the UI's own request and a backfill, without any private part of a library (upgrading.md)."""
     monkeypatch.setenv("CURATION_FOREIGN_OFF", "all")
     monkeypatch.setenv("CURATION_PROFILE", "embedded")
     home = pool_in(tmp_path)

@@ -7,19 +7,19 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "docs"))
+sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
 from make_architecture import PAGES, PICTURE, drawing, imports_between_rooms, layers, levels, reduced, with_table
 
 
 def test_the_picture_is_up_to_date() -> None:
-    assert PICTURE.read_text(encoding="utf-8") == drawing(imports_between_rooms()), "run docs/make_architecture.py"
+    assert PICTURE.read_text(encoding="utf-8") == drawing(imports_between_rooms()), "run make docs"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_table_of_rooms_is_that_of_the_contract(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
-    assert page == with_table(page), "run docs/make_architecture.py"
+    assert page == with_table(page), "run docs/contributor/make_architecture.py"
     rows = [line.split("`")[1].rstrip("/") for line in page.splitlines() if line.startswith("| `") and "/`" in line]
     assert set(imports_between_rooms()) <= set(rows)
 

@@ -1,4 +1,4 @@
-"""docs/format_on_disk.md names what a pool that ran has on disk, with its columns."""
+"""docs/operator/format_on_disk.md names what a pool that ran has on disk, with its columns."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from curation_assets.stores.manifest import Manifest
 from tests.conftest import FinishedPool
 from tests.support.paths import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "docs"))
+sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
 from make_format import PAGE, table_rows
 
@@ -30,7 +30,7 @@ def test_the_page_has_every_table_and_its_columns(finished_pool: FinishedPool) -
         for name in names.split(", ")
     }
     assert len(found) > 30
-    assert {name: listed.get(name) for name in found} == found, "run docs/make_format.py"
+    assert {name: listed.get(name) for name in found} == found, "run docs/contributor/make_format.py"
 
 
 def test_the_page_has_every_folder(finished_pool: FinishedPool) -> None:

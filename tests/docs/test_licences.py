@@ -4,7 +4,7 @@ import sys
 
 from tests.support.paths import REPOSITORY, WEIGHTS
 
-sys.path.insert(0, str(REPOSITORY / "docs"))
+sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
 from make_licences import NOT_INSTALLED, PAGE, TERMS, direct_dependencies, licence_of, page
 

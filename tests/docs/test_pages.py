@@ -7,14 +7,23 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
-DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("[0-9]*.md"))
+DOCS = REPOSITORY / "docs"
+PATHS = ("user", "operator", "contributor")
+FOLDERS = ("curation_assets", "lab", "tests", "benchmarks", "dbt_like_sql", "docs", "infra", "data/pools", ".ci")
+PAGES = sorted(
+    path
+    for path in [*REPOSITORY.glob("*.md"), REPOSITORY / "data" / "README.md"]
+    + [page for folder in FOLDERS for page in (REPOSITORY / folder).rglob("*.md")]
+)
+DECISIONS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 SOURCES = [
     path
-    for folder in ("curation_assets", "lab", "tests", "benchmarks", "dbt_like_sql", "docs")
+    for folder in FOLDERS
     for path in sorted((REPOSITORY / folder).rglob("*"))
     if path.suffix in (".py", ".sql", ".yaml", ".md", ".jinja") and "weights" not in path.parts
 ]
+#: Files at the root that name pages, too.
+AT_THE_ROOT = [*REPOSITORY.glob("*.md"), REPOSITORY / "Makefile", REPOSITORY / "pyproject.toml"]
 
 
 def anchor(heading: str) -> str:
@@ -22,7 +31,7 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -36,8 +45,30 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert fragment in {anchor(heading) for heading in headings}, f"{page.name} links to {link}"
 
 
+def test_every_page_that_code_and_messages_name_exists() -> None:
+    named = {
+        (page, str(path.relative_to(REPOSITORY)))
+        for path in [*SOURCES, *AT_THE_ROOT]
+        for page in re.findall(r"(?<![\w./-])docs/[\w/]+\.(?:md|py|svg|png)\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 40
+    assert [(page, path) for page, path in sorted(named) if not (REPOSITORY / page).is_file()] == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_door_lists_every_page_in_its_path(path: str) -> None:
+    door = (DOCS / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[[\w ]+\]\((\w+)/(\w+\.md)\) \| .+ \|$", door, flags=re.MULTILINE)
+    listed = [page for folder, page in rows if folder == path]
+    assert sorted(listed) == sorted(page.name for page in (DOCS / path).glob("*.md"))
+
+
+def test_no_page_lies_beside_the_paths() -> None:
+    assert [path.name for path in DOCS.iterdir() if path.is_file()] == ["README.md"]
+
+
 def test_every_citation_of_a_formula_has_its_section() -> None:
-    formulas = (REPOSITORY / "docs" / "formulas.md").read_text(encoding="utf-8")
+    formulas = (DOCS / "user" / "formulas.md").read_text(encoding="utf-8")
     sections = set(re.findall(r"^##+ (\d+(?:\.\d+)?) ", formulas, flags=re.MULTILINE))
     worked = set(re.findall(r"^(\d+)\. \*\*", formulas.partition("\n## 13 ")[2], flags=re.MULTILINE))
     sections |= {f"13.{number}" for number in worked}
@@ -67,7 +98,7 @@ def test_decisions_have_one_form(page: Path) -> None:
 
 
 def test_the_index_lists_every_decision_and_explains_the_gaps() -> None:
-    index = (REPOSITORY / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert {page.name for page in DECISIONS} == set(re.findall(r"\]\(([^)]+)\)", index))
     rows = re.findall(r"^\| (.*?) \|", index, flags=re.MULTILINE)
     listed = {int(number) for row in rows for number in re.findall(r"\b0\d{3}\b", row.partition("](")[0])}

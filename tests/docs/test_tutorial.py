@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from tests.support.paths import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "docs"))
+sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
 from render_tutorial import PAGE, SCRIPT, cells, run_cells
 
@@ -23,7 +23,7 @@ def test_the_page_has_the_script_s_texts_and_code() -> None:
     position = 0
     for _, content in cells(SCRIPT.read_text(encoding="utf-8")):
         position = page.find(content, position)
-        assert position >= 0, f"run docs/render_tutorial.py: the page lacks\n{content}"
+        assert position >= 0, f"run docs/contributor/render_tutorial.py: the page lacks\n{content}"
 
 
 @pytest.mark.slow

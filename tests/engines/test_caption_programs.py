@@ -55,7 +55,7 @@ def test_coco_tokens_equal_pycocoevalcap_and_the_approximation_nearly() -> None:
 
 @needs_java
 def test_meteor_of_the_golden_set_and_of_several_systems() -> None:
-    """docs/formulas.md §13.14, §10.2."""
+    """formulas.md §13.14, §10.2."""
     references = [treebank_tokens(texts) for texts in REFERENCES]
     candidates = treebank_tokens(CANDIDATES)
     with running_meteor() as meteor:

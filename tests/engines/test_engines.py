@@ -229,7 +229,7 @@ def test_one_set_of_weights_serves_both_clip_libraries(zoo: Path) -> None:
     from curation_assets.engines.image_text_encoder import ClipTextFeature
 
     projected = ClipTextFeature(zoo / "clip", 2, "cpu")(TEXTS).numpy()
-    assert np.abs(np.linalg.norm(projected, axis=1) - 1).min() > 0.01  # not normalised, docs/formulas.md §1.4
+    assert np.abs(np.linalg.norm(projected, axis=1) - 1).min() > 0.01  # not normalised, formulas.md §1.4
     unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
     np.testing.assert_allclose(engine.embed_texts(TEXTS), unit, atol=1e-5)
 
@@ -467,7 +467,7 @@ def test_reconstructions_depend_on_their_own_caption_only(zoo: Path) -> None:
 
 
 def test_every_sequence_stops_at_its_own_newline(zoo: Path) -> None:
-    """The released decoder watched row 0 only: its neighbours were cut where it ended (docs/formulas.md §1.4)."""
+    """The released decoder watched row 0 only: its neighbours were cut where it ended (formulas.md §1.4)."""
     settings = {"beams": 1, "no_repeat_ngram_size": 0, "max_new_tokens": 30}
     engine: Any = load_engine("semantic_decoder", profile_of("semantic_decoder", zoo / "semantic_decoder", **settings))
     newline = engine.tokenizer("\n", add_special_tokens=False).input_ids[0]
@@ -598,7 +598,7 @@ def test_minilm_is_normalised_and_blind_to_neighbours() -> None:
 
 @pytest.mark.parametrize("has_dense", [False, True], ids=["paraphrase-multilingual-MiniLM", "distiluse"])
 def test_multilingual_encoders_by_address_are_normalised(tmp_path: Path, has_dense: bool) -> None:
-    """The two layouts of SIEVE's multilingual encoders, neither of unit norm by itself (docs/formulas.md §2.4)."""
+    """The two layouts of SIEVE's multilingual encoders, neither of unit norm by itself (formulas.md §2.4)."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense, Pooling, Transformer
     from transformers import BertTokenizer, DistilBertConfig, DistilBertModel

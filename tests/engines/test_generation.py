@@ -153,7 +153,7 @@ def test_beam_search_finds_the_librarys_sequences_and_scores(zoo: Path, beams: i
 def test_caption_models_answer_as_the_librarys_loops_one_by_one(
     zoo: Path, name: str, off: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With transformers' own rule for the inputs of the next step and without it (docs/upgrading.md)."""
+    """With transformers' own rule for the inputs of the next step and without it (docs/contributor/upgrading.md)."""
     monkeypatch.setenv("CURATION_FOREIGN_OFF", off)
     beams = captioner(zoo, name, "beam_captioner")
     assert beams.beam_captions(IMAGES, 3) == PlainCaptioner(beams, 1).beam_captions(IMAGES, 3)

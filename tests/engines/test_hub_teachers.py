@@ -339,7 +339,7 @@ def decoded(hub: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> tupl
 
 
 def test_every_beam_ends_at_its_own_newline(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The released decoder looks at row 0 only and cuts the others where that one ends (docs/formulas.md §1.4)."""
+    """The released decoder looks at row 0 only and cuts the others where that one ends (formulas.md §1.4)."""
     engine, rows = decoded(hub, monkeypatch, no_repeat_ngram_size=0)
     assert len(rows) == 4 * 5
     padding = engine.tokenizer.eos_token_id
@@ -517,7 +517,7 @@ def with_bridge_of_its_own(home: Path, hub: Path, **options: Any) -> PoolContext
 
 
 def test_a_pool_trains_the_bridge_on_what_it_does_not_distil(hub: Path, tmp_path: Path) -> None:
-    """The recipe as an asset: 80 % of the captions train SBA, the others are scored by it (docs/formulas.md §1.2)."""
+    """The recipe as an asset: 80 % of the captions train SBA, the others are scored by it (formulas.md §1.2)."""
     ctx = with_bridge_of_its_own(tmp_path, hub)
     tables, shard = tables_of(ctx), "mine-000000"
     assert "teachers/sba_bridge" in tables["teachers/sba"].inputs

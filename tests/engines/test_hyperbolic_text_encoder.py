@@ -80,7 +80,7 @@ def test_another_space_is_refused(folder: Path, changed: dict[str, np.ndarray]) 
 
 def test_a_plain_clip_and_an_empty_role_are_refused(folder: Path) -> None:
     (folder / "hyperbolic.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"got no file; docs/formulas.md"):
+    with pytest.raises(ValueError, match=r"got no file; docs/user/formulas.md"):
         load_engine("hyperbolic_text_encoder", profile_of("hyperbolic_text_encoder", folder))
     with pytest.raises(ValueError, match="fills no role 'hyperbolic_text_encoder'"):
         load_engine("hyperbolic_text_encoder", load_profile("embedded"))

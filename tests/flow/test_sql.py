@@ -76,7 +76,7 @@ def test_every_model_fits_real_duckdb(model: SqlModel) -> None:
 
 
 def test_sieve_clip_worked_example() -> None:
-    """docs/formulas.md §13.7."""
+    """formulas.md §13.7."""
     tables = {
         "raw.samples": samples(["kept"] * 4, [None] * 4),
         "signals.sieve": signal([-0.1, 0.2, 0.7, 0.4]),
@@ -89,7 +89,7 @@ def test_sieve_clip_worked_example() -> None:
 
 
 def test_alpha_weighs_clip_in_the_fusion(tmp_path: Path) -> None:
-    """SIEVE §3.3: (1 − α) · SIEVE + α · CLIP on the signals of docs/formulas.md §13.7."""
+    """SIEVE §3.3: (1 − α) · SIEVE + α · CLIP on the signals of formulas.md §13.7."""
     model = MODELS["fused.sieve_clip"]
     tables = {
         "raw.samples": samples(["kept"] * 4, [None] * 4),

@@ -93,7 +93,7 @@ def test_private_parts_of_other_libraries_are_used_in_one_room() -> None:
         if path.relative_to(PACKAGE).parts[0] != "foreign"
         for use in private_uses(ast.parse(path.read_text(encoding="utf-8")))
     }
-    assert found == SWITCHES, "move it into curation_assets/foreign/, behind a guard (docs/upgrading.md)"
+    assert found == SWITCHES, "move it into curation_assets/foreign/, behind a guard (docs/contributor/upgrading.md)"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def texts_in(folder: Path) -> str:
 
 @pytest.fixture(params=["home", "elsewhere", "bucket", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """One of the storages of docs/launchers.md; the environment names it."""
+    """One of the storages of docs/operator/launchers.md; the environment names it."""
     with contextlib.ExitStack() as stack:
         monkeypatch.setenv("TEST_HOME", str(tmp_path / "home"))
         if request.param == "bucket":

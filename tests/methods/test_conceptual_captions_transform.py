@@ -29,7 +29,7 @@ def transformed(roles: dict[str, Any], *captions: str, **settings: Any) -> Value
 @pytest.mark.parametrize(
     ("caption", "text"),
     [
-        # docs/formulas.md §7.4
+        # formulas.md §7.4
         ("Crowd at a concert in Los Angeles", "crowd at a concert"),
         ("Italian cuisine", "cuisine"),
         ("Former Miss World Priyanka Chopra on the red carpet", "person on the red carpet"),

@@ -59,7 +59,7 @@ def slow_relatedness(text: str, pool: list[str], queries: list[str]) -> list[flo
 
 
 def test_relatedness_is_the_papers_toy_and_the_formula() -> None:
-    """docs/formulas.md §13.10."""
+    """formulas.md §13.10."""
     found = relatedness(POOL, fitted(POOL, QUERIES))
     np.testing.assert_allclose(found, [0.471249, 0.316228, 1.0, 0.948683], atol=1e-6)
     by_query = [[0.182574, 0.288675], [0, 0.316228], [0, 1], [0.948683, 0]]
@@ -248,7 +248,7 @@ def test_labels_of_a_list_by_clip(tmp_path: Path) -> None:
 
 
 def test_score_column_by_hand() -> None:
-    """docs/formulas.md §13.11: min–max per column over the rows, then the plain mean."""
+    """formulas.md §13.11: min–max per column over the rows, then the plain mean."""
     table = np.array([[10.0, 0.2, 5.0, 7.0], [20.0, 0.4, 5.0, 5.0], [15.0, 0.8, 5.0, 9.0]])
     # columns: 0, 1, .5 · 0, 1/3, 1 · constant, .5 each · .5, 0, 1
     expected = [(0 + 0 + 0.5 + 0.5) / 4, (1 + 1 / 3 + 0.5 + 0) / 4, (0.5 + 1 + 0.5 + 1) / 4]

@@ -1,4 +1,4 @@
-"""Logistic and min–max fusion (docs/formulas.md §1.7, §2.4, §13.7)."""
+"""Logistic and min–max fusion (formulas.md §1.7, §2.4, §13.7)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Medium-phrase masking in both modes (docs/formulas.md §2.3, §13.5)."""
+"""Medium-phrase masking in both modes (formulas.md §2.3, §13.5)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Metrics against hand-checkable numbers and the reference implementation (docs/formulas.md §10, §11, §13.13–15)."""
+"""Metrics against hand-checkable numbers and the reference implementation (formulas.md §10, §11, §13.13–15)."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_cider_depends_on_the_whole_set() -> None:
 
 
 def test_bleu_from_counts() -> None:
-    """docs/formulas.md §13.15: the COCO demo."""
+    """formulas.md §13.15: the COCO demo."""
     found = bleu_from_counts([5732, 2510, 1043, 423], [9893, 8893, 7893, 6893], 9893, 9855)
     assert [round(score, 3) for score in found] == [0.579, 0.404, 0.279, 0.191]
 
@@ -94,7 +94,7 @@ IMAGES = [0, 0, 1, 2, 2]
 
 
 def test_retrieval_toy() -> None:
-    """docs/formulas.md §13.13."""
+    """formulas.md §13.13."""
     first, second = recall_at_k(SCORES, IMAGES, 1), recall_at_k(SCORES, IMAGES, 2)
     assert first["text_to_image_recall@1"] == pytest.approx(0.4)
     assert second["text_to_image_recall@2"] == pytest.approx(0.8)

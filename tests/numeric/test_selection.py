@@ -1,4 +1,4 @@
-"""The rule of a cut: exact counts, DataComp's rule, ties and edges (docs/formulas.md §2.4, §13.6)."""
+"""The rule of a cut: exact counts, DataComp's rule, ties and edges (formulas.md §2.4, §13.6)."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def ids(n: int) -> list[str]:
     ("fraction", "threshold", "kept"), [(0.2, 0.8, 3), (0.3, 0.7, 4), (0.25, 0.8, 3), (0.0, 1.0, 1)]
 )
 def test_compat_is_the_reference_rule(fraction: float, threshold: float, kept: int) -> None:
-    """docs/formulas.md §13.6 on .1, .2, …, 1.0."""
+    """formulas.md §13.6 on .1, .2, …, 1.0."""
     cutoff = top_share_compat(TENTHS, fraction)
     assert (cutoff.threshold, cutoff.passes(TENTHS).sum()) == (threshold, kept)
 

@@ -1,4 +1,4 @@
-"""Standardisation inside caption-length groups (docs/formulas.md §1.6, §13.3)."""
+"""Standardisation inside caption-length groups (formulas.md §1.6, §13.3)."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from curation_assets.numeric.standardise import (
 
 
 def test_three_values_in_one_group() -> None:
-    """docs/formulas.md §13.3, population sd."""
+    """formulas.md §13.3, population sd."""
     values, lengths = np.array([0.2, 0.5, 0.8]), np.array([4, 4, 4])
     statistics = fit_length_statistics(values, lengths, min_group=3)
     np.testing.assert_allclose(standardise(values, lengths, statistics), [0.326349, 0.622459, 0.848739], atol=1e-6)
@@ -29,7 +29,7 @@ def test_three_values_in_one_group() -> None:
 
 
 def test_normal_logits_reach_the_target_distribution() -> None:
-    """LN(0.5, 1): the quantiles and moments of docs/formulas.md §1.6, from exact normal quantiles."""
+    """LN(0.5, 1): the quantiles and moments of formulas.md §1.6, from exact normal quantiles."""
     from scipy.stats import norm
 
     logits = norm.ppf((np.arange(20_000) + 0.5) / 20_000) * 0.7 - 1.3

@@ -1,4 +1,4 @@
-"""The table of methods: every method once, its facts, and the copy in docs/methods.md."""
+"""The table of methods: every method once, its facts, and the copy in docs/user/methods.md."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,12 @@ from curation_assets.outputs.report.method_table import (
 )
 from tests.support.paths import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "methods.md"
+PAGE = REPOSITORY / "docs" / "user" / "methods.md"
 
 
 def test_the_page_has_the_generated_table() -> None:
     assert table_in(PAGE.read_text(encoding="utf-8")) == markdown_table(), (
-        "the table of docs/methods.md is old; run `curate methods --into docs/methods.md`"
+        "the table of docs/user/methods.md is old; run `curate methods --into docs/user/methods.md`"
     )
 
 

@@ -20,7 +20,7 @@ def test_the_version_is_the_same_everywhere() -> None:
     changelog = (REPOSITORY / "CHANGELOG.md").read_text()
     newest = re.findall(r"^## (\S+)", changelog, flags=re.MULTILINE)[0]
     assert newest == version
-    assert f"curation_assets-{version}-py3-none-any.whl" in (REPOSITORY / "docs" / "install.md").read_text()
+    assert f"curation_assets-{version}-py3-none-any.whl" in (REPOSITORY / "docs" / "user" / "install.md").read_text()
 
 
 def test_the_citation_names_the_software_and_five_papers() -> None:

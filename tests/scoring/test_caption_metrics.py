@@ -48,7 +48,7 @@ def of_package(references: Sequence[Sequence[str]], candidates: Sequence[str]) -
 
 @needs_java
 def test_golden_set_and_several_systems() -> None:
-    """docs/formulas.md §13.14. A system's values do not depend on the others."""
+    """formulas.md §13.14. A system's values do not depend on the others."""
     systems = {"good": CANDIDATES, "one for all": [CANDIDATES[0]] * 4, "empty": ["", " ", ".", ""]}
     measured = measure_captions(REFERENCES, systems, metrics=TEXT_METRICS)
     assert tokeniser_in_use() == "ptb"

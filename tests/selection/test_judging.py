@@ -171,7 +171,7 @@ def test_ties_go_by_sample_id(tmp_path: Path) -> None:
 
 
 def test_compat_keeps_one_more(tmp_path: Path) -> None:
-    """docs/formulas.md §13.6."""
+    """formulas.md §13.6."""
     compat = Policy(name="p", rank_by="signals.clip_score", fraction=0.2, semantics="compat")
     cut = fit_cut(compat, pool_of(tmp_path, {"signals.clip_score": TENTHS}))
     assert (cut.k, cut.threshold) == (3, 0.8)
@@ -212,7 +212,7 @@ def test_prefilter_then_rank(tmp_path: Path) -> None:
 
 
 def test_prefilters_by_threshold_intersect_with_predicates(tmp_path: Path) -> None:
-    """DataComp: the best by CLIPScore first, then whatever passes every predicate (docs/formulas.md §3.2)."""
+    """DataComp: the best by CLIPScore first, then whatever passes every predicate (formulas.md §3.2)."""
     rows = pool_of(tmp_path, {"signals.clip_score": TENTHS, "signals.a": [1, 0] * 5, "signals.b": [1.0] * 8 + [0, 1]})
     policy = Policy(
         name="p",

@@ -28,7 +28,7 @@ from curation_assets.training.bridge import BridgeRecipe
 from curation_assets.training.options import StudentFit
 from curation_assets.training.students import train_student
 
-sys.path.insert(0, str(PACKAGE_ROOT.parent / "docs"))
+sys.path.insert(0, str(PACKAGE_ROOT.parent / "docs" / "contributor"))
 
 from make_options import COMMAND, PAGE, TABLES, options_page
 

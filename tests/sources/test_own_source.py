@@ -20,7 +20,7 @@ from curation_assets.sources.shards import build_samples, discover_shards, downl
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "own_source.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "user" / "own_source.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
 CAPTIONS = ["a red kite", "two geese", "", "a heron by a lake", "an owl"]
 

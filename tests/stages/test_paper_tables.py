@@ -100,7 +100,7 @@ def test_every_table_has_printed_facts_and_a_maker() -> None:
 
 
 def test_printed_numbers_add_up() -> None:
-    """What docs/formulas.md derives from them (§2.5, §13.9)."""
+    """What formulas.md derives from them (§2.5, §13.9)."""
     sieve = {(row["training_set"], row["scale"]): row for row in printed_tables()["sieve1"]["rows"]}
     gain = sieve["sieve", "medium"]["average"] - sieve["clip", "medium"]["average"]
     assert gain == pytest.approx(1.8)

@@ -87,7 +87,7 @@ def test_a_valid_uid_is_kept_and_everything_else_is_hashed() -> None:
 
 
 def test_pairs_follow_the_worked_example_of_datacomp() -> None:
-    # docs/formulas.md §3.3
+    # formulas.md §3.3
     assert to_u64_pair("139e4a9b22a614771f06c700a8ebe150") == (1413649363202610295, 2235693070683988304)
     assert to_u64_pair("6e356964a967af455c8016b75d691203") == (7941369398997528389, 6665352425310327299)
 
@@ -103,7 +103,7 @@ def test_packing_sorts_as_unsigned_pairs() -> None:
 
 
 def test_npy_has_the_bytes_of_the_published_procedure(tmp_path: Path) -> None:
-    """DataComp: halves of the uid read as numbers, dtype u8,u8, numpy's own sort and save (docs/formulas.md §3.3)."""
+    """DataComp: halves of the uid read as numbers, dtype u8,u8, numpy's own sort and save (formulas.md §3.3)."""
     rng = np.random.default_rng(0)
     uids = [rng.bytes(16).hex() for _ in range(200)] + ["f" * 32, "0" * 32, "f" * 16 + "0" * 16, "f" * 32]
     pairs = np.array([(int(uid[:16], 16), int(uid[16:], 16)) for uid in uids], np.dtype("u8,u8"))

@@ -1,4 +1,4 @@
-"""The golden set of docs/formulas.md §13.14, COCO's captions, and machines with and without Java."""
+"""The golden set of formulas.md §13.14, COCO's captions, and machines with and without Java."""
 
 import json
 import shutil

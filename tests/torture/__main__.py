@@ -1,6 +1,6 @@
-"""Try every fault many times; print the table, write it into docs/reliability.md.
+"""Try every fault many times; print the table, write it into docs/operator/reliability.md.
 
-make torture                          (or: python -m tests.torture --into docs/reliability.md)
+make torture                          (or: python -m tests.torture --into docs/operator/reliability.md)
 python -m tests.torture --list
 python -m tests.torture --only tar --tries 500 --seed 7
 python -m tests.torture --only "takedown killed" --first 3 --tries 1      (one try again)

@@ -116,7 +116,7 @@ def try_by_name(
 
 
 def markdown_table(outcomes: dict[str, Outcome]) -> str:
-    """The table of docs/reliability.md."""
+    """The table of docs/operator/reliability.md."""
     head = ["fault", "tries", "rows in", "rows accounted", "harmed neighbours", "silent waits", "missed", "outcome"]
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" for _ in head) + "|"]
     for name, outcome in outcomes.items():

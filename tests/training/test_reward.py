@@ -50,7 +50,7 @@ SHARED = SHARED_DATA
 
 @pytest.mark.parametrize(("margin", "loss"), [(0, 0.693147), (1, 0.313262), (-1, 1.313262), (3, 0.048587)])
 def test_bradley_terry_loss_of_one_pair(margin: float, loss: float) -> None:
-    """docs/formulas.md §9.2."""
+    """formulas.md §9.2."""
     assert bradley_terry_loss(np.array([margin])) == pytest.approx(loss, abs=1e-6)
     assert bradley_terry_loss(np.array([margin, margin])) == pytest.approx(loss, abs=1e-6)
 

@@ -2,4 +2,4 @@
 
 from curation_assets.engines.needs import RoleNeeds
 
-NEEDS = RoleNeeds(schemes=("path", "hub"), how_to_get="docs/formulas.md §15.12 says what the folder holds.")
+NEEDS = RoleNeeds(schemes=("path", "hub"), how_to_get="docs/user/formulas.md §15.12 says what the folder holds.")

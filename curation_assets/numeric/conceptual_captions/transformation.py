@@ -65,7 +65,7 @@ def transform(
     is_listed: Callable[[str], bool] = lambda text: False,
     min_words: int = 3,
 ) -> Transformed:
-    """Transform one parsed caption. docs/formulas.md §7.4.
+    """Transform one parsed caption. formulas.md §7.4.
 
     `meaning_of`: what a name stands for. `is_listed`: words that are a name whatever the tagger's label.
 

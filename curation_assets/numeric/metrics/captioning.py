@@ -17,7 +17,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 TOKEN_METRICS = ("bleu", "rouge_l", "cider")
 
 #: Tokens that the reference drops after tokenising. Brackets are not among them: they read "-lrb-" after
-#: lower-casing, where the reference's list has "-LRB-" (docs/formulas.md §10.1).
+#: lower-casing, where the reference's list has "-LRB-" (formulas.md §10.1).
 DROPPED_TOKENS = frozenset({"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
 
 _BRACKETS = {"(": " -lrb- ", ")": " -rrb- ", "[": " -lsb- ", "]": " -rsb- ", "{": " -lcb- ", "}": " -rcb- "}
@@ -51,7 +51,7 @@ _MIXED_NUMBER = re.compile(r"(?<!\S)(\d+) (\d+/\d+)(?!\S)")  # 22 3/4 is one tok
 
 
 def tokenise_caption(text: str) -> str:
-    """Lower-case tokens of a caption joined by single blanks, punctuation dropped. docs/formulas.md §10.1."""
+    """Lower-case tokens of a caption joined by single blanks, punctuation dropped. formulas.md §10.1."""
     text = _MIXED_NUMBER.sub("\\1\u00a0\\2", text.replace("\n", " ").translate(_TYPOGRAPHIC))
     tokens: list[str] = []
     for word in re.split(r"[^\S\u00a0]+", text):
@@ -113,7 +113,7 @@ def _is_abbreviation(part: str) -> bool:
 def bleu_from_counts(
     correct: Sequence[int], guess: Sequence[int], candidate_length: int, reference_length: int
 ) -> list[float]:
-    """BLEU-1..n from corpus counts per n-gram order, in [0, 1]. docs/formulas.md §10.2.
+    """BLEU-1..n from corpus counts per n-gram order, in [0, 1]. formulas.md §10.2.
 
     Precisions are smoothed as (correct + 1e-15) / (guess + 1e-9); brevity penalty exp(1 − 1 / ratio) if ratio < 1.
     """
@@ -129,7 +129,7 @@ def bleu_from_counts(
 def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders: int = 4) -> list[float]:
     """Corpus BLEU-1..`orders` of tokenised texts, in [0, 1]. (N,) lists of references, (N,) candidates.
 
-    The reference length is the closest to the candidate's, of two equally close the shorter. docs/formulas.md §10.2.
+    The reference length is the closest to the candidate's, of two equally close the shorter. formulas.md §10.2.
     """
     correct, guess = [0] * orders, [0] * orders
     candidate_length = reference_length = 0
@@ -150,7 +150,7 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str], orders:
 def token_metrics(
     references: Sequence[Sequence[str]], candidates: Sequence[str], metrics: Sequence[str] = TOKEN_METRICS
 ) -> dict[str, float]:
-    """bleu_1..bleu_4, rouge_l, cider of captions as tokens joined by blanks; higher is better. docs/formulas.md §10.
+    """bleu_1..bleu_4, rouge_l, cider of captions as tokens joined by blanks; higher is better. formulas.md §10.
 
     `references`: N lists of at least one text; `candidates`: N texts, one per image. BLEU and ROUGE-L in [0, 1],
     CIDEr-D on its usual scale (0 … 10). CIDEr weighs words by how rare they are in this very set: evaluate the whole

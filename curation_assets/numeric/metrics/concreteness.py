@@ -27,7 +27,7 @@ class ConcretenessReport:
 def concreteness_report(
     values: np.ndarray, ratings: np.ndarray, rng: np.random.Generator | None = None, *, resamples: int = 1000
 ) -> ConcretenessReport:
-    """Pearson, Spearman, Kendall tau-b of (N,) values with (N,) ratings, and means by rating. docs/formulas.md §1.9.
+    """Pearson, Spearman, Kendall tau-b of (N,) values with (N,) ratings, and means by rating. formulas.md §1.9.
 
     Pairs with a NaN are left out and counted. Raises ValueError as `agreement` does.
     """

@@ -11,7 +11,7 @@ def data_set_scores(metrics: np.ndarray) -> np.ndarray:
     """(S training sets, M metrics, higher is better) → (S,) in [0, 1]: the mean of each column's min–max values.
 
     Each column is scaled over all rows, the set without pre-training included; averaging per task first would be wrong
-    (docs/formulas.md §8.4). A constant column counts .5. Raises ValueError for gaps or fewer than two sets.
+    (formulas.md §8.4). A constant column counts .5. Raises ValueError for gaps or fewer than two sets.
     """
     table = np.asarray(metrics, dtype=np.float64)
     if table.ndim != 2 or len(table) < 2 or not np.isfinite(table).all():

@@ -12,7 +12,7 @@ ScoreBlock = Callable[[slice], np.ndarray]
 
 
 def recall_at_k(scores: np.ndarray, caption_image: Sequence[int] | np.ndarray, k: int) -> dict[str, float]:
-    """Text→image and image→text recall@k, and their mean. docs/formulas.md §11.
+    """Text→image and image→text recall@k, and their mean. formulas.md §11.
 
     `scores` (T, I): row per caption, column per image, higher is better; `caption_image` (T,): the one right image of
     each caption. Text→image: share of captions whose image is among the best k. Image→text: share of images with *any*

@@ -1,4 +1,4 @@
-"""The table of methods: the facts of each, and which shipped profile can run it. Also in docs/methods.md."""
+"""The table of methods: the facts of each, and which shipped profile can run it. Also in docs/user/methods.md."""
 
 import re
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ UNMATCHED = -1.0  # below every value of a caption that holds an entry
 
 @checked("concept_balance")
 class KIND(Kind):
-    """quality is P(keep) less the coin: a threshold of 0 is MetaCLIP's rule (docs/formulas.md §15.4)."""
+    """quality is P(keep) less the coin: a threshold of 0 is MetaCLIP's rule (formulas.md §15.4)."""
 
     limit: Number | None = setting(
         default=None, gt=0, unit="captions", description="t: an entry with more gives way; null: by tail_share."

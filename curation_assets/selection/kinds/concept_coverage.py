@@ -19,7 +19,7 @@ BIN, ROWS = "\0bin ", "\0rows"  # begins the name of a bin among the items; the 
 
 @checked("concept_coverage")
 class KIND(Kind):
-    """quality is the gain of a sample at its turn: any best share is a greedy choice (docs/formulas.md §15.5)."""
+    """quality is the gain of a sample at its turn: any best share is a greedy choice (formulas.md §15.5)."""
 
     bins_by: str = setting(default="signals.clip_score", description="stage.table whose bins are filled from the top.")
     bins: Whole = setting(default=10, ge=1, description="Quantile bins of it.")

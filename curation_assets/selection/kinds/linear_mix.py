@@ -15,7 +15,7 @@ from curation_assets.stores.text_tables import read_table
 
 @checked("linear_mix")
 class KIND(Kind):
-    """One linear layer over standardised signals (M-FLYT; docs/formulas.md §15.7).
+    """One linear layer over standardised signals (M-FLYT; formulas.md §15.7).
 
     Raises ValueError unless either the file `ratings` or a weight of every signal is given, and for an at_most of a
     signal that is not mixed.

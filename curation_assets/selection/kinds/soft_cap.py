@@ -15,7 +15,7 @@ from curation_assets.selection.kinds import Kind, floats, missing_reason, scored
 
 @checked("soft_cap")
 class KIND(Kind):
-    """quality is a multiplicity: 0, 1, 2, … A policy over it says `repeats: true` (docs/formulas.md §15.8)."""
+    """quality is a multiplicity: 0, 1, 2, … A policy over it says `repeats: true` (formulas.md §15.8)."""
 
     score_by: str = setting(description="stage.table whose value is standardised and drawn by.")
     budget: Number = setting(gt=0, description="Entries in all, repeats included, as a share of the valued samples.")

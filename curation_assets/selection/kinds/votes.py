@@ -41,7 +41,7 @@ class Voter:
 
 @checked("votes")
 class KIND(Kind):
-    """Ranks by P(good | votes) of a label model fitted on the pool's own votes (docs/formulas.md §15.6)."""
+    """Ranks by P(good | votes) of a label model fitted on the pool's own votes (formulas.md §15.6)."""
 
     voters: tuple[Voter, ...] = setting(description="Who votes; two or more signals.")
 

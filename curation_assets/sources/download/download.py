@@ -71,7 +71,7 @@ DOWNLOADS_SCHEMA = pl.Schema(
 
 @checked("download")
 class DownloadSettings:
-    """How images are fetched and stored. The defaults follow DataComp's recipe (docs/formulas.md §3.4)."""
+    """How images are fetched and stored. The defaults follow DataComp's recipe (formulas.md §3.4)."""
 
     timeout_seconds: Number = setting(default=10.0, gt=0, unit="seconds", description="Without a sign of life.")
     max_seconds: Number = setting(

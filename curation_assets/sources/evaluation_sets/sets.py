@@ -29,7 +29,7 @@ def read_evaluation_set(
 
     `path`: its folder, or the file in it that holds captions (dataset_coco.json, a tar). `split`: default test, else
     val. `limit`: at most so many images, the first ones; of classes in turn where images are labelled.
-    `captions_per_image`: the first ones; default 5 for COCO and Flickr (docs/formulas.md §11), else all.
+    `captions_per_image`: the first ones; default 5 for COCO and Flickr (formulas.md §11), else all.
     Images are not decoded here; `load_image` does.
     Raises FileNotFoundError where nothing lies at `path`, ValueError for a layout that is not known, a split that is
     absent, damaged files, or a set of which no image lies there.

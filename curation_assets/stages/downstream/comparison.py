@@ -1,6 +1,6 @@
 """Training sets side by side: means, intervals, differences from random, ranks and scores of `downstream/<trainer>`.
 
-The statistics are docs/evaluation.md, "Comparing training sets".
+The statistics are docs/user/evaluation.md, "Comparing training sets".
 """
 
 from collections.abc import Iterable, Mapping

@@ -109,7 +109,7 @@ def untrained_reason(ctx: PoolContext) -> str | None:
     if not ctx.trains_downstream:
         return (
             "No models are trained on this pool's subsets. To train and measure some, set options: {downstream: true, "
-            f"evaluation_set: split:0.1}} in {declaration}; docs/evaluation.md lists what a set may be"
+            f"evaluation_set: split:0.1}} in {declaration}; docs/user/evaluation.md lists what a set may be"
         )
     if chosen_set(ctx) is None:
         return (

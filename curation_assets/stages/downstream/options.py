@@ -28,7 +28,8 @@ class DownstreamOptions(Options):
         default=None, ge=2, unit="images", description="Measured on, at most; null: 200 scenes of a world, else 5,000."
     )
     downstream_trainers: tuple[str, ...] | None = setting(
-        default=None, description="Models trained on each subset (docs/evaluation.md); null: captioning, retrieval."
+        default=None,
+        description="Models trained on each subset (docs/user/evaluation.md); null: captioning, retrieval.",
     )
     downstream_sizes: tuple[Number, ...] = setting(
         default=(),

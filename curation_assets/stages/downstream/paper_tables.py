@@ -1,6 +1,6 @@
 """The papers' tables for one or more pools: our numbers, the printed ones beside them, and what is not comparable.
 
-One function per table. The printed numbers are in paper_tables.yaml; docs/evaluation.md, "Tables of the papers".
+One function per table. The printed numbers are in paper_tables.yaml; docs/user/evaluation.md, "Tables of the papers".
 """
 
 import contextlib
@@ -393,7 +393,7 @@ def _agreement_rows(sources: Sources, chosen: pl.Expr) -> list[Row]:
     if not rows:
         raise RowsMissingError(
             "agreement takes rated captions: a pool with `distil: true` and the option `labels`, `caption_benchmark` "
-            "or `word_benchmark` (docs/icc.md); then curate run"
+            "or `word_benchmark` (docs/user/icc.md); then curate run"
         )
     shipped = [row for row in rows if row.labels["scorer"] == "fused" and str(row.labels["rated"]) == CAPTIONS]
     if shipped and any(ctx.ratings is None for ctx in sources.pools):
@@ -419,7 +419,8 @@ def icc6(sources: Sources) -> list[Row]:
         places = ", ".join(str(ctx.settings.pools_root / ctx.pool.name) for ctx in sources.pools)
         raise RowsMissingError(
             "an ablation takes policies of two parts of ICC at one size: put policies with rank_by "
-            f"{', '.join(ICC_PARTS)} into {places} (docs/options.md), in a pool with `distil: true`; then curate run"
+            f"{', '.join(ICC_PARTS)} into {places} (docs/user/options.md), in a pool with `distil: true`; "
+            "then curate run"
         )
     size = max(parts, key=lambda name: (parts[name], name is not None, name or 0))
     at_size = table.filter(pl.col("size").eq_missing(pl.lit(size, pl.Float64)))

@@ -1,4 +1,4 @@
-"""The bridge of the semantic teacher, trained on the pool's own captions (ICC §4.2; docs/formulas.md §1.2, §1.4).
+"""The bridge of the semantic teacher, trained on the pool's own captions (ICC §4.2; formulas.md §1.2, §1.4).
 
 Part of the stage teachers. Option `train_sba` of a pool: true for the published recipe, or a mapping of its settings.
 """

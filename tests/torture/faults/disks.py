@@ -165,7 +165,7 @@ def _read_only_home(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         outcome.count_rows(shards * 4, samples.height)
 
 
-#: None where no disk can be mounted: the table of docs/reliability.md then has no line of them.
+#: None where no disk can be mounted: the table of docs/operator/reliability.md then has no line of them.
 FAULTS = (
     []
     if why_no_disk()
