@@ -100,7 +100,7 @@ def test_a_line_is_appended_whole_or_not_at_all(disk: SmallDisk) -> None:
         append_line(path, "x" * 1_000_000)
     append_line(path, "second")
     assert path.read_text() == "first\nsecond\n"
-    record = ExportRecord(pool="p", folder="/out", subset="/out/ids.npy", written_at="2026-01-01")
+    record = ExportRecord("p", "/out", "/out/ids.npy", "2026-01-01", "npy", "icc", 1, "ab" * 32)
     record_export(disk.folder, record)
     disk.resize(disk.used)
     refused = 0
