@@ -38,11 +38,14 @@ lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml 
 demo: install ## Run the whole chain on the embedded pool and write the report
 	$(BIN)/curate demo
 
-test: install ## Run the quick tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+# A file is one process's, so that what its tests share is made once; the dearest files come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=30
 
-test-all: install ## Run every test, those marked slow (minutes) too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: install ## Run the quick tests
+	$(PYTEST) -m "not slow and not infra"
+
+test-all: install ## Run every test, those marked slow (minutes) or infra (other programs) too, as CI does
+	$(PYTEST)
 
 test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder
 	$(BIN)/python tests/packaging/wheel_smoke.py --uv $(abspath $(UV))

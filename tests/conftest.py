@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,6 +41,12 @@ TINY_OPTIONS = {
         "retrieval": {"samples_seen": 24, "batch_size": 8},
     },
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with most of the dear tests first: what a process takes last, while the others have ended, is short."""
+    dear = Counter(item.path for item in items if any(item.iter_markers("slow")) or any(item.iter_markers("infra")))
+    items.sort(key=lambda item: -dear[item.path])
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ def test_a_run_of_this_process_that_left_no_end_holds_nothing_up(tmp_path: Path)
     assert instance.get_run_by_id(left.run_id).status == dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]
 
 
+@pytest.mark.infra
 def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
     webdataset_pool(tmp_path, name="others")
@@ -166,6 +167,7 @@ def test_a_run_that_waits_sleeps(tmp_path: Path) -> None:
         assert 0 < waiting.interval_to_next_pending_claim_check() <= WAIT_SECONDS
 
 
+@pytest.mark.infra
 def test_two_commands_of_one_pool_take_turns(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
     run_pool(settings, "photos", tables=RAW[:1])

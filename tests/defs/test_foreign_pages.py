@@ -183,6 +183,7 @@ def _go(browser: Page | FirefoxPage, url: str) -> None:
         browser.open(url)
 
 
+@pytest.mark.infra
 def test_nothing_that_a_page_of_another_site_tries_is_done(
     browser: Page | FirefoxPage, application: Starlette, instance: DagsterInstance, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from curation_assets.flow.graph import tables_of
 from tests.conftest import FinishedPool
 from tests.support.webserver import curate_ui
 
+pytestmark = pytest.mark.infra
+
 
 @pytest.fixture(scope="module")
 def webserver(finished_pool: FinishedPool) -> Iterator[str]:

@@ -17,6 +17,7 @@ from curation_assets.sources.declaration import add_pool
 from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.webserver import curate_ui
 
+pytestmark = pytest.mark.infra
 QUERY = {"query": "{ daemonHealth: instance { daemonHealth { id allDaemonStatuses { daemonType healthy } } } }"}
 LOCATIONS = {"query": "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus } } } }"}
 

@@ -28,6 +28,8 @@ pytest.importorskip("dagster_postgres")
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
 PASSWORD = "p@ss/word:1"  # what a URL would have to quote
 
+pytestmark = pytest.mark.infra
+
 
 def server_program(name: str) -> str:
     """The newest installed one; Debian keeps them off the PATH."""

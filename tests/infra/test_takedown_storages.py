@@ -65,7 +65,7 @@ def texts_in(folder: Path) -> str:
     return "\n".join(path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.fixture(params=["home", "elsewhere", "bucket", "postgres"])
+@pytest.fixture(params=["home", "elsewhere", "bucket", pytest.param("postgres", marks=pytest.mark.infra)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """One of the storages of docs/operator/launchers.md; the environment names it."""
     with contextlib.ExitStack() as stack:

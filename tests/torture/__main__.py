@@ -119,7 +119,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose name holds this")
     parser.add_argument("--list", action="store_true", help="list the faults and try none")
     parser.add_argument("--tries", type=int, help="of each fault, in place of its own number")
-    parser.add_argument("--quick", action="store_true", help="one short try of each, as in make test")
+    parser.add_argument("--quick", action="store_true", help="one short try of each, as in make test-all")
     parser.add_argument("--first", type=int, default=0, help="number of the first try, to repeat one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=20.0, help="at most, for each fault")
@@ -132,7 +132,7 @@ def main() -> int:
         parser.error(f"no fault's name holds {given.only!r}; --list shows them")
     if given.list:
         for name, fault in faults.items():
-            print(f"{name}: {fault.full} tries ({fault.quick} in make test)")
+            print(f"{name}: {fault.full} tries ({fault.quick} in make test-all)")
         return 0
     console = Console(stderr=True)
     bound = given.minutes * len(faults) / given.jobs

@@ -26,7 +26,7 @@ class Outcome:
     sentence: str = ""  # what happens, in one line for the table
     problems: list[str] = field(default_factory=list)  # one line per try that went wrong, enough to repeat it
     number: int = 0  # of the try under way, from 0
-    is_quick: bool = False  # a try of `make test`: seconds, not minutes
+    is_quick: bool = False  # a try of `make test-all`: seconds, not minutes
     seconds: float = 0.0  # wall time of all tries
 
     @property
@@ -57,7 +57,7 @@ class Fault:
     name: str
     sentence: str
     attempt: Try
-    quick: int = 1  # tries in `make test`; 0: none
+    quick: int = 1  # tries in `make test-all`; 0: none
     full: int = 10  # tries in `make torture`
 
 
