@@ -22,6 +22,7 @@ import yaml
 import curation_assets as ca
 from curation_assets.core.settings import load_profile, load_settings
 from curation_assets.core.table_names import LABELLED_CAPTIONS
+from curation_assets.evaluation.paper_tables import HERE, PaperTable, Sources, paper_table
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.graph import tables_of
@@ -29,7 +30,6 @@ from curation_assets.methods import get_method
 from curation_assets.numeric.fusion import fit_logistic_fusion
 from curation_assets.stages.distilled.human_agreement import CORRELATIONS
 from curation_assets.stages.distilled.tables import SHIPPED
-from curation_assets.stages.downstream.paper_tables import HERE, PaperTable, Sources, paper_table
 from curation_assets.stages.standardised.tables import standardised_labels
 
 RESULTS = Path(__file__).parent / "results" / "icc_real_captions.csv"

@@ -16,6 +16,7 @@ import polars as pl
 from curation_assets.cli.common import show, show_table
 from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.settings import Settings, load_settings
+from curation_assets.evaluation.tables import with_truth
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.flow.run_table import run_with_upstream
@@ -23,7 +24,6 @@ from curation_assets.numeric.fusion import fit_logistic_fusion, fuse
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.standardise import caption_length, fit_length_statistics, standardise
 from curation_assets.sources.declaration import add_world_pool
-from curation_assets.stages.downstream.tables import with_truth
 from curation_assets.stages.standardised.tables import fusion_options, standardised_labels
 from curation_assets.stages.teachers.tables import score_in_parts
 

@@ -19,6 +19,7 @@ import polars as pl
 from noisy_photos import ALT_TEXTS, HELD_OUT, PHOTOS, REFERENCE
 
 from curation_assets.core.settings import load_settings
+from curation_assets.evaluation.tables import with_truth
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.separation import auc_interval, roc_auc
@@ -27,7 +28,6 @@ from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
-from curation_assets.stages.downstream.tables import with_truth
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"

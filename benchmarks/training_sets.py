@@ -29,12 +29,12 @@ from rich.console import Console
 
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, load_settings
+from curation_assets.evaluation.comparison import compare_training_sets
+from curation_assets.evaluation.subset_training import trainers_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool, add_world_pool, list_pools, load_pool, save_pool
 from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
-from curation_assets.stages.downstream.comparison import compare_training_sets
-from curation_assets.stages.downstream.subset_training import trainers_of
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.world.web_texts import noise_texts
 

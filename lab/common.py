@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from curation_assets.training.schedule import warm_up_then_cosine
+from curation_assets.numeric.schedule import warm_up_then_cosine
 from curation_assets.world.pool import draw_scene_of_kind
 from curation_assets.world.scene import SceneSpec, draw_spec, model_view, patch_labels, render_scene, swap_object
 from lab.architectures import BOS, CONTEXT, EOS, PAD

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from curation_assets.engines.photo_pair import to_stored
-from curation_assets.training.schedule import warm_up_then_cosine
+from curation_assets.numeric.schedule import warm_up_then_cosine
 
 
 @dataclass(frozen=True)

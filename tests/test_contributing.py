@@ -134,7 +134,7 @@ METHOD = Method(
 TRAINER = '''
 """A trainer that counts captions."""
 
-from curation_assets.training.trainers import Trainer, metrics_frame
+from curation_assets.evaluation.trainers import Trainer, metrics_frame
 
 
 def counting(task):
@@ -452,7 +452,7 @@ def add(kind: str, root: Path) -> None:
         "recipe": ("../dbt_like_sql/fused/few_commas.sql", RECIPE),
         "policy": ("selection/policies/plain.yaml", POLICY),
         "teacher": ("methods/reversal.py", TEACHER),
-        "trainer": ("training/trainers/counting.py", TRAINER),
+        "trainer": ("evaluation/trainers/counting.py", TRAINER),
         "export format": ("outputs/exports/ids.py", EXPORT),
         "role": ("engines/comma_counter.py", ENGINE),
         "stage table": ("stages/filtered/with_few_commas.py", STAGE_TABLE),

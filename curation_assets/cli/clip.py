@@ -35,7 +35,12 @@ def train_clip_of_export(
 
     What comes out is a folder for `image_text_encoder: path:FOLDER`.
     """
-    from curation_assets.training.open_clip_training import check_samples, get_scale, train_clip, training_command
+    from curation_assets.evaluation.models.open_clip_training import (
+        check_samples,
+        get_scale,
+        train_clip,
+        training_command,
+    )
 
     chosen = get_scale(scale)
     tars = sorted(folder.glob("*.tar"))

@@ -58,7 +58,7 @@ def captions(
 
     As pycocoevalcap does, whose Java programs give METEOR, SPICE and the tokens. What cannot be had has a reason.
     """
-    from curation_assets.scoring.caption_metrics import (
+    from curation_assets.evaluation.caption_metrics import (
         CAPTION_METRICS,
         OF_IMAGES,
         Measured,

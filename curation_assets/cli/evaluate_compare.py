@@ -9,8 +9,7 @@ import typer
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
 from curation_assets.core.validation import check_known
-from curation_assets.flow.context import PoolContext
-from curation_assets.stages.downstream.comparison import (
+from curation_assets.evaluation.comparison import (
     ALL_TRAINERS,
     RANDOM,
     REFERENCE,
@@ -20,10 +19,11 @@ from curation_assets.stages.downstream.comparison import (
     written,
     written_share,
 )
-from curation_assets.stages.downstream.stored_metrics import read_metrics
+from curation_assets.evaluation.stored_metrics import read_metrics
+from curation_assets.evaluation.trainers import all_trainers
+from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.text_tables import write_text_table
-from curation_assets.training.trainers import all_trainers
 
 OWN_SIZE = "own"
 

@@ -64,8 +64,8 @@ def retrieval(
     With the image_text_encoder of the profile (default: that of photographs), or of embeddings that you bring: rows of
     images (I, D), rows of captions (T, D), and the position of each caption's image (T,), from 0.
     """
-    from curation_assets.scoring.evaluation import measure_retrieval, retrieval_of_embeddings
-    from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
+    from curation_assets.evaluation.encoder_measures import measure_retrieval, retrieval_of_embeddings
+    from curation_assets.evaluation.sets.read_set import read_evaluation_set
 
     files = {"images": image_embeddings, "captions": caption_embeddings, "caption_image": caption_image}
     given = {name: path for name, path in files.items() if path is not None}
@@ -122,8 +122,8 @@ def zero_shot(
     The classifier is the mean of each class name's embeddings in the set's templates
     (zeroshot_classification_templates.txt), or in "a photo of a {}." where the set has none.
     """
-    from curation_assets.scoring.evaluation import measure_zero_shot
-    from curation_assets.sources.evaluation_sets.sets import read_evaluation_set
+    from curation_assets.evaluation.encoder_measures import measure_zero_shot
+    from curation_assets.evaluation.sets.read_set import read_evaluation_set
 
     measured_set = read_evaluation_set(evaluation_set, split=split, limit=limit)
     encoder, folder, reporter = _encoder(home, profile, role)

@@ -9,9 +9,8 @@ from rich.text import Text
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
 from curation_assets.core.validation import check_known
-from curation_assets.flow.context import PoolContext
-from curation_assets.stages.downstream.comparison import written, written_share
-from curation_assets.stages.downstream.paper_tables import (
+from curation_assets.evaluation.comparison import written, written_share
+from curation_assets.evaluation.paper_tables import (
     COUNT_COLUMNS,
     MAKERS,
     PRINTED,
@@ -21,6 +20,7 @@ from curation_assets.stages.downstream.paper_tables import (
     Sources,
     paper_table,
 )
+from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import check_new, writing_new
 
 

@@ -34,6 +34,8 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
+from curation_assets.evaluation.evaluation_set import untrained_reason
+from curation_assets.evaluation.training_sets import keys_of_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -46,8 +48,6 @@ from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.sources.declaration import add_world_pool, list_pools
-from curation_assets.stages.downstream.evaluation_set import untrained_reason
-from curation_assets.stages.downstream.training_sets import keys_of_pool
 from curation_assets.stages.raw.deliveries import pool_notes
 from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.shard_store import WHOLE

@@ -8,7 +8,7 @@ from curation_assets.core.stages import STAGES
 
 T = TypeVar("T")
 
-_FIRST = ("sources", "flow", "scoring", "training", *(f"stages.{stage}" for stage in STAGES), "outputs")
+_FIRST = ("sources", "flow", "scoring", "training", *(stage.package for stage in STAGES.values()), "outputs")
 
 
 def found_classes(name: str, base: type[T]) -> list[type[T]]:

@@ -20,6 +20,11 @@ class Stage:
     #: It judges subsets once they are chosen: nothing that decides over a sample reads it.
     is_evaluation: bool = False
 
+    @property
+    def package(self) -> str:
+        """The folder of its tables, options and holders, as a module of curation_assets: 'stages.raw'."""
+        return "evaluation" if self.is_evaluation else f"stages.{self.name}"
+
 
 #: Stages by name, in the order in which data flows. Reading from a later stage is refused (see `check_reads_forward`).
 STAGES: Mapping[str, Stage] = MappingProxyType(

@@ -30,12 +30,11 @@ def tables_of(ctx: PoolContext) -> dict[str, Table]:
 def _table_modules() -> tuple[str, ...]:
     """Files of the stages with a function `tables`, stage after stage, each stage's tables.py first. Their text says
     so: the others need not be imported."""
-    root = PACKAGE_ROOT / "stages"
-    files = {stage: sorted((root / stage).glob("*.py"), key=lambda path: path.stem != "tables") for stage in STAGES}
+    folders = {stage.package: PACKAGE_ROOT.joinpath(*stage.package.split(".")) for stage in STAGES.values()}
     return tuple(
-        f"{PACKAGE_ROOT.name}.stages.{stage}.{path.stem}"
-        for stage, paths in files.items()
-        for path in paths
+        f"{PACKAGE_ROOT.name}.{package}.{path.stem}"
+        for package, folder in folders.items()
+        for path in sorted(folder.glob("*.py"), key=lambda path: path.stem != "tables")
         if "\ndef tables(" in path.read_text(encoding="utf-8")
     )
 

@@ -249,10 +249,10 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
         workers(settings)
         return
     if settings.workers > 1 and _START_METHOD == "forkserver":
-        preload = ["curation_assets.flow.fork_server", *(f"curation_assets.stages.{stage}.tables" for stage in STAGES)]
-        preload.append("curation_assets.flow.parsed_recipes")
+        preload = [f"curation_assets.{stage.package}.tables" for stage in STAGES.values()]
+        preload = ["curation_assets.flow.fork_server", *preload, "curation_assets.flow.parsed_recipes"]
         if roles:
-            preload.append("curation_assets.training.downstream")
+            preload.append("curation_assets.evaluation.models.miniature")
             preload += [f"curation_assets.engines.{role}" for role in sorted(roles)]
         multiprocessing.set_forkserver_preload(preload)
         with _thread_environment(_threads_of_worker(settings)), _without_interrupts():

@@ -1,1 +1,1 @@
-"""Sources: where a pool's rows and images come from, one file per kind; downloads; evaluation sets."""
+"""Sources: where a pool's rows and images come from, one file per kind; downloads."""

@@ -1,1 +1,1 @@
-"""The eight stages, a folder each: which tables there are, what they read, how they are computed."""
+"""The stages but `downstream`, a folder each: which tables there are, what they read, how they are computed."""

@@ -1,1 +1,1 @@
-"""What users train: students, networks, reward models, bridges, downstream models."""
+"""What users train to score: students, networks, reward models, bridges."""

@@ -17,8 +17,8 @@ import numpy as np
 from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
+from curation_assets.numeric.schedule import warm_up_then_cosine
 from curation_assets.stores.atomic import check_new, remove_path, replacing, write_text_atomically
-from curation_assets.training.schedule import warm_up_then_cosine
 
 IGNORED = -100  # label of a position without loss
 PREFIX_LENGTH = 1  # one placeholder carries the caption's meaning

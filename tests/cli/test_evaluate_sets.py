@@ -14,8 +14,8 @@ from curation_assets.cli import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
+from curation_assets.evaluation.sets.read_set import EvaluationImage, load_image, read_evaluation_set
 from curation_assets.scoring import evaluation
-from curation_assets.sources.evaluation_sets.sets import EvaluationImage, load_image, read_evaluation_set
 from curation_assets.stores.images import ImageLimits
 from curation_assets.world.grammar import concrete_caption
 from curation_assets.world.scene import RADIUS_PX, PlacedObject, SceneSpec, draw_spec, render_scene

@@ -204,7 +204,7 @@ def test_planted_truth_is_read_by_the_downstream_stage_only() -> None:
     }
     # the declaration of a world and the planting of noise write it
     writers = {"sources/kinds/world.py", "sources/noisy_photos.py"}
-    stage = {f"stages/downstream/{name}.py" for name in ("truth", "tables", "training_sets", "evaluation_set")}
+    stage = {f"evaluation/{name}.py" for name in ("truth", "tables", "training_sets", "evaluation_set")}
     assert readers == {*stage, *writers}
 
 

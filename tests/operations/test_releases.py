@@ -27,6 +27,7 @@ from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.releases import partitions_name, record_releases, releases_key
 from curation_assets.defs.takedown import withdraw_denied
+from curation_assets.evaluation.training_sets import _subset_file
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids, unpack_uids
@@ -35,7 +36,6 @@ from curation_assets.operations.releases import affected_releases, create_releas
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release
 from curation_assets.sources.declaration import load_pool, save_pool
-from curation_assets.stages.downstream.training_sets import _subset_file
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.releases import (

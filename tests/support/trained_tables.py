@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.evaluation.comparison import compare_training_sets
 from curation_assets.flow.context import PoolContext
-from curation_assets.stages.downstream.comparison import compare_training_sets
 
 CAPTION_METRICS = (
     "bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "bert_score", "clip_score",

@@ -135,9 +135,9 @@ def count_events(kill_at: int) -> Callable[[], int]:
 
 def save_every_step() -> None:
     """Trainings write a checkpoint after every step, not once a minute."""
-    from curation_assets.training import downstream, fitting, pixel_models
+    from curation_assets.evaluation.models import fitting, miniature, pixel_models
 
-    for module in (downstream, fitting, pixel_models):
+    for module in (fitting, miniature, pixel_models):
         for function in vars(module).values():
             if inspect.isfunction(function) and "checkpoint_seconds" in (function.__kwdefaults__ or {}):
                 function.__kwdefaults__["checkpoint_seconds"] = 0.0

@@ -2,7 +2,7 @@
 
 The tokeniser approximates the Penn Treebank one of the reference implementation: equal to it on plain captions (the
 golden set of formulas.md §13.14, the table of §10.1, all of COCO's), not on arbitrary web text.
-`scoring/caption_metrics.py` takes the original where Java runs, and adds METEOR and SPICE.
+`evaluation/caption_metrics.py` takes the original where Java runs, and adds METEOR and SPICE.
 """
 
 import math

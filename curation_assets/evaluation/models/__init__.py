@@ -1,0 +1,1 @@
+"""Models that are trained on subsets, and the loops that train them."""

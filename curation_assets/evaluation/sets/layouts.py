@@ -1,0 +1,589 @@
+"""The layouts of evaluation sets, each recognised by the files that lie there and read as it is published.
+
+A reader takes a folder and a split and gives every image of it, or None where the folder is of another layout.
+"""
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curation_assets.evaluation.sets.images import EvaluationImage
+from curation_assets.sources import image_columns
+from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
+from curation_assets.stores.images import tar_index
+from curation_assets.stores.tar_samples import find_tars, json_of, members_by_key, sample_keys, text_of
+from curation_assets.stores.text_format import table_suffix
+from curation_assets.stores.text_tables import read_lines, read_rows
+
+MAX_JSON_BYTES = 2**30  # dataset_coco.json has 144 MB
+#: Folders that hold a split, and are no class: val, val2014, test.
+SPLIT_FOLDER = re.compile(r"(train|val|valid|validation|test|dev)(\d{4})?", re.IGNORECASE)
+EVALUATED = ("test", "val", "valid", "validation", "dev")  # splits in the order in which one is chosen
+WNID = re.compile(r"n\d{8}")
+TEMPLATES = ("zeroshot_classification_templates.txt", "templates.txt")
+TOKEN_FILES = ("results_20130124.token", "Flickr30k.token.txt", "Flickr8k.token.txt", "results.csv", "captions.txt")
+FLICKR_FOLDERS = (
+    "images", "Images", "flickr30k-images", "flickr30k_images", "flickr30k_images/flickr30k_images",
+    "Flicker8k_Dataset", "Flickr8k_Dataset", "",
+)  # fmt: skip
+
+
+@dataclass
+class ReadSet:
+    """What a reader gives: all images of the split that lie there, in the order of the published file."""
+
+    name: str
+    layout: str
+    images: list[EvaluationImage]
+    looked_in: Sequence[str] = ()  # folders of images, for the error where none lies there
+    captions_per_image: int | None = None  # by convention of this set; None: all
+    class_names: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+    is_labelled: bool = False  # images need a label; else a caption
+
+
+Reader = Callable[[Path, str | None], ReadSet | None]
+
+
+# -- files and folders ------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> Any:
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; at most {MAX_JSON_BYTES:,} are read")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}; download it again") from error
+
+
+def _entries(content: Any, key: str, path: Path, needed: Mapping[str, tuple[type, ...]]) -> list[dict[str, Any]]:
+    """The list of objects `content[key]`, each with the `needed` fields of these types. Raises ValueError."""
+    entries = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError(f"{path}: expected an object with a list {key!r}; is this the file of captions?")
+    for position, entry in enumerate(entries):
+        lacking = [
+            name
+            for name, types in needed.items()
+            if not isinstance(entry, dict) or not isinstance(entry.get(name), types)
+        ]
+        if lacking:
+            raise ValueError(f"{path}: entry {position} of {key!r} lacks {lacking} or has them in another type")
+    return entries
+
+
+def _first_file(folder: Path, patterns: Iterable[str]) -> Path | None:
+    """The first file that fits, pattern by pattern, names sorted; links out of the folder are passed over."""
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            if locate(folder, path.relative_to(folder).as_posix())[0] is not None:
+                return path
+    return None
+
+
+class _Finder:
+    """Looks images up by name below the folders that may hold them."""
+
+    def __init__(self, root: Path, folders: Iterable[str]) -> None:
+        self.root = root
+        self.looked_in = tuple(dict.fromkeys(folders))
+        self._there = [folder for folder in self.looked_in if (root / folder).is_dir()]
+        self.left_out: Counter[str] = Counter()
+
+    def find(self, name: str) -> str | None:
+        """Absolute path; None, counted with its reason, where no folder holds it or the name leads out of the root."""
+        reason = NOT_FOUND
+        for folder in self._there:
+            path, reason_here = locate(self.root, f"{folder}/{name}" if folder else name)
+            if path is not None:
+                return str(path.absolute())
+            reason = reason if reason_here == NOT_FOUND else str(reason_here)
+        self.left_out[reason] += 1
+        return None
+
+
+def _chosen_split(split: str | None, there: Iterable[str], default: str, path: Path) -> str:
+    """`split`, or the default. Raises ValueError where it is not among those there."""
+    names = sorted(set(there))
+    chosen = split or default
+    if chosen not in names:
+        raise ValueError(f"{path} has no split {chosen!r}; it has {', '.join(names) or 'none'}: name one with split")
+    return chosen
+
+
+def _no_split(split: str | None, path: Path) -> None:
+    if split is not None:
+        raise ValueError(f"{path} is not cut into splits, got split {split!r}; leave it out")
+
+
+# -- JSON of captions -------------------------------------------------------------------------------------------------
+
+
+def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> ReadSet | None:
+    """Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, `dataset_flickr8k.json`, with the images.
+
+    His archive holds all three: `given` decides. Raises ValueError where several lie there and none of them is given.
+    """
+    patterns = ("dataset_*.json", "dataset.json", "annotations/dataset_*.json", "*/dataset_*.json")
+    path = given or _first_file(root, patterns)
+    if path is None:
+        return None
+    beside = sorted(other.name for other in path.parent.glob("dataset_*.json"))
+    if given is None and len(beside) > 1:
+        raise ValueError(f"{path.parent} holds {', '.join(beside)}; give one of these files instead of the folder")
+    content = _read_json(path)
+    needed = {"filename": (str,), "split": (str,), "sentences": (list,)}
+    entries = _entries(content, "images", path, needed)
+    chosen = _chosen_split(split, (entry["split"] for entry in entries), "test", path)
+    finder = _Finder(root, ("", "images", "train2014", "val2014", *FLICKR_FOLDERS))
+    images = []
+    for entry in (entry for entry in entries if entry["split"] == chosen):
+        name = entry["filename"]
+        folder = entry.get("filepath")
+        file = finder.find(f"{folder}/{name}" if isinstance(folder, str) and folder else name)
+        if file is not None:
+            texts = [text.get("raw") for text in entry["sentences"] if isinstance(text, dict)]
+            captions = tuple(text for text in texts if isinstance(text, str))
+            image_id = str(entry.get("cocoid", Path(name).stem))
+            images.append(EvaluationImage(image_id, captions, file, None, None))
+    stated = content.get("dataset")
+    name = stated if isinstance(stated, str) else path.stem.removeprefix("dataset_")
+    looked_in = ("val2014", "train2014", *finder.looked_in)
+    return ReadSet(f"{name}_{chosen}", "karpathy", images, looked_in, 5, left_out=finder.left_out)
+
+
+def read_nocaps(root: Path, split: str | None) -> ReadSet | None:
+    """NoCaps: `nocaps_val_4500_captions.json` with the images; a split is one of its domains. All ten captions."""
+    path = _first_file(root, ("nocaps_*captions*.json", "annotations/nocaps_*captions*.json"))
+    if path is None:
+        return None
+    images, finder = _coco_images(root, path, ("images", "val", "validation", "nocaps", "images/val", ""))
+    if split is not None:
+        domain = _chosen_split(split, (str(image.domain) for image in images), split, path)
+        images = [image for image in images if image.domain == domain]
+    name = "nocaps_val" if split is None else f"nocaps_{split}"
+    return ReadSet(name, "nocaps", images, finder.looked_in, left_out=finder.left_out)
+
+
+def read_coco(root: Path, split: str | None) -> ReadSet | None:
+    """COCO: `annotations/captions_val2017.json` with the folder val2017; a split is the end of the file's name."""
+    files = {
+        path.stem.removeprefix("captions_"): path
+        for folder in ("annotations", "")
+        for path in sorted((root / folder).glob("captions_*.json"))
+        if locate(root, path.relative_to(root).as_posix())[0] is not None
+    }
+    if not files:
+        return None
+    evaluated = [name for name in files if name.startswith("val")]
+    if split is None and len(files) > 1 and len(evaluated) != 1:
+        raise ValueError(f"{root} has captions of several splits: {', '.join(sorted(files))}; name one with split")
+    chosen = _chosen_split(split, files, (evaluated or list(files))[0], root)
+    images, finder = _coco_images(root, files[chosen], (chosen, f"images/{chosen}", "images", ""))
+    return ReadSet(f"coco_{chosen}", "coco_captions", images, finder.looked_in, 5, left_out=finder.left_out)
+
+
+def _coco_images(root: Path, path: Path, folders: Sequence[str]) -> tuple[list[EvaluationImage], _Finder]:
+    """Images of a file in COCO's format of captions."""
+    content = _read_json(path)
+    entries = _entries(content, "images", path, {"id": (int, str), "file_name": (str,)})
+    annotations = _entries(content, "annotations", path, {"image_id": (int, str), "caption": (str,)})
+    captions: dict[str, list[str]] = {}
+    for annotation in annotations:
+        captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+    finder, images = _Finder(root, folders), []
+    for entry in entries:
+        file = finder.find(entry["file_name"])
+        if file is not None:
+            image_id, domain = str(entry["id"]), entry.get("domain")
+            own = tuple(captions.get(image_id, ()))
+            domain = domain if isinstance(domain, str) else None
+            images.append(EvaluationImage(image_id, own, file, None, None, domain=domain))
+    return images, finder
+
+
+# -- Flickr's texts ---------------------------------------------------------------------------------------------------
+
+
+def read_flickr(root: Path, split: str | None) -> ReadSet | None:
+    """Flickr30k's and Flickr8k's `results_20130124.token`, `Flickr8k.token.txt` or `captions.txt`, with the images.
+
+    A split is a list of names: `Flickr_8k.testImages.txt`, `flickr30k_test.txt` or `test.txt`. Without any, all images.
+    """
+    path = _first_file(root, [name for file in TOKEN_FILES for name in (file, f"*/{file}")])
+    if path is None:
+        return None
+    captions: dict[str, list[str]] = {}
+    try:
+        for name, caption in _flickr_rows(path):
+            captions.setdefault(name, []).append(caption)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    finder = _Finder(root, FLICKR_FOLDERS)
+    listed, chosen = _listed_names(root, split)
+    if listed is not None:
+        known = {Path(name).stem: name for name in captions}
+        finder.left_out["no_caption"] += sum(Path(name).stem not in known for name in listed)
+        captions = {known[stem]: captions[known[stem]] for name in listed if (stem := Path(name).stem) in known}
+    images = []
+    for name, own in captions.items():
+        file = finder.find(name)
+        if file is not None:
+            images.append(EvaluationImage(Path(name).stem, tuple(own), file, None, None))
+    # Flickr30k has 31,783 images, Flickr8k 8,092; the file's name tells most of them apart
+    is_8k = "8k" in path.name.lower() or "8k" in root.name.lower()
+    base = "flickr30k" if path.name in TOKEN_FILES[:2] else "flickr8k" if is_8k else root.name
+    name = f"{base}_{chosen}" if chosen else base
+    return ReadSet(name, "flickr_captions", images, finder.looked_in, 5, left_out=finder.left_out)
+
+
+def _flickr_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """(image file, caption) of each line: `NAME#0<tab>CAPTION`, or a table with a header, by comma or by |."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        first = stream.readline()
+        stream.seek(0)
+        if "\t" in first:
+            for number, line in enumerate(stream, 1):
+                name, tab, caption = line.rstrip("\r\n").partition("\t")
+                if line.strip() and not tab:
+                    raise ValueError(f"{path}, line {number}: expected NAME#0, a tab and a caption, got {line[:60]!r}")
+                if tab:
+                    yield name.partition("#")[0], caption
+            return
+        is_bars = "|" in first
+        rows = (line.rstrip("\r\n").split("|") for line in stream) if is_bars else csv.reader(stream)
+        header = [cell.strip().lower() for cell in next(iter(rows), [])]
+        if len(header) < 2 or header[0] not in ("image", "image_name"):
+            raise ValueError(
+                f"{path}: expected lines NAME#0<tab>CAPTION or a header image,caption; its first line is {first[:60]!r}"
+            )
+        separator = "|" if is_bars else ","
+        for row in rows:
+            if len(row) >= len(header):  # a caption with the separator in it is the last column
+                yield row[0].strip(), separator.join(row[len(header) - 1 :]).strip()
+
+
+def _listed_names(root: Path, split: str | None) -> tuple[list[str] | None, str | None]:
+    """(names of a split's images, the split); (None, None) where no list lies there. Raises ValueError."""
+    lists = {
+        match[1].lower(): path
+        for path in sorted(root.glob("*.txt"))
+        if (match := re.fullmatch(r"(?:Flickr_?(?:8|30)k[._])?(train|dev|val|test)(?:Images)?\.txt", path.name, re.I))
+        and locate(root, path.name)[0] is not None
+    }
+    if split is None and "test" not in lists:
+        return None, None
+    chosen = _chosen_split(split, lists, "test", root)
+    return [line.strip() for line in read_lines(lists[chosen]) if line.strip()], chosen
+
+
+# -- tars -------------------------------------------------------------------------------------------------------------
+
+
+def read_tars(root: Path, split: str | None) -> ReadSet | None:
+    """Webdataset tars, in the folder or in one per split: KEY.jpg with KEY.txt (and KEY.json), or with KEY.cls.
+
+    img2dataset's KEY.txt is one caption, and `captions` of its KEY.json a list; without a KEY.json each line of KEY.txt
+    is a caption, as CLIP_benchmark writes them. Classes: classnames.txt, zeroshot_classification_templates.txt.
+    """
+    by_split = {
+        folder.name: tars for folder in sorted(root.iterdir()) if folder.is_dir() and (tars := find_tars(folder))
+    }
+    tars = find_tars(root)
+    if not tars and not by_split:
+        return None
+    chosen = None
+    if split is not None or not tars:
+        default = next((name for name in EVALUATED if name in by_split), next(iter(by_split), "test"))
+        chosen = _chosen_split(split, by_split, default, root)
+        tars = by_split[chosen]
+    return tar_set(root, tars, root.name if chosen is None else f"{root.name}_{chosen}")
+
+
+def tar_set(root: Path, tars: Sequence[Path], name: str) -> ReadSet:
+    """The samples of these tars, with the lists of classes and templates of `root`."""
+    left_out: Counter[str] = Counter()
+    read = [image for tar in tars for image in _tar_images(root, tar, left_out)]
+    if len(tars) > 1 and len({image.image_id for image in read}) < len(read):  # keys that begin anew in each tar
+        read = [_renamed(image, f"{Path(str(image.tar)).stem}/{image.image_id}") for image in read]
+    class_names = tuple(_name_lines(root / "classnames.txt"))
+    is_labelled = any(image.label is not None for image in read)
+    if is_labelled:
+        _check_labels(read, class_names, root / "classnames.txt")
+    return ReadSet(
+        name, "webdataset", read, class_names=class_names, templates=read_templates(root), left_out=left_out,
+        is_labelled=is_labelled,
+    )  # fmt: skip
+
+
+def _renamed(image: EvaluationImage, image_id: str) -> EvaluationImage:
+    return EvaluationImage(image_id, image.captions, None, image.tar, image.member, image.label)
+
+
+def _tar_images(root: Path, tar: Path, left_out: Counter[str]) -> Iterator[EvaluationImage]:
+    if locate(root, tar.relative_to(root).as_posix())[0] is None:
+        left_out["tar_path_refused"] += 1
+        return
+    index = tar_index(tar)
+    if index.damage is not None:
+        left_out["tar_damaged"] += 1
+    samples = members_by_key(index)
+    left_out["missing_in_tar"] += len(set(sample_keys(tar)) - set(samples))  # that img2dataset's table lists
+    tar_bytes = tar.stat().st_size
+    for key, sample in samples.items():
+        label_file = next((name for name in sample.others if name.lower().endswith(".cls")), None)
+        if sample.image is None:
+            # a file that is no sample at all, such as a README, is no missing image
+            left_out["missing_image"] += any((sample.text, sample.meta, label_file))
+            continue
+        member = index.members[sample.image]
+        if member.offset + member.size > tar_bytes:
+            left_out["image_truncated"] += 1
+            continue
+        captions: tuple[str, ...] = ()
+        listed = json_of(index, sample.meta)[0].get("captions")
+        text, reason = text_of(index, sample.text)
+        if isinstance(listed, list) and listed:
+            captions = tuple(caption for caption in listed if isinstance(caption, str))
+        elif text is not None:
+            captions = tuple(text.splitlines()) if sample.meta is None else (text,)
+        elif reason not in (None, "missing_txt"):
+            left_out[f"caption_{reason}"] += 1
+        label = None
+        if label_file is not None:
+            label = _label(text_of(index, label_file)[0])
+            if label is None:
+                left_out["label_unreadable"] += 1
+                continue
+        yield EvaluationImage(key, captions, None, str(tar.absolute()), sample.image, label)
+
+
+def _label(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"\s*\d{1,9}\s*", text) else None
+
+
+def _check_labels(images: Sequence[EvaluationImage], class_names: Sequence[str], path: Path) -> None:
+    """A list of classes that is too short would name every class wrongly. Raises ValueError."""
+    highest = max(image.label for image in images if image.label is not None)
+    if not class_names:
+        raise ValueError(f"the tars hold labels and {path} is absent; write one class name a line, in order of labels")
+    if highest >= len(class_names):
+        raise ValueError(f"{path} names {len(class_names)} classes, and label {highest} occurs: it is another set's")
+
+
+# -- folders of classes -----------------------------------------------------------------------------------------------
+
+
+def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
+    """ImageNet's folders: one per class, at the top or below a folder per split. Labels count them in sorted order.
+
+    Class names: classnames.txt (one a line, in that order), LOC_synset_mapping.txt, words.txt or
+    imagenet_class_index.json (WordNet id → name), else the names of the folders.
+    """
+    if _table_names_images(root):
+        return None
+    splits = {name: root / name for name in _folders(root) if SPLIT_FOLDER.fullmatch(name)}
+    splits = {name: folder for name, folder in splits.items() if _class_folders(folder)}
+    base, chosen = root, None
+    if split is not None or (splits and not _class_folders(root)):
+        default = next((name for known in EVALUATED for name in splits if name.lower().startswith(known)), "val")
+        if not splits:
+            return None
+        chosen = _chosen_split(split, splits, default, root)
+        base = splits[chosen]
+    classes = _class_folders(base)
+    if not classes:
+        return None
+    class_names = _class_names(classes, (base, root))
+    left_out: Counter[str] = Counter()
+    images = []
+    for label, name in enumerate(classes):
+        for file in image_names(base / name):
+            path, reason = locate(root, (base / name / file).relative_to(root).as_posix())
+            if path is None:
+                left_out[str(reason)] += 1
+                continue
+            image_id = f"{name}/{file}"
+            images.append(EvaluationImage(image_id, (), str(path.absolute()), None, None, label))
+    templates = read_templates(base) or read_templates(root)
+    name = root.name if chosen is None else f"{root.name}_{chosen}"
+    return ReadSet(
+        name, "class_folders", images, (base.name,), class_names=class_names, templates=templates, left_out=left_out,
+        is_labelled=True,
+    )  # fmt: skip
+
+
+def _table_names_images(root: Path) -> bool:
+    """Whether a table names the images: then it says what they are, not the folders."""
+    try:
+        return any(table_suffix(path) for path in root.iterdir()) and (image_columns.detect_images(root) is not None)
+    except ValueError:
+        return False
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Folders of images, at least two, that are no splits and have no texts beside the images; else empty."""
+    first = {name: _first_image(folder / name) for name in _folders(folder) if not SPLIT_FOLDER.fullmatch(name)}
+    images = [image for image in first.values() if image is not None]
+    if len(images) < 2 or any(image.with_suffix(".txt").is_file() for image in images):
+        return []
+    return [name for name, image in first.items() if image is not None]
+
+
+def _first_image(folder: Path) -> Path | None:
+    """Any image directly in a folder; ImageNet's training folders hold a million, so they are not all listed."""
+    with os.scandir(folder) as entries:
+        names = (entry.name for entry in entries if not entry.name.startswith("."))
+        return next((folder / name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES), None)
+
+
+def _name_lines(path: Path) -> list[str]:
+    return [line.strip() for line in read_lines(path) if line.strip()] if path.is_file() else []
+
+
+def _class_names(classes: Sequence[str], places: Sequence[Path]) -> tuple[str, ...]:
+    """A name per class folder. Raises ValueError for WordNet ids without a list of names, and for a list that does not
+    fit."""
+    for place in places:
+        lines = _name_lines(place / "classnames.txt")
+        if lines and len(lines) != len(classes):
+            raise ValueError(
+                f"{place / 'classnames.txt'} names {len(lines)} classes, and there are {len(classes)} folders of "
+                "classes: expected one name a line, in the sorted order of the folders"
+            )
+        if lines:
+            return tuple(lines)
+    for place in places:
+        names = _wnid_names(place)
+        if names:
+            unnamed = [name for name in classes if name not in names]
+            if unnamed:
+                raise ValueError(f"{place}: the list of WordNet ids does not name {unnamed[:5]} ({len(unnamed)} lack)")
+            return tuple(names[name] for name in classes)
+    if any(WNID.fullmatch(name) for name in classes):
+        raise ValueError(
+            f"{places[0]}: the folders are WordNet ids such as {classes[0]}, which no text encoder understands; put "
+            "classnames.txt (one name a line, in the sorted order of the folders), LOC_synset_mapping.txt or "
+            "imagenet_class_index.json beside them"
+        )
+    return tuple(name.replace("_", " ") for name in classes)
+
+
+def _wnid_names(place: Path) -> dict[str, str]:
+    """WordNet id → first name, of the lists that come with ImageNet; empty without one."""
+    index = place / "imagenet_class_index.json"
+    if index.is_file():
+        content = _read_json(index)
+        pairs = list(content.values()) if isinstance(content, dict) else []
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+            raise ValueError(f'{index}: expected {{"0": ["n01440764", "tench"], …}}')
+        return {str(wnid): str(name).replace("_", " ") for wnid, name in pairs}
+    names = {}
+    for file in ("LOC_synset_mapping.txt", "words.txt"):
+        for line in _name_lines(place / file):
+            wnid, _, rest = line.replace("\t", " ").partition(" ")
+            if WNID.fullmatch(wnid) and rest.strip():
+                names[wnid] = rest.partition(",")[0].strip()
+    return names
+
+
+def read_templates(folder: Path) -> tuple[str, ...]:
+    """Templates of a classification set with `{}` for the class name; empty without a file. Raises ValueError."""
+    path = next((folder / name for name in TEMPLATES if (folder / name).is_file()), None)
+    if path is None:
+        return ()
+    lines = [line.replace("{c}", "{}") for line in _name_lines(path)]
+    wrong = [line for line in lines if line.count("{}") != 1]
+    if wrong:
+        raise ValueError(f"{path}: expected {{}} or {{c}} once in every template, got {wrong[0]!r}")
+    return tuple(lines)
+
+
+# -- tables and texts beside images -----------------------------------------------------------------------------------
+
+
+def read_image_table(root: Path, split: str | None) -> ReadSet | None:
+    """A pool's folder: a csv, tsv, jsonl or parquet that names images (a row per caption, or lists of captions); or
+    KEY.jpg with KEY.txt. A column `split` is respected."""
+    has_table = any(table_suffix(path) and path.is_file() for path in root.iterdir())
+    columns = image_columns.detect_images(root) if has_table or _has_texts(root) else None
+    if columns is None:
+        return None
+    if columns.image is None:
+        _no_split(split, root)
+        return _texts_beside(root)
+    tables = image_columns.tables_in(root)
+    assert columns.caption is not None, "detect_images refuses a table without captions"
+    parts = [read_rows(path, empty_is_null=True) for path in tables]
+    if any(part.schema.get(columns.image) not in (pl.String, pl.Null) for part in parts):
+        raise ValueError(f"{root}: images lie inside its Parquet files; export them as webdataset tars, or as files")
+    names = [columns.image, columns.caption]
+    if all("split" in part.columns for part in parts):
+        names.append("split")
+    table = pl.concat([part.select(pl.col(names)) for part in parts])
+    chosen = None
+    if "split" in names:
+        there = table["split"].drop_nulls().cast(pl.String).unique().to_list()
+        chosen = _chosen_split(split, there, next((name for name in EVALUATED if name in there), "test"), root)
+        table = table.filter(pl.col("split") == chosen)
+    else:
+        _no_split(split, root)
+    captions: dict[str, list[str]] = {}
+    finder = _Finder(root, ("",))
+    for name, caption in table.select(names[:2]).iter_rows():
+        if name is None:
+            finder.left_out["missing_image"] += 1
+            continue
+        own = captions.setdefault(name, [])
+        own += [text for text in (caption if isinstance(caption, list) else [caption]) if text is not None]
+    images = []
+    for name, own in captions.items():
+        file = finder.find(name)
+        if file is not None:
+            images.append(EvaluationImage(name, tuple(own), file, None, None))
+    title = root.name if chosen is None else f"{root.name}_{chosen}"
+    return ReadSet(title, "image_table", images, (root.name,), left_out=finder.left_out)
+
+
+def _has_texts(root: Path) -> bool:
+    return any((root / name).with_suffix(".txt").is_file() for name in image_names(root))
+
+
+def _texts_beside(root: Path) -> ReadSet:
+    finder, images = _Finder(root, ("",)), []
+    for name in image_names(root):
+        file = finder.find(name)
+        if file is not None:
+            caption, reason = image_columns.caption_in(root, Path(name).with_suffix(".txt").as_posix())
+            if reason not in (None, "missing_txt"):
+                finder.left_out[f"caption_{reason}"] += 1
+            own = () if caption is None else (caption,)
+            images.append(EvaluationImage(name, own, file, None, None))
+    return ReadSet(root.name, "image_and_text", images, (root.name,), left_out=finder.left_out)
+
+
+#: In the order in which they are tried → what is looked for, for people.
+LAYOUTS: Mapping[Reader, str] = {
+    read_karpathy: "Karpathy's dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json with the images",
+    read_nocaps: "nocaps_val_4500_captions.json with the images",
+    read_coco: "COCO's annotations/captions_*.json with the images (val2017/, images/)",
+    read_flickr: "Flickr's results_20130124.token, Flickr8k.token.txt or captions.txt with the images",
+    read_tars: "webdataset tars (KEY.jpg with KEY.txt, KEY.json or KEY.cls), here or in a folder per split",
+    read_class_folders: "ImageNet's folders, CLASS/*.jpg, here or in a folder per split",
+    read_image_table: "a csv, tsv, jsonl or parquet that names images and captions, or KEY.jpg with KEY.txt",
+}

@@ -1,0 +1,124 @@
+"""Standard evaluation sets, recognised by the files that lie there; nothing is downloaded."""
+
+from collections import Counter
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+from curation_assets.evaluation.sets.images import EvaluationImage, EvaluationSet, load_image
+from curation_assets.evaluation.sets.layouts import (
+    LAYOUTS,
+    TOKEN_FILES,
+    ReadSet,
+    read_coco,
+    read_flickr,
+    read_karpathy,
+    tar_set,
+)
+from curation_assets.stores.image_files import PATH_REFUSED
+
+__all__ = ["EvaluationImage", "EvaluationSet", "load_image", "read_evaluation_set"]
+
+LISTED = 8  # names of what lies in a folder, in an error
+
+
+def read_evaluation_set(
+    path: Path, *, split: str | None = None, limit: int | None = None, captions_per_image: int | None = None
+) -> EvaluationSet:
+    """The images of an evaluation set with their captions or labels, in the order of the published file.
+
+    `path`: its folder, or the file in it that holds captions (dataset_coco.json, a tar). `split`: default test, else
+    val. `limit`: at most so many images, the first ones; of classes in turn where images are labelled.
+    `captions_per_image`: the first ones; default 5 for COCO and Flickr (formulas.md §11), else all.
+    Images are not decoded here; `load_image` does.
+    Raises FileNotFoundError where nothing lies at `path`, ValueError for a layout that is not known, a split that is
+    absent, damaged files, or a set of which no image lies there.
+    """
+    for name, number in (("limit", limit), ("captions_per_image", captions_per_image)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}; leave it out for all")
+    path = Path(path).absolute()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no evaluation set at {path}; nothing is downloaded: put one of these there: {'; '.join(LAYOUTS.values())}"
+        )
+    read = _read(path, split)
+    seen = len(read.images)
+    captions_per_image = captions_per_image or read.captions_per_image
+    left_out = Counter(read.left_out)
+    images: list[EvaluationImage] = []
+    ids: set[str] = set()
+    for image in read.images:
+        captions = tuple(caption.strip() for caption in image.captions if caption.strip())
+        left_out["caption_blank"] += len(image.captions) - len(captions)
+        if image.image_id in ids:
+            left_out["repeated_image_id"] += 1
+        elif read.is_labelled and image.label is None:
+            left_out["no_label"] += 1
+        elif not read.is_labelled and not captions:
+            left_out["no_caption"] += 1
+        else:
+            ids.add(image.image_id)
+            left_out["caption_over_count"] += max(0, len(captions) - (captions_per_image or len(captions)))
+            images.append(replace(image, captions=captions[:captions_per_image]))
+    if not images:
+        raise ValueError(_nothing_left(path, read, seen, left_out))
+    if limit is not None and len(images) > limit:
+        left_out["over_limit"] += len(images) - limit
+        images = _limited(images, limit)
+    counts = {reason: count for reason, count in sorted(left_out.items()) if count}
+    return EvaluationSet(read.name, read.layout, tuple(images), read.class_names, read.templates, counts)
+
+
+def _read(path: Path, split: str | None) -> ReadSet:
+    folder = path if path.is_dir() else path.parent
+    if path.suffix == ".tar" and path.is_file():
+        is_split = not (folder / "classnames.txt").is_file() and (folder.parent / "classnames.txt").is_file()
+        return tar_set(folder.parent if is_split else folder, [path], path.stem)
+    if path.is_file() and folder.name == "annotations":
+        folder = folder.parent
+    if path.is_file() and fnmatch(path.name, "dataset*.json"):
+        return _known(read_karpathy(folder, split, path))
+    if path.is_file() and fnmatch(path.name, "captions_*.json"):
+        return _known(read_coco(folder, split or path.stem.removeprefix("captions_")))
+    if path.is_file() and path.name in TOKEN_FILES:
+        return _known(read_flickr(folder, split))
+    for reader in LAYOUTS:
+        read = reader(folder, split)
+        if read is not None:
+            return read
+    there = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    more = f" and {len(there) - LISTED} more" if len(there) > LISTED else ""
+    raise ValueError(
+        f"{folder} is no evaluation set that we know; it holds {', '.join(there[:LISTED]) or 'nothing'}{more}; "
+        f"expected one of: {'; '.join(LAYOUTS.values())}"
+    )
+
+
+def _known(read: ReadSet | None) -> ReadSet:
+    assert read is not None, "a reader that is given its own file knows the layout"
+    return read
+
+
+def _nothing_left(path: Path, read: ReadSet, seen: int, left_out: Counter[str]) -> str:
+    counted = ", ".join(f"{reason} {count:,}" for reason, count in sorted(left_out.items()) if count)
+    looked_in = ", ".join(f"{folder}/" for folder in read.looked_in if folder)
+    cure = f"images are looked for in {looked_in} and the folder itself" if looked_in else "the tars hold none"
+    if left_out[PATH_REFUSED]:
+        cure += (
+            "; names and links that lead out of the folder are refused: copy the images, or give the folder they are in"
+        )
+    if seen:
+        cure = "every image needs a label" if read.is_labelled else "every image needs a caption"
+    return f"{path}: {read.name} ({read.layout}) has no image to evaluate on: {counted or 'no image'}; {cure}"
+
+
+def _limited(images: list[EvaluationImage], limit: int) -> list[EvaluationImage]:
+    """The first `limit` images; labelled ones class by class in turn, so that few images still show many classes."""
+    turn: Counter[int | None] = Counter()
+    order = []
+    for position, image in enumerate(images):
+        order.append((turn[image.label] if image.label is not None else position, position))
+        turn[image.label] += 1
+    kept = sorted(position for _, position in sorted(order)[:limit])
+    return [images[position] for position in kept]

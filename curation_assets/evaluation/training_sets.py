@@ -1,0 +1,208 @@
+"""downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.core.table_names import CHOSEN_CAPTION, DUPLICATES, SAMPLES, table_of
+from curation_assets.core.validation import check_known
+from curation_assets.evaluation.options import DownstreamOptions
+from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.table import Table, Trainings
+from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.training_sets import (
+    CONTROL,
+    FILE,
+    POLICY,
+    TrainingKey,
+    control_set,
+    given_set,
+    policy_set,
+    trainable,
+    training_keys,
+)
+from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.stages.signals.options import SignalsOptions
+from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.releases import SUBSET_NPY, find_release
+from curation_assets.stores.subsets import read_subset
+
+TRAINING_SETS = "downstream/training_sets"
+HELD_OUT = "downstream/held_out"
+LEXICON = "signals/concreteness_lexicon"
+RELEASE = "release:"  # before a release's name in option downstream_subsets
+CHOSEN = "_chosen"  # after a set's name, where it is trained on with raw and with chosen captions
+OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
+
+
+def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
+    """Training set → policy, control or file; policies first, those with chosen captions beside raw ones last.
+
+    Raises ValueError for a name used twice, and for chosen captions of a pool that chooses none.
+    """
+    options = DownstreamOptions.of(ctx)
+    kinds = _kinds(ctx)
+    if options.downstream_captions == "raw":
+        return kinds
+    if SignalsOptions.of(ctx).caption_choice is None:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: downstream_captions: {options.downstream_captions} needs chosen captions; "
+            "set its option caption_choice: true"
+        )
+    if options.downstream_captions == "chosen":
+        return kinds
+    twins = {f"{name}{CHOSEN}": kind for name, kind in kinds.items()}
+    twice = sorted(set(twins) & set(kinds))
+    if twice:
+        raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {twice[0]!r}; rename one of them")
+    return kinds | twins
+
+
+def reads_chosen(ctx: PoolContext, name: str) -> bool:
+    """Whether the training set of this name has chosen captions."""
+    options = DownstreamOptions.of(ctx)
+    if options.downstream_captions == "both":
+        return name not in _kinds(ctx)
+    return options.downstream_captions == "chosen"
+
+
+def _source(ctx: PoolContext, name: str) -> str:
+    """The set whose samples the one of this name has: its own, or that of its twin with raw captions."""
+    return (
+        name.removesuffix(CHOSEN)
+        if DownstreamOptions.of(ctx).downstream_captions == "both" and reads_chosen(ctx, name)
+        else name
+    )
+
+
+def _kinds(ctx: PoolContext) -> dict[str, str]:
+    options = DownstreamOptions.of(ctx)
+    kinds = {policy.name: CONTROL if policy.rank_by == RANDOM else POLICY for policy in policies_of(ctx)}
+    for name in [*_controls(ctx), *options.downstream_subsets]:
+        if name in kinds:
+            raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {name!r}; rename one of them")
+        kinds[name] = FILE if name in options.downstream_subsets else CONTROL
+    return kinds
+
+
+def _controls(ctx: PoolContext) -> list[str]:
+    """Controls that the pool has what they need for."""
+    runs_lexicon = any(f"signals/{method.name}" == LEXICON for method in ctx.methods("signals"))
+    possible = {"longest_caption": True, "all": True, "lexicon": runs_lexicon, "oracle": has_truth(ctx)}
+    return [name for name in DownstreamOptions.of(ctx).downstream_controls if possible[name]]
+
+
+def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
+    """Partitions of all trainings of the pool, sorted."""
+    options = DownstreamOptions.of(ctx)
+    keys = training_keys(kinds_of_sets(ctx), options.downstream_sizes, options.downstream_seeds)
+    return tuple(sorted(map(str, keys)))
+
+
+def training_tables(ctx: PoolContext) -> Iterator[Table]:
+    """One partition per training set, size and seed."""
+    policies = {policy.name: policy for policy in policies_of(ctx)}
+    references = {table_of(reference) for policy in policies.values() for reference in policy.references}
+    controls = _controls(ctx)
+    lexicon = (LEXICON,) if "lexicon" in controls else ()
+    always = (SAMPLES, DUPLICATES, HELD_OUT)
+    choice = () if DownstreamOptions.of(ctx).downstream_captions == "raw" else (CHOSEN_CAPTION,)
+
+    def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
+        wanted = TrainingKey.parse(key)
+        policy = policies.get(_source(ctx, wanted.name))
+        own: Sequence[str] = lexicon
+        if policy is not None:
+            is_own_size = wanted.size is None and policy.rank_by != RANDOM
+            signals = [table_of(reference) for reference in policy.references]
+            own = [f"filtered/{policy.name}"] if is_own_size else signals
+        captions = choice if reads_chosen(ctx, wanted.name) else ()
+        return [(name, key) for name in (*always, *own, *captions)]
+
+    yield Table(
+        name=TRAINING_SETS,
+        grain="training",
+        inputs=(*always, *sorted(references | set(lexicon)), *(f"filtered/{name}" for name in policies), *choice),
+        version="1",
+        description="One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
+        "(`count`). Sets are those of policies, controls and given files, without what models are measured on.",
+        compute=lambda ctx, key: _training_set(ctx, policies, str(key)),
+        config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
+        trainings=Trainings(keys_of_pool(ctx), reads),
+    )
+
+
+def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
+    """What a table of this training (None: of all) has in its config beside all else; nothing for raw captions."""
+    captions = DownstreamOptions.of(ctx).downstream_captions
+    if key is None:
+        return {} if captions == "raw" else {"captions": captions}
+    return {"captions": "chosen"} if reads_chosen(ctx, TrainingKey.parse(key).name) else {}
+
+
+def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
+    options = DownstreamOptions.of(ctx)
+    files = {name: file_sha256(_subset_file(ctx, path)) for name, path in options.downstream_subsets.items()}
+    config: dict[str, object] = {"policies": {name: policy.version for name, policy in policies.items()}}
+    if files:
+        config["subsets"] = files
+    is_read = "oracle" in options.downstream_controls and options.truth is not None
+    return config | (truth_config(ctx) if is_read else {})
+
+
+def _subset_file(ctx: PoolContext, path: str) -> Path:
+    if path.startswith(RELEASE):
+        release = find_release(ctx.settings.home, path.removeprefix(RELEASE), ctx.pool.name)
+        release.check_in_force()
+        return release.folder / SUBSET_NPY
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ValueError(
+            f"downstream_subsets: no file {file}; expected an .npy of ids as `curate export npy` writes it, or "
+            f"{RELEASE}NAME"
+        )
+    return file
+
+
+def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) -> pl.DataFrame:
+    wanted = TrainingKey.parse(key)
+    rows = trainable(PoolRows.read(ctx.store), ctx.store.read(HELD_OUT))
+    ids = pl.DataFrame({"sample_id": _ids(ctx, policies, wanted, rows)}, schema={"sample_id": pl.String})
+    counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
+    facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))
+    if reads_chosen(ctx, wanted.name):
+        from curation_assets.outputs.exports.subset import choose_captions
+
+        facts = choose_captions(ctx, facts).select(facts.columns)
+    return facts.join(counted, on="sample_id", maintain_order="left").rename({"shard": "in_shard"}).sort("sample_id")
+
+
+def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
+    options = DownstreamOptions.of(ctx)
+    wanted = replace(wanted, name=_source(ctx, wanted.name))
+    if wanted.name in policies:
+        if wanted.size is None and policies[wanted.name].rank_by != RANDOM:
+            return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut
+        return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
+    if wanted.name in options.downstream_subsets:
+        file = _subset_file(ctx, options.downstream_subsets[wanted.name])
+        return given_set(read_subset(file), rows, wanted.size)
+    check_known("training set", "control", [wanted.name], options.downstream_controls)
+    lexicon, kinds = None, None
+    if wanted.name == "lexicon":
+        values = ctx.store.scan(LEXICON).select("sample_id", "value").collect().drop_nulls()
+        lexicon = dict(values.iter_rows())
+    if wanted.name == "oracle":
+        kinds = dict(read_truth(ctx).select("sample_id", "kind").iter_rows())
+    size = _own_share(policies.values()) if wanted.size is None else wanted.size
+    return control_set(wanted.name, rows, size, lexicon=lexicon, kinds=kinds)
+
+
+def _own_share(policies: Iterable[Policy]) -> float:
+    """Share of a control that has no size of its own: as many as the policy `random` keeps."""
+    return next((policy.fraction for policy in policies if policy.rank_by == RANDOM and policy.fraction), OWN_SHARE)

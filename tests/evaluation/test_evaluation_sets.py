@@ -1,0 +1,359 @@
+"""Evaluation sets by their layout: each written as it is published, and what is wrong with one becomes a sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from curation_assets.evaluation.sets.read_set import EvaluationImage, load_image, read_evaluation_set
+from curation_assets.stores.images import ImageLimits, ImageRejected
+from tests.support.evaluation_folders import (
+    jpeg,
+    write_coco_captions,
+    write_jpeg,
+    write_json,
+    write_karpathy_coco,
+    write_tar,
+)
+from tests.support.paths import SHARED_DATA
+
+# -- COCO, NoCaps
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_karpathys_coco_has_five_captions_per_image_of_the_test_split(tmp_path: Path, is_file: bool) -> None:
+    file = write_karpathy_coco(tmp_path)
+    found = read_evaluation_set(file if is_file else tmp_path)
+    assert (found.name, found.layout) == ("coco_test", "karpathy")
+    assert [image.image_id for image in found.images] == ["7", "9"]
+    assert found.images[0].captions == tuple(f"caption {n} of 7" for n in range(5))
+    assert found.left_out == {"caption_over_count": 1, "image_not_found": 1}
+    assert load_image(found.images[0]).size == (48, 32)
+    everything = read_evaluation_set(tmp_path, captions_per_image=100)
+    assert everything.caption_count == 11
+    assert read_evaluation_set(tmp_path, split="train").images[0].image_id == "8"
+    limited = read_evaluation_set(tmp_path, limit=1)
+    assert (len(limited.images), limited.left_out["over_limit"]) == (1, 1)
+
+
+def test_karpathys_flickr_lies_beside_its_images(tmp_path: Path) -> None:
+    texts = [{"raw": "two dogs", "sentid": 0}]
+    write_json(
+        tmp_path / "dataset_flickr30k.json",
+        {"dataset": "flickr30k", "images": [{"filename": "1.jpg", "split": "test", "sentences": texts}]},
+    )
+    write_jpeg(tmp_path / "flickr30k-images" / "1.jpg")
+    found = read_evaluation_set(tmp_path)
+    assert (found.name, found.images[0].image_id, found.images[0].captions) == ("flickr30k_test", "1", ("two dogs",))
+
+
+def test_of_several_files_the_given_one_is_read(tmp_path: Path) -> None:
+    coco = write_karpathy_coco(tmp_path)
+    entry = {"filename": "1.jpg", "split": "test", "sentences": [{"raw": "two dogs"}]}
+    flickr = write_json(tmp_path / "dataset_flickr8k.json", {"dataset": "flickr8k", "images": [entry]})
+    write_jpeg(tmp_path / "images" / "1.jpg")
+    (tmp_path / "captions.txt").write_text("image,caption\n1.jpg,two cats\n")
+    with pytest.raises(ValueError, match=r"holds dataset_coco.json, dataset_flickr8k.json; give one of these files"):
+        read_evaluation_set(tmp_path)
+    assert read_evaluation_set(coco).name == "coco_test"
+    assert read_evaluation_set(flickr).images[0].captions == ("two dogs",)
+    assert read_evaluation_set(tmp_path / "captions.txt").images[0].captions == ("two cats",)
+
+
+def test_cocos_annotations_are_joined_by_image_in_the_order_of_the_file(tmp_path: Path) -> None:
+    names = {4: "4.jpg", 2: "2.jpg", 3: "3.jpg"}
+    write_coco_captions(tmp_path / "annotations" / "captions_val2017.json", names, 7)
+    write_coco_captions(tmp_path / "annotations" / "captions_train2017.json", {5: "5.jpg"}, 1)
+    for name in ("4.jpg", "2.jpg"):
+        write_jpeg(tmp_path / "val2017" / name)
+    write_jpeg(tmp_path / "images" / "train2017" / "5.jpg")
+    found = read_evaluation_set(tmp_path)
+    assert (found.name, [image.image_id for image in found.images]) == ("coco_val2017", ["4", "2"])
+    assert found.images[1].captions == tuple(f"caption {n} of 2" for n in range(5))
+    assert found.left_out == {"caption_over_count": 4, "image_not_found": 1}
+    train = read_evaluation_set(tmp_path / "annotations" / "captions_train2017.json")
+    assert [image.image_id for image in train.images] == ["5"]
+
+
+def test_nocaps_keeps_its_domains_and_all_captions(tmp_path: Path) -> None:
+    file = write_coco_captions(tmp_path / "nocaps_val_4500_captions.json", {0: "a.jpg", 1: "b.jpg"}, 10)
+    content = json.loads(file.read_text())
+    for entry, domain in zip(content["images"], ("in-domain", "out-domain"), strict=True):
+        entry["domain"] = domain
+    write_json(file, content)
+    for name in ("a.jpg", "b.jpg"):
+        write_jpeg(tmp_path / "images" / name)
+    found = read_evaluation_set(tmp_path)
+    assert [(image.domain, len(image.captions)) for image in found.images] == [("in-domain", 10), ("out-domain", 10)]
+    assert [image.image_id for image in read_evaluation_set(tmp_path, split="out-domain").images] == ["1"]
+
+
+# -- Flickr's texts
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("results_20130124.token", "1.jpg#0\tA dog, running\n1.jpg#1\tA pet .\n2.jpg#0\tA cat\n"),
+        ("captions.txt", 'image,caption\n1.jpg,"A dog, running"\n1.jpg,A pet .\n2.jpg,A cat\n'),
+        ("captions.txt", "image,caption\n1.jpg,A dog, running\n1.jpg,A pet .\n2.jpg,A cat\n"),
+        (
+            "results.csv",
+            "image_name| comment_number| comment\n1.jpg| 0| A dog, running\n1.jpg| 1| A pet .\n2.jpg| 0| A cat\n",
+        ),
+    ],
+)
+def test_flickrs_texts(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    write_jpeg(tmp_path / "Images" / "1.jpg")
+    write_jpeg(tmp_path / "Images" / "2.jpg")
+    found = read_evaluation_set(tmp_path)
+    assert [(image.image_id, image.captions) for image in found.images] == [
+        ("1", ("A dog, running", "A pet .")),
+        ("2", ("A cat",)),
+    ]
+    (tmp_path / "Flickr_8k.testImages.txt").write_text("2.jpg\n3.jpg\n")
+    test = read_evaluation_set(tmp_path)
+    assert ([image.image_id for image in test.images], test.left_out) == (["2"], {"no_caption": 1})
+
+
+# -- classes
+
+
+def test_folders_of_classes_take_names_from_the_folders_or_a_list(tmp_path: Path) -> None:
+    write_jpeg(tmp_path / "tabby_cat" / "1.JPEG", 1)
+    write_jpeg(tmp_path / "tabby_cat" / "2.JPEG", 2)
+    write_jpeg(tmp_path / "dog" / "1.JPEG", 3)
+    found = read_evaluation_set(tmp_path)
+    assert found.layout == "class_folders"
+    assert found.class_names == ("dog", "tabby cat")
+    assert [(image.image_id, image.label) for image in found.images] == [
+        ("dog/1.JPEG", 0),
+        ("tabby_cat/1.JPEG", 1),
+        ("tabby_cat/2.JPEG", 1),
+    ]
+    assert [image.label for image in read_evaluation_set(tmp_path, limit=2).images] == [0, 1], "classes in turn"
+    (tmp_path / "classnames.txt").write_text("hound\ncat\n")
+    (tmp_path / "templates.txt").write_text("a photo of a {c}.\na drawing of a {}.\n")
+    named = read_evaluation_set(tmp_path)
+    assert named.class_names == ("hound", "cat")
+    assert named.templates == ("a photo of a {}.", "a drawing of a {}.")
+    assert named.sha256 != found.sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("classnames.txt", "tench\ngoldfish\n"),
+        ("LOC_synset_mapping.txt", "n01440764 tench, Tinca tinca\nn01443537 goldfish, Carassius auratus\n"),
+        ("words.txt", "n01440764\ttench, Tinca tinca\nn01443537\tgoldfish\n"),
+        ("imagenet_class_index.json", '{"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}'),
+    ],
+)
+def test_wordnet_ids_are_named_by_the_lists_of_imagenet(tmp_path: Path, name: str, text: str) -> None:
+    for split in ("train", "val"):
+        for wnid in ("n01440764", "n01443537"):
+            write_jpeg(tmp_path / split / wnid / f"{wnid}_1.JPEG")
+    with pytest.raises(ValueError, match=r"folders are WordNet ids such as n01440764.*put classnames.txt"):
+        read_evaluation_set(tmp_path)
+    (tmp_path / name).write_text(text)
+    found = read_evaluation_set(tmp_path)
+    assert (found.name, found.class_names) == (f"{tmp_path.name}_val", ("tench", "goldfish"))
+    assert len(read_evaluation_set(tmp_path, split="train").images) == 2
+
+
+# -- tars
+
+
+def test_tars_of_img2dataset_have_one_caption_or_a_list(tmp_path: Path) -> None:
+    both = json.dumps({"captions": ["a dog", "", "a pet"]}).encode()
+    write_tar(
+        tmp_path / "00000.tar",
+        {
+            "000000000.jpg": jpeg(0),
+            "000000000.txt": b"a dog\nthat runs\n",
+            "000000000.json": b"{}",
+            "000000001.jpg": jpeg(1),
+            "000000001.json": both,
+            "000000002.jpg": jpeg(2),
+            "000000003.txt": b"no picture",
+            "README.md": b"not a sample",
+        },
+    )
+    found = read_evaluation_set(tmp_path)
+    assert [(image.image_id, image.captions) for image in found.images] == [
+        ("000000000", ("a dog\nthat runs",)),
+        ("000000001", ("a dog", "a pet")),
+    ]
+    assert found.left_out == {"caption_blank": 1, "missing_image": 1, "no_caption": 1}
+    assert load_image(found.images[1]).size == (48, 32)
+    assert read_evaluation_set(tmp_path / "00000.tar").images == found.images
+
+
+def test_tars_of_clip_benchmark_have_captions_by_line_or_classes(tmp_path: Path) -> None:
+    retrieval = tmp_path / "retrieval"
+    write_tar(retrieval / "test" / "0.tar", {"s0.jpg": jpeg(0), "s0.txt": b"a dog\na pet\n"})
+    write_tar(retrieval / "test" / "1.tar", {"s0.jpg": jpeg(1), "s0.txt": b"a cat"})
+    write_tar(retrieval / "train" / "0.tar", {"s9.jpg": jpeg(9), "s9.txt": b"a cow"})
+    found = read_evaluation_set(retrieval)
+    assert [(image.image_id, image.captions) for image in found.images] == [
+        ("0/s0", ("a dog", "a pet")),
+        ("1/s0", ("a cat",)),
+    ]
+    classes = tmp_path / "classes"
+    files = {"s0.webp": jpeg(0), "s0.cls": b"1", "s1.jpg": jpeg(1), "s1.cls": b"0\n", "s2.jpg": jpeg(2), "s2.cls": b"x"}
+    write_tar(classes / "test" / "0.tar", files | {"s3.jpg": jpeg(3)})
+    with pytest.raises(ValueError, match=r"hold labels and .*classnames.txt is absent"):
+        read_evaluation_set(classes)
+    (classes / "classnames.txt").write_text("airplane\n")
+    with pytest.raises(ValueError, match="names 1 classes, and label 1 occurs"):
+        read_evaluation_set(classes)
+    (classes / "classnames.txt").write_text("airplane\nautomobile\n")
+    (classes / "zeroshot_classification_templates.txt").write_text("a blurry photo of a {c}.\n")
+    labelled = read_evaluation_set(classes)
+    assert [(image.image_id, image.label) for image in labelled.images] == [("s0", 1), ("s1", 0)]
+    assert labelled.templates == ("a blurry photo of a {}.",)
+    assert labelled.left_out == {"label_unreadable": 1, "no_label": 1}
+    assert read_evaluation_set(classes / "test" / "0.tar").class_names == ("airplane", "automobile")
+
+
+def test_a_cut_tar_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "0.tar", {"a.txt": b"a dog", "a.jpg": jpeg(0), "b.txt": b"a cat", "b.jpg": jpeg(1)})
+    data = tar.read_bytes()
+    tar.write_bytes(data[: data.rindex(jpeg(1)[:64]) + 100])
+    found = read_evaluation_set(tmp_path)
+    assert ([image.image_id for image in found.images], found.left_out) == (
+        ["a"],
+        {"image_truncated": 1, "tar_damaged": 1},
+    )
+
+
+# -- tables and texts
+
+
+def test_a_pools_folder_with_a_table_gathers_the_captions_of_an_image(tmp_path: Path) -> None:
+    write_jpeg(tmp_path / "a" / "1.jpg")
+    write_jpeg(tmp_path / "b" / "2.jpg")
+    rows = ["a/1.jpg,a dog,test", "b/2.jpg,a cat,test", "a/1.jpg,a pet,test", "b/3.jpg,a cow,test", "a/1.jpg,x,train"]
+    (tmp_path / "captions.csv").write_text("file_name,caption,split\n" + "\n".join(rows) + "\n")
+    found = read_evaluation_set(tmp_path)
+    assert found.layout == "image_table", "a table that names images goes before folders of classes"
+    assert [(image.image_id, image.captions) for image in found.images] == [
+        ("a/1.jpg", ("a dog", "a pet")),
+        ("b/2.jpg", ("a cat",)),
+    ]
+    assert found.left_out == {"image_not_found": 1}
+
+
+def test_texts_beside_images(tmp_path: Path) -> None:
+    write_jpeg(tmp_path / "1.jpg")
+    write_jpeg(tmp_path / "2.jpg")
+    (tmp_path / "1.txt").write_text("a dog\n")
+    found = read_evaluation_set(tmp_path)
+    assert [(image.image_id, image.captions) for image in found.images] == [("1.jpg", ("a dog",))]
+    assert (found.layout, found.left_out) == ("image_and_text", {"no_caption": 1})
+
+
+# -- what is wrong
+
+
+def _karpathy_of(filename: str) -> Callable[[Path], None]:
+    def write(root: Path) -> None:
+        write_jpeg(root.parent / "secret.jpg")
+        entry = {"filename": filename, "split": "test", "sentences": [{"raw": "a dog"}]}
+        write_json(root / "dataset_coco.json", {"images": [entry]})
+        (root / "link.jpg").symlink_to(root.parent / "secret.jpg")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (
+            lambda root: (root / "notes.md").write_text("x"),
+            r"no evaluation set that we know; it holds notes.md; .*nocaps_val_4500",
+        ),
+        (lambda root: None, "it holds nothing; expected one of: Karpathy's dataset_coco.json"),
+        (lambda root: (root / "dataset_coco.json").write_text("{"), "cannot be read as JSON"),
+        (lambda root: write_json(root / "dataset_coco.json", [1]), "expected an object with a list 'images'"),
+        (
+            lambda root: write_json(root / "dataset_coco.json", {"images": [{"filename": 3, "split": "test"}]}),
+            r"entry 0 of 'images' lacks \['filename', 'sentences'\]",
+        ),
+        (
+            lambda root: write_json(root / "dataset_coco.json", {"images": []}),
+            "has no split 'test'; it has none",
+        ),
+        (_karpathy_of("absent.jpg"), "no image to evaluate on: image_not_found 1; images are looked for in val2014/"),
+        (_karpathy_of("../secret.jpg"), "image_path_refused 1; .* lead out of the folder are refused"),
+        (_karpathy_of("link.jpg"), "image_path_refused 1"),
+        (_karpathy_of("/etc/passwd"), "image_path_refused 1"),
+        (lambda root: (root / "captions.txt").write_text("one caption a line\n"), "expected lines NAME#0<tab>CAPTION"),
+        (lambda root: (root / "captions.txt").write_bytes(b"image,caption\n1.jpg,\xff\n"), "as UTF-8"),
+        (lambda root: write_tar(root / "0.tar", {"a.txt": b"a dog"}), "missing_image 1; the tars hold none"),
+        (
+            lambda root: [write_coco_captions(root / f"captions_{name}.json", {1: "1.jpg"}, 1) for name in "ab"],
+            "captions of several splits: a, b; name one with split",
+        ),
+        (
+            lambda root: [
+                write_jpeg(root / "a" / "1.jpg"),
+                write_jpeg(root / "b" / "1.jpg"),
+                (root / "classnames.txt").write_text("a\nb\nc\n"),
+            ],
+            "names 3 classes, and there are 2 folders",
+        ),
+        (
+            lambda root: [
+                write_jpeg(root / "a" / "1.jpg"),
+                write_jpeg(root / "b" / "1.jpg"),
+                (root / "templates.txt").write_text("a photo\n"),
+            ],
+            r"expected \{\} or \{c\} once in every template, got 'a photo'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_set_is_said(tmp_path: Path, write: Callable[[Path], object], sentence: str) -> None:
+    root = tmp_path / "set"
+    root.mkdir()
+    write(root)
+    with pytest.raises(ValueError, match=sentence):
+        read_evaluation_set(root)
+
+
+def test_an_absent_folder_a_split_and_numbers_below_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing is downloaded: put one of these there: Karpathy's"):
+        read_evaluation_set(tmp_path / "coco")
+    write_karpathy_coco(tmp_path)
+    with pytest.raises(ValueError, match="has no split 'val'; it has test, train"):
+        read_evaluation_set(tmp_path, split="val")
+    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+        read_evaluation_set(tmp_path, limit=0)
+
+
+def test_an_image_that_cannot_be_decoded_has_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(jpeg(0)[:200])
+    tar = write_tar(tmp_path / "0.tar", {"a.jpg": jpeg(0)})
+
+    def reason(path: Path | None, member: str | None, limits: ImageLimits) -> str:
+        image = EvaluationImage("a", (), None if path is None else str(path), str(tar), member)
+        with pytest.raises(ImageRejected) as rejected:
+            load_image(image, limits)
+        return rejected.value.reason
+
+    assert reason(tmp_path / "broken.jpg", None, ImageLimits()) in ("truncated", "undecodable")
+    assert reason(tmp_path / "absent.jpg", None, ImageLimits()) == "not_found"
+    assert reason(None, "b.jpg", ImageLimits()) == "not_found"
+    assert reason(None, "a.jpg", ImageLimits(max_bytes=100)) == "too_many_bytes"
+    assert reason(None, "a.jpg", ImageLimits(max_pixels=100)) == "too_many_pixels"
+
+
+def test_the_shared_photographs_are_an_evaluation_set() -> None:
+    path = SHARED_DATA / "photos" / "000005.tar"
+    if not path.is_file():
+        pytest.skip(f"needs the photographs at {path}")
+    found = read_evaluation_set(path)
+    assert (len(found.images), found.caption_count, found.left_out) == (500, 2500, {})
+    assert load_image(found.images[-1]).mode == "RGB"
