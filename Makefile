@@ -76,10 +76,10 @@ bench-downstream: install ## What subsets are worth to models trained on them (a
 	$(BIN)/python benchmarks/training_sets.py
 
 bench-performance: install ## Speed of student, selection, teachers and signals against plain loops (SHARED=DIR of data; half an hour)
-	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into docs/user/performance.md
-	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into docs/user/performance.md
-	$(BIN)/python -m benchmarks.text_signals --shared $(SHARED) --into docs/user/performance.md
-	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into docs/user/performance.md
+	$(BIN)/python benchmarks/performance.py --shared $(SHARED) --into benchmarks/results/performance.md
+	$(BIN)/python -m benchmarks.generation --shared $(SHARED) --into benchmarks/results/performance.md
+	$(BIN)/python -m benchmarks.text_signals --shared $(SHARED) --into benchmarks/results/performance.md
+	$(BIN)/python -m benchmarks.image_signals $(SHARED)/data/photos $(if $(PEERS),--peers $(PEERS)) --into benchmarks/results/performance.md
 
 docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python docs/contributor/make_options.py

@@ -3,7 +3,7 @@
 The same embedded networks, alternating in one run, --rounds times: a loop over captions one by one with the generation
 of transformers and diffusers as a user would write it, on all threads and on one, the same in batches of 64, and this
 package. Texts and values are compared first. Ratios are against the faster of the two loops. Writes
-benchmarks/results/generation.csv and the table of --into (docs/user/performance.md). A round takes under a minute on an
+benchmarks/results/generation.csv and the table of --into (performance.md beside it). A round takes under a minute on an
 idle machine of two cores. DIR holds data/captions with alt_texts.parquet and coco_val2017_captions.parquet.
 """
 

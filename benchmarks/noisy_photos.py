@@ -2,7 +2,7 @@
 
     python benchmarks/noisy_photos.py --profile embedded --draws 3
     python benchmarks/noisy_photos.py --profile embedded --draws 1 --whole
-    python benchmarks/noisy_photos.py --into docs/user/photographs.md   # the page from the results alone
+    python benchmarks/noisy_photos.py --into benchmarks/results/noisy_photos.md   # the page from the results alone
     python benchmarks/noisy_photos.py --publish                    # what commands and pages show beside a value
 
 A draw plants noise anew among the same photographs (`sources/noisy_photos.py`), and the tables of `curate run`

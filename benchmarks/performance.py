@@ -4,7 +4,7 @@ Alternating in one run, --rounds times: captions scored by a plain sentence-tran
 come, all six layers), by the layers of the student in padded batches of 32, by the shipped student, the same in
 bfloat16, the static one and the cascade; and the selection by one score as DataComp's script makes it in pandas, and by
 this package. Equal results are checked first. Writes benchmarks/results/performance.csv and the tables of --into
-(docs/user/performance.md). Under 8 minutes on an idle machine of two cores.
+(benchmarks/results/performance.md). Under 8 minutes on an idle machine of two cores.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 SIEVE's sentence cosines (each caption against eight generated ones) beside the loop that a user would write with
 sentence-transformers, values compared first; masking, language, personal data, concreteness by lexicon; and
 relatedness, whose weights are fitted on the pool part by part (`--pool` captions) and on `--downstream` texts. Writes
-benchmarks/results/text_signals.csv and the table of --into (docs/user/performance.md). Ten minutes on two idle cores.
+benchmarks/results/text_signals.csv and the table of --into (performance.md beside it). Ten minutes on two idle cores.
 """
 
 import argparse

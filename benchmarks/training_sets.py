@@ -4,7 +4,7 @@
     python benchmarks/training_sets.py photos --pools 2 --seeds 1
     python benchmarks/training_sets.py scenes --set-choices --sizes 0.25 --pools 2 --seeds 1
     python benchmarks/training_sets.py photos --set-choices --sizes 0.25 --pools 3 --seeds 1 --from-scratch 0
-    python benchmarks/training_sets.py --into docs/user/evaluation.md     # the tables from the results alone
+    python benchmarks/training_sets.py --into benchmarks/results/training_sets.md  # the tables from the results alone
 
 `scenes`: pools of drawn scenes with planted noise, measured on held-out scenes. `photos`: photographs with planted
 noise (sources/noisy_photos.py), one draw of the noise per pool, measured on the photographs of one shard that

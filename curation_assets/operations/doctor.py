@@ -105,7 +105,8 @@ def packages() -> Iterator[Finding]:
         yield Finding("packages", "ok", f"{len(needed)} dependencies within their bounds")
     for guard in (guard for guard in GUARDS if guard.library not in missing and not guard.is_on()):
         sentence = f"{guard.name} of {guard.library} {versions[guard.library]} is off: {guard.gain}"
-        yield Finding("packages", "warning", sentence, f"install {guard.library}{guard.tried} (docs/upgrading.md)")
+        advice = f"install {guard.library}{guard.tried} (docs/contributor/upgrading.md)"
+        yield Finding("packages", "warning", sentence, advice)
     lock = _lock_file()
     if lock is not None:
         differ = [
