@@ -13,17 +13,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
 from curation_assets.core.own_modules import OwnModules
 from curation_assets.core.settings import Settings
 from curation_assets.sources import kinds
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.stores.text_format import TextFormat
-
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
 
 
 @dataclass(frozen=True)
@@ -67,68 +65,68 @@ class Source(ABC):
         """Whether a path is of this kind; None where not. Raises ValueError for one that is, and cannot be used."""
 
     @abstractmethod
-    def shards(self, pool: "Pool", settings: Settings) -> list[str]:
+    def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:
         """Keys of the shards that the source holds now, sorted. Raises what reading a broken source raises."""
 
     @abstractmethod
-    def fingerprint(self, pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+    def fingerprint(self, pool: PoolFacts, shard: str, settings: Settings) -> dict[str, str]:
         """What identifies the content of a shard: it is registered again when that changes. Cheap while files rest."""
 
     @abstractmethod
-    def rows(self, pool: "Pool", shard: str, settings: Settings) -> pl.DataFrame:
+    def rows(self, pool: PoolFacts, shard: str, settings: Settings) -> pl.DataFrame:
         """Grain: one row per input row of a shard, in source order; all but what registration adds of
         raw/registered_shards (REGISTERED_SCHEMA and `schema`). Rows on the denylist keep their id only.
         """
 
     # -- what may be otherwise
 
-    def path(self, pool: "Pool", settings: Settings) -> Path:
+    def path(self, pool: PoolFacts, settings: Settings) -> Path:
         """Where the source lies."""
         return Path(pool.source)
 
-    def check(self, pool: "Pool", settings: Settings) -> None:  # noqa: B027 most have nothing to check
+    def check(self, pool: PoolFacts, settings: Settings) -> None:  # noqa: B027 most have nothing to check
         """Raise ValueError for a pool that is about to be declared and cannot be used."""
 
-    def expected_rows(self, pool: "Pool", settings: Settings) -> int:
+    def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
         """Input rows of the whole pool, exact or an estimate."""
         return sum(self.rows(pool, shard, settings).height for shard in self.shards(pool, settings))
 
-    def has_images(self, pool: "Pool") -> bool:
+    def has_images(self, pool: PoolFacts) -> bool:
         """False for captions only: methods that read images are then left out."""
         return True
 
-    def schema(self, pool: "Pool") -> Mapping[str, pl.DataType | type[pl.DataType]]:
+    def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         """Columns of registered rows that only this kind has."""
         return {}
 
-    def numbers(self, pool: "Pool") -> dict[str, str]:
+    def numbers(self, pool: PoolFacts) -> dict[str, str]:
         """Columns of numbers that the rows carry: our name → the source's."""
         return {}
 
-    def has_columns(self, pool: "Pool") -> bool:
+    def has_columns(self, pool: PoolFacts) -> bool:
         """Whether the source is a table whose columns the option `given_signals` may name."""
         return False
 
-    def allow_hosts(self, pool: "Pool") -> tuple[str, ...]:
+    def allow_hosts(self, pool: PoolFacts) -> tuple[str, ...]:
         """Hosts that may be private while images are fetched."""
         return pool.allow_hosts
 
-    def download_config(self, pool: "Pool") -> dict[str, Any]:
+    def download_config(self, pool: PoolFacts) -> dict[str, Any]:
         """The settings that may change what a download yields."""
         return {"settings": pool.download.config(), "allow_hosts": sorted(pool.allow_hosts)}
 
     def serving(
-        self, pool: "Pool", requested: pl.DataFrame, settings: Settings
+        self, pool: PoolFacts, requested: pl.DataFrame, settings: Settings
     ) -> AbstractContextManager[Mapping[str, Any]]:
         """Arguments of `download_shard` by which these rows get their images, while the context lasts: nothing for
         URLs; `local` where the source brings the images along."""
         return nullcontext({})
 
-    def peek(self, pool: "Pool", settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
+    def peek(self, pool: PoolFacts, settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
         """(reader of an image's bytes, caption) of some rows, before any run; none where that would not be quick."""
         return iter(())
 
-    def describe(self, pool: "Pool", settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
         """What `pool add` has to say of a source: what was taken for what, and what could not be used. `given`: the
         columns that the user named. Raises ValueError where nothing can be used."""
         yield from (Note(sentence, "warning") for sentence in self.doubts(self.path(pool, settings)))
@@ -138,15 +136,15 @@ class Source(ABC):
         return []
 
     @abstractmethod
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         """How the pairs were collected, a sentence of an export's card."""
 
-    def remove_samples(self, pool: "Pool", settings: Settings, sample_ids: Collection[str]) -> list[str]:
+    def remove_samples(self, pool: PoolFacts, settings: Settings, sample_ids: Collection[str]) -> list[str]:
         """A takedown: empty the rows of what is ours of the source. Returns the files of its owner that still hold
         samples, which nobody but the owner may change."""
         return [pool.source]
 
-    def restore(self, pool: "Pool", settings: Settings) -> Callable[[Path], None] | None:
+    def restore(self, pool: PoolFacts, settings: Settings) -> Callable[[Path], None] | None:
         """What makes a damaged file of the source anew; None: it is its owner's."""
         return None
 

@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from curation_assets.sources.image_columns import image_cells
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_formats import DECODED, format_of
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
 from curation_assets.stores.tar_writing import add_member
-
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
 
 #: Where a row's image lies.
 IMAGE_SCHEMA = pl.Schema(
@@ -53,7 +51,7 @@ class LocalImages:
     max_bytes: int  # larger images are not copied
 
     @classmethod
-    def of(cls, pool: "Pool", requested: pl.DataFrame, read: ReadImages) -> "LocalImages":
+    def of(cls, pool: PoolFacts, requested: pl.DataFrame, read: ReadImages) -> "LocalImages":
         """Those of the requested rows of a shard."""
         number = int(requested["source_row"][0]) // pool.shard_size if requested.height else 0
         located = requested.select("source_row", *IMAGE_SCHEMA.names())

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Offered
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, identified, split_once
 from curation_assets.sources.tables import SplitSource
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
@@ -21,10 +22,6 @@ from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.tar_samples import is_encodable
-
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
-
 
 _TEXTS = {"caption": pl.String, "url": pl.String, "uid": pl.String}
 
@@ -76,7 +73,7 @@ class RowSource(SplitSource):
     def opens_urls(self) -> bool:  # type: ignore[override]
         return self.images == "urls"
 
-    def has_images(self, pool: "Pool") -> bool:
+    def has_images(self, pool: PoolFacts) -> bool:
         return self.images != "none"
 
     def detect(self, offered: Offered) -> Found | None:
@@ -86,12 +83,12 @@ class RowSource(SplitSource):
             raise ValueError(f"{offered.path} has no columns to name, got {dict(offered.columns)}")
         return Found(offered.path, {})
 
-    def check(self, pool: "Pool", settings: Settings) -> None:
+    def check(self, pool: PoolFacts, settings: Settings) -> None:
         """Raise ValueError for a source without rows."""
         if not self.split(pool, settings).rows:
             raise ValueError(f"{pool.source} holds no rows")
 
-    def split(self, pool: "Pool", settings: Settings) -> Split:
+    def split(self, pool: PoolFacts, settings: Settings) -> Split:
         source, home = self.path(pool, settings), settings.work(pool.name) / "source"
         if not source.exists():
             raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
@@ -109,20 +106,20 @@ class RowSource(SplitSource):
         )[:16]
         return split_once(home / f"split-{version}", partial(self._rows, source), pool.name, pool.shard_size, denylist)
 
-    def schema(self, pool: "Pool") -> Mapping[str, pl.DataType | type[pl.DataType]]:
+    def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         return IMAGE_SCHEMA if self.images == "rows" else {}
 
-    def download_config(self, pool: "Pool") -> dict[str, Any]:
+    def download_config(self, pool: PoolFacts) -> dict[str, Any]:
         return super().download_config(pool) if self.opens_urls else {"max_bytes": pool.download.max_bytes}
 
     def serving(
-        self, pool: "Pool", requested: pl.DataFrame, settings: Settings
+        self, pool: PoolFacts, requested: pl.DataFrame, settings: Settings
     ) -> AbstractContextManager[Mapping[str, Any]]:
         if self.opens_urls:
             return super().serving(pool, requested, settings)
         return nullcontext({"local": LocalImages.of(pool, requested, partial(self._read, self.path(pool, settings)))})
 
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         return f"Samples were read by {pool.kind}, a source of their owner's own, and registered as they are."
 
     def _read(self, path: Path, located: pl.DataFrame, max_bytes: int) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from curation_assets.sources.base import Note, Source
 from curation_assets.sources.image_columns import FILE_NAMES, folder_of, tables_in
 from curation_assets.sources.image_columns import unused_images as columns_of_images
 from curation_assets.sources.options import SourceOptions, given_columns
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split
 from curation_assets.sources.table_files import names_of_tables, split_notes
 from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, unused_ids
@@ -19,30 +20,27 @@ from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_format import dialect_of, table_suffix
 
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
-
 
 class SplitSource(Source):
     """Rows of one or more files, cut into shards of `shard_size` once per version of these files (`Split`)."""
 
     @abstractmethod
-    def split(self, pool: "Pool", settings: Settings) -> Split:
+    def split(self, pool: PoolFacts, settings: Settings) -> Split:
         """The source cut into shards; made anew where it changed."""
 
-    def shards(self, pool: "Pool", settings: Settings) -> list[str]:
+    def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:
         return sorted(self.split(pool, settings).rows)
 
-    def fingerprint(self, pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+    def fingerprint(self, pool: PoolFacts, shard: str, settings: Settings) -> dict[str, str]:
         split = self.split(pool, settings)
         if shard not in split.rows:
             raise ValueError(f"pool {pool.name!r} has no shard {shard!r}; it has {len(split.rows)}")
         return {"rows": split.content_sha256[shard]}
 
-    def rows(self, pool: "Pool", shard: str, settings: Settings) -> pl.DataFrame:
+    def rows(self, pool: PoolFacts, shard: str, settings: Settings) -> pl.DataFrame:
         return self.split(pool, settings).part(shard)
 
-    def expected_rows(self, pool: "Pool", settings: Settings) -> int:
+    def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
         return sum(self.split(pool, settings).rows.values())
 
 
@@ -51,15 +49,15 @@ class TableSource(SplitSource):
 
     shown_columns: ClassVar[tuple[str, ...]] = ("caption", "url", "uid")  # that `pool add` lists
 
-    def has_columns(self, pool: "Pool") -> bool:
+    def has_columns(self, pool: PoolFacts) -> bool:
         return bool(pool.columns)
 
-    def numbers(self, pool: "Pool") -> dict[str, str]:
+    def numbers(self, pool: PoolFacts) -> dict[str, str]:
         sizes = {ours: str(pool.columns[ours]) for ours in SIZES if pool.columns.get(ours)}
         given = given_columns(SourceOptions.of(pool).given_signals)
         return sizes | {f"given_{method}": column for method, (file, column) in given.items() if file is None}
 
-    def check(self, pool: "Pool", settings: Settings) -> None:
+    def check(self, pool: PoolFacts, settings: Settings) -> None:
         """Raise ValueError where the option `given_signals` names a column that the table lacks."""
         tables = tables_in(Path(pool.source)) if pool.columns else []
         known = list(schema_of(tables[0], pool.text_format)) if tables else []
@@ -73,7 +71,7 @@ class TableSource(SplitSource):
     def doubts(self, path: Path) -> list[str]:
         return split_notes(names_of_tables(path))
 
-    def describe(self, pool: "Pool", settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
         yield from super().describe(pool, settings, given)
         are_refused = "image" in given and given["image"] is None
         for sentence in unused_images(pool) if pool.columns and not are_refused else ():
@@ -92,11 +90,11 @@ class TableSource(SplitSource):
             yield Note(text, "hint")
 
     @abstractmethod
-    def describe_rows(self, pool: "Pool", split: Split) -> Iterator[Note]:
+    def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
         """What the rows hold, and which of them fail."""
 
 
-def unused_images(pool: "Pool") -> list[str]:
+def unused_images(pool: PoolFacts) -> list[str]:
     """Sentences on columns of images, or of their names, that a pool does not use."""
     table = tables_in(Path(pool.source))[0]
     schema, used = schema_of(table, pool.text_format), set(pool.columns.values())
@@ -133,7 +131,7 @@ def counted(reasons: pl.Series) -> str:
 CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_score", "similarity")
 
 
-def known_scores(pool: "Pool") -> list[str]:
+def known_scores(pool: PoolFacts) -> list[str]:
     """Columns of a pool's table that hold CLIP cosines by their name, and that the pool does not take yet."""
     if SourceOptions.of(pool).given_signals:
         return []
@@ -141,7 +139,7 @@ def known_scores(pool: "Pool") -> list[str]:
     return [name for name in CLIP_COLUMNS if name in names]
 
 
-def read_as(pool: "Pool") -> list[str]:
+def read_as(pool: PoolFacts) -> list[str]:
     """Sentences on how the tables of a pool are read: their dialect where it is none of the usual two, lists of
     captions, columns that are named as ids and hold none."""
     table = tables_in(Path(pool.source))[0]

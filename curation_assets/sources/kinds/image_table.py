@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -26,6 +26,7 @@ from curation_assets.sources.image_columns import (
     tables_in,
 )
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, images_of_files
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, Stamps, identified, stamped_split, stamps_of
 from curation_assets.sources.tables import TableSource, counted
 from curation_assets.sources.text_columns import own_id_column, read_texts
@@ -38,9 +39,6 @@ from curation_assets.stores.image_files import PATH_REFUSED, image_names, locate
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
-
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
 
 
 class ImageTable(TableSource):
@@ -62,7 +60,7 @@ class ImageTable(TableSource):
             named[OWN_ID] = own_id
         return Found(source, named)
 
-    def check(self, pool: "Pool", settings: Settings) -> None:
+    def check(self, pool: PoolFacts, settings: Settings) -> None:
         """Raise ValueError for a column that is not there, and where not one row of a source has an image."""
         super().check(pool, settings)
         split = self.split(pool, settings)
@@ -81,7 +79,7 @@ class ImageTable(TableSource):
             "with --image-column NAME ('none': captions only)"
         )
 
-    def split(self, pool: "Pool", settings: Settings) -> Split:
+    def split(self, pool: PoolFacts, settings: Settings) -> Split:
         named = pool.columns
         ours = ("image", "caption", "url", "uid", OWN_ID)
         columns = ImageColumns(*(named.get(name) for name in ours))
@@ -96,23 +94,23 @@ class ImageTable(TableSource):
             self.numbers(pool),
         )
 
-    def schema(self, pool: "Pool") -> Mapping[str, pl.DataType | type[pl.DataType]]:
+    def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         return IMAGE_SCHEMA
 
-    def download_config(self, pool: "Pool") -> dict[str, Any]:
+    def download_config(self, pool: PoolFacts) -> dict[str, Any]:
         """Nothing is fetched or scaled."""
         return {"max_bytes": pool.download.max_bytes}
 
     def serving(
-        self, pool: "Pool", requested: pl.DataFrame, settings: Settings
+        self, pool: PoolFacts, requested: pl.DataFrame, settings: Settings
     ) -> AbstractContextManager[Mapping[str, Any]]:
         images = images_of_files(folder_of(self.path(pool, settings)), pool.columns.get("image"))
         return nullcontext({"local": LocalImages.of(pool, requested, images)})
 
-    def describe_rows(self, pool: "Pool", split: Split) -> Iterator[Note]:
+    def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
         yield Note(understood(pool, split), "fact")
 
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         return "Images and captions came as a table or folder of their owner and were registered as they are."
 
 
@@ -126,7 +124,7 @@ def _where_tables_lie(source: Path) -> Path:
     return data if is_data_set else source
 
 
-def understood(pool: "Pool", split: Split) -> str:
+def understood(pool: PoolFacts, split: Split) -> str:
     """One sentence on a pool: rows, images, captions, and every reason for which a row has none."""
     columns = ["caption", "is_duplicate", "source_reason", "image_row"]
     parts = [read_parquet(split.folder / f"{shard}.parquet", columns=columns) for shard in sorted(split.rows)]

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Note, Offered
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, identified, split_once
 from curation_assets.sources.table_files import tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
@@ -28,9 +28,6 @@ from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import TextFormat
 
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
-
 
 class UrlTable(TableSource):
     """Captions and URLs, or captions alone."""
@@ -48,17 +45,17 @@ class UrlTable(TableSource):
         own_id = own_id_column(source, detected.uid, offered.text)
         return Found(source, named | ({OWN_ID: own_id} if own_id else {}) | sizes)
 
-    def has_images(self, pool: "Pool") -> bool:
+    def has_images(self, pool: PoolFacts) -> bool:
         return pool.columns.get("url") is not None
 
-    def split(self, pool: "Pool", settings: Settings) -> Split:
+    def split(self, pool: PoolFacts, settings: Settings) -> Split:
         return split_of_columns(pool, self.path(pool, settings), settings, self.numbers(pool))
 
-    def describe_rows(self, pool: "Pool", split: Split) -> Iterator[Note]:
+    def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
         if failing := rows_that_fail(split):
             yield Note(f"Rows that fail: {failing}. Cells in another encoding: --encoding names it", "warning")
 
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         images = ", images were fetched from the URLs beside them." if pool.has_images else "; there are no images."
         return f"Captions came as a table of their owner{images}"
 
@@ -76,7 +73,7 @@ class ColumnMapping:
     own_id: str | None = None  # ids that are no sample_ids, carried along
 
 
-def split_of_columns(pool: "Pool", source: Path, settings: Settings, numbers: Mapping[str, str]) -> Split:
+def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers: Mapping[str, str]) -> Split:
     """The split of a table at `source` by the columns that the pool names."""
     named = pool.columns
     mapping = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.sources.base import Found, Note, Offered, Source
 from curation_assets.sources.download.reasons import reason_of
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.sources.table_files import split_notes
 from curation_assets.stores.atomic import fetch
@@ -44,9 +45,6 @@ from curation_assets.stores.tar_samples import (
     text_of,
 )
 
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
-
 SHOWN_NOTES = 10
 PEEKED_TARS = 4  # evenly spaced
 
@@ -68,10 +66,10 @@ class Webdataset(Source):
             )
         return Found(source, {OWN_ID: "uid"} if has_own_ids(source) else {})
 
-    def shards(self, pool: "Pool", settings: Settings) -> list[str]:
+    def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:
         return list(tars_of_pool(pool, settings))
 
-    def fingerprint(self, pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+    def fingerprint(self, pool: PoolFacts, shard: str, settings: Settings) -> dict[str, str]:
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
         tar = _tar(pool, shard, settings)
         known = indexed_sha256(tar)
@@ -87,18 +85,18 @@ class Webdataset(Source):
             fingerprint = {file.name: type(error).__name__ for file in (tar, *siblings(tar))}
         return fingerprint | takedown_facts(pool, shard, settings)
 
-    def rows(self, pool: "Pool", shard: str, settings: Settings) -> pl.DataFrame:
+    def rows(self, pool: PoolFacts, shard: str, settings: Settings) -> pl.DataFrame:
         tar = _tar(pool, shard, settings)
         fetch(tar)
         denylist = Denylist.load(settings.home)
         rows = read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
         return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
 
-    def expected_rows(self, pool: "Pool", settings: Settings) -> int:
+    def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
         """From the tables beside the tars where all have one; else an estimate by the first tar."""
         return expected_row_count(find_tars(self.path(pool, settings)))
 
-    def peek(self, pool: "Pool", settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
+    def peek(self, pool: PoolFacts, settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
         """Evenly spaced in a few tars, of all of them by turns."""
         source = self.path(pool, settings)
         if object_home(source) is not None:
@@ -118,7 +116,7 @@ class Webdataset(Source):
             index, image, text = chosen[row]
             yield partial(index.read, image), text_of(index, text)[0] or ""
 
-    def describe(self, pool: "Pool", settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
         check_images(self.path(pool, settings))
         notes = tar_notes(self.path(pool, settings))
         more = len(notes) - SHOWN_NOTES
@@ -129,10 +127,10 @@ class Webdataset(Source):
     def doubts(self, path: Path) -> list[str]:
         return [*no_tars(path), *split_notes(tar.name for tar in find_tars(path))]
 
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         return "Image–text pairs came as tars from their owner and were registered as they are."
 
-    def remove_samples(self, pool: "Pool", settings: Settings, sample_ids: Collection[str]) -> list[str]:
+    def remove_samples(self, pool: PoolFacts, settings: Settings, sample_ids: Collection[str]) -> list[str]:
         """The tars are their owner's; `curate takedown apply --sources` rewrites them one by one
         (stages/raw/takedown_sources.py)."""
         return []
@@ -141,35 +139,35 @@ class Webdataset(Source):
 SOURCE = Webdataset()
 
 
-def tars_of_pool(pool: "Pool", settings: Settings) -> dict[str, Path]:
+def tars_of_pool(pool: PoolFacts, settings: Settings) -> dict[str, Path]:
     """Shard key → tar, for the delivered tars that the source holds now. Raises ValueError for none."""
     return tars_by_shard(pool.name, SOURCE.path(pool, settings), settings.work(pool.name))
 
 
-def _tar(pool: "Pool", shard: str, settings: Settings) -> Path:
+def _tar(pool: PoolFacts, shard: str, settings: Settings) -> Path:
     return tar_of_shard(pool.name, SOURCE.path(pool, settings), settings.work(pool.name), shard)
 
 
-def _from_work(path: Path, pool: "Pool", settings: Settings) -> str:
+def _from_work(path: Path, pool: PoolFacts, settings: Settings) -> str:
     """A path inside the home, relative to the pool's work folder; another one as it is."""
     is_inside = path.is_relative_to(settings.home)
     return Path(os.path.relpath(path, settings.work(pool.name))).as_posix() if is_inside else str(path)
 
 
-def source_files(pool: "Pool", shard: str, settings: Settings) -> list[Path]:
+def source_files(pool: PoolFacts, shard: str, settings: Settings) -> list[Path]:
     """The files that a shard of delivered tars is registered from."""
     tar = _tar(pool, shard, settings)
     fetch(tar)
     return [tar, *siblings(tar)]
 
 
-def takedown_facts(pool: "Pool", shard: str, settings: Settings) -> dict[str, str]:
+def takedown_facts(pool: PoolFacts, shard: str, settings: Settings) -> dict[str, str]:
     """What a takedown adds to the fingerprint of a shard's source."""
     taken_down = takedown_marker(pool, shard, settings)
     return {"takedown": taken_down.read_text(encoding="utf-8")} if taken_down.is_file() else {}
 
 
-def takedown_marker(pool: "Pool", shard: str, settings: Settings) -> Path:
+def takedown_marker(pool: PoolFacts, shard: str, settings: Settings) -> Path:
     """A file that a takedown writes: when it changes, a shard of delivered tars is registered again."""
     return settings.work(pool.name) / "takedown" / f"{shard}.txt"
 

@@ -5,20 +5,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Offered
 from curation_assets.sources.kinds.url_table import split_of_columns
+from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split
 from curation_assets.sources.tables import SplitSource
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.parquet import read_parquet
-
-if TYPE_CHECKING:
-    from curation_assets.sources.declaration import Pool
 
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
 WORLD_TRUTH = "truth/planted.parquet"
@@ -33,18 +31,18 @@ class World(SplitSource):
     def detect(self, offered: Offered) -> Found | None:
         return None
 
-    def path(self, pool: "Pool", settings: Settings) -> Path:
+    def path(self, pool: PoolFacts, settings: Settings) -> Path:
         return settings.work(pool.name) / WORLD_SOURCE
 
-    def split(self, pool: "Pool", settings: Settings) -> Split:
+    def split(self, pool: PoolFacts, settings: Settings) -> Split:
         plant(pool, settings)
         return split_of_columns(pool, self.path(pool, settings), settings, {})
 
-    def allow_hosts(self, pool: "Pool") -> tuple[str, ...]:
+    def allow_hosts(self, pool: PoolFacts) -> tuple[str, ...]:
         return ()
 
     @contextmanager
-    def serving(self, pool: "Pool", requested: pl.DataFrame, settings: Settings) -> Iterator[Mapping[str, Any]]:
+    def serving(self, pool: PoolFacts, requested: pl.DataFrame, settings: Settings) -> Iterator[Mapping[str, Any]]:
         from curation_assets.world import server
 
         size, seed = pool.planted
@@ -55,10 +53,10 @@ class World(SplitSource):
                 "note": None,
             }
 
-    def collected(self, pool: "Pool") -> str:
+    def collected(self, pool: PoolFacts) -> str:
         return "Captions and images were rendered by the program itself; no person or web page is behind them."
 
-    def remove_samples(self, pool: "Pool", settings: Settings, sample_ids: Collection[str]) -> list[str]:
+    def remove_samples(self, pool: PoolFacts, settings: Settings, sample_ids: Collection[str]) -> list[str]:
         """The source is a file of ours: its rows stay, with their ids only."""
         path = self.path(pool, settings)
         is_removed = pl.col("uid").is_in(list(sample_ids))
@@ -68,14 +66,14 @@ class World(SplitSource):
             frame.write_parquet(temporary, compression="zstd")
         return []
 
-    def restore(self, pool: "Pool", settings: Settings) -> Callable[[Path], None]:
+    def restore(self, pool: PoolFacts, settings: Settings) -> Callable[[Path], None]:
         return partial(_plant_again, settings.work(pool.name) / WORLD_TRUTH)
 
 
 SOURCE = World()
 
 
-def plant(pool: "Pool", settings: Settings) -> None:
+def plant(pool: PoolFacts, settings: Settings) -> None:
     """Write a world's source and truth where they are missing: both follow from size and seed."""
     from curation_assets.world import server
 

@@ -1,0 +1,46 @@
+"""What a kind of source reads of a pool's declaration; `declaration.Pool` is one."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from curation_assets.stores.text_format import TextFormat
+
+
+class PoolFacts(Protocol):
+    """A declared pool, as sources see it. Meanings and defaults: the fields of `declaration.Pool`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def shard_size(self) -> int: ...
+
+    @property
+    def columns(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def allow_hosts(self) -> tuple[str, ...]: ...
+
+    @property
+    def options(self) -> Any: ...
+
+    @property
+    def download(self) -> Any: ...
+
+    @property
+    def has_images(self) -> bool: ...
+
+    @property
+    def planted(self) -> tuple[int, int]: ...
+
+    @property
+    def numbers(self) -> dict[str, str]: ...
+
+    @property
+    def text_format(self) -> TextFormat: ...
