@@ -14,8 +14,8 @@ from curation_assets.cli import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
+from curation_assets.evaluation import encoder_measures
 from curation_assets.evaluation.sets.read_set import EvaluationImage, load_image, read_evaluation_set
-from curation_assets.scoring import evaluation
 from curation_assets.stores.images import ImageLimits
 from curation_assets.world.grammar import concrete_caption
 from curation_assets.world.scene import RADIUS_PX, PlacedObject, SceneSpec, draw_spec, render_scene
@@ -223,20 +223,20 @@ class _Stopped:
 def test_a_stopped_call_goes_on_where_it_was(
     coco: Path, encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "AT_ONCE", 8)
-    monkeypatch.setattr(evaluation, "DEFAULT_SECONDS", 0.0)
+    monkeypatch.setattr(encoder_measures, "AT_ONCE", 8)
+    monkeypatch.setattr(encoder_measures, "DEFAULT_SECONDS", 0.0)
     images = read_evaluation_set(coco).images
-    whole = evaluation.EmbeddingWork(encoder, Silent(), tmp_path / "whole").images(images)
+    whole = encoder_measures.EmbeddingWork(encoder, Silent(), tmp_path / "whole").images(images)
     with pytest.raises(KeyboardInterrupt):
-        evaluation.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path / "work").images(images)
+        encoder_measures.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path / "work").images(images)
     loaded: list[str] = []
 
     def load(image: EvaluationImage, limits: ImageLimits) -> Image.Image:
         loaded.append(image.image_id)
         return load_image(image, limits)
 
-    monkeypatch.setattr(evaluation, "load_image", load)
-    work = evaluation.EmbeddingWork(encoder, Silent(), tmp_path / "work")
+    monkeypatch.setattr(encoder_measures, "load_image", load)
+    work = encoder_measures.EmbeddingWork(encoder, Silent(), tmp_path / "work")
     kept, embeddings, rejected = work.images(images)
     assert loaded == [image.image_id for image in images[8:]]
     assert (kept, rejected) == (whole[0], whole[2])
@@ -246,13 +246,13 @@ def test_a_stopped_call_goes_on_where_it_was(
 
 
 def test_stopped_texts_go_on_where_they_were(encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr(evaluation, "DEFAULT_SECONDS", 0.0)
+    monkeypatch.setattr(encoder_measures, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(encoder_measures, "DEFAULT_SECONDS", 0.0)
     texts = ["a red car", "a blue fish", "a tree", "a house", "a ball"]
     with pytest.raises(KeyboardInterrupt):
-        evaluation.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path).texts(texts, "captions")
+        encoder_measures.EmbeddingWork(_Stopped(encoder), Silent(), tmp_path).texts(texts, "captions")
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
-    work = evaluation.EmbeddingWork(encoder, Silent(), tmp_path)
+    work = encoder_measures.EmbeddingWork(encoder, Silent(), tmp_path)
     assert work.texts(texts, "captions") == pytest.approx(encoder.embed_texts(texts), abs=1e-6)
     assert work.texts(texts[:4], "captions").shape[0] == 4, "other texts are another work"
     work.finish()
