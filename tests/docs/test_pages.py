@@ -55,6 +55,23 @@ def test_every_page_that_code_and_messages_name_exists() -> None:
     assert [(page, path) for page, path in sorted(named) if not (REPOSITORY / page).is_file()] == []
 
 
+def test_every_file_that_pages_name_exists() -> None:
+    """Between backticks, from the root or from the package; capitals stand for a name of the reader's own."""
+    named = {
+        (name, str(page.relative_to(REPOSITORY)))
+        for page in PAGES
+        if page.name != "CHANGELOG.md"  # which names what was there then
+        for name in re.findall(r"`([a-z_.][\w./-]*/[\w./-]+\.(?:py|sql|yaml|jinja|toml|sh))`", page.read_text("utf-8"))
+        if not re.search(r"\b[A-Z]{3,}", name) and not name.startswith("dagster/")  # of a home
+    }
+    assert len(named) > 60
+    assert [
+        (name, page)
+        for name, page in sorted(named)
+        if not any((folder / name).is_file() for folder in (REPOSITORY, REPOSITORY / "curation_assets"))
+    ] == []
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_the_door_lists_every_page_in_its_path(path: str) -> None:
     door = (DOCS / "README.md").read_text(encoding="utf-8")
@@ -95,6 +112,23 @@ def test_decisions_have_one_form(page: Path) -> None:
     places = [text.find(part) for part in parts]
     assert -1 not in places, [part for part, place in zip(parts, places, strict=True) if place < 0]
     assert places == sorted(places)
+
+
+STATUS = re.compile(r"^\*\*Status\.\*\* (In force|Replaced by \[(\d{4})\]|Reason no longer true)\b", flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_every_decision_has_one_status_and_the_index_has_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = list(STATUS.finditer(text))
+    assert len(found) == text.count("**Status.**") == 1
+    assert found[0].end() < text.index("**Situation.**")
+    if newer := found[0].group(2):
+        (other,) = (DOCS / "decisions").glob(f"{newer}-*.md")
+        assert page.name[:4] in other.read_text(encoding="utf-8"), f"{other.name} does not name what it replaces"
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    (row,) = [line for line in index.splitlines() if f"]({page.name})" in line]
+    assert row.endswith(f"| {found[0].group(1).replace('[', '').replace(']', '').lower()} |")
 
 
 def test_the_index_lists_every_decision_and_explains_the_gaps() -> None:
