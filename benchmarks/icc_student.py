@@ -26,7 +26,7 @@ from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.caption_benchmark import STOP_WORDS, is_unigram_noun, word_ratings
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.stores.text_tables import read_table
-from lab.real_student import labelled_alt_texts, short_captions, training_captions
+from lab.real_student import held_out_by_owner, labelled_alt_texts, training_captions
 
 NOUNS = 1_000
 #: The same six drawable and six undrawable sentences in seven languages, written for this file.
@@ -109,16 +109,9 @@ def web_labels(shared: Path, student: Any) -> dict[str, Any]:
     is_open = (labelled["licence_class"] == "open").to_numpy()
     names, owner = np.unique(labelled["owner"].to_numpy(), return_inverse=True)
     head = student.score_embeddings(student.sentence_encoder.embed_sentences(captions))
-    held_out = np.zeros((3, len(captions)))
-    for repeat in range(3):
-        tenth = (np.random.default_rng(repeat).permutation(len(names)) % 10)[owner]
-        for fold in range(10):
-            short = short_captions(labelled.filter(pl.Series(is_open & (tenth != fold))))
-            test = np.flatnonzero(tenth == fold)
-            held_out[repeat, test] = short.adjusted([captions[i] for i in test], head[test])
     words = caption_length(captions).astype(float)
     values = {
-        "student": held_out.mean(axis=0),
+        "student": held_out_by_owner(labelled, head),
         "student without regard to the number of words": head,
         "number of words": words,
         "ranks of both": rankdata(head) + rankdata(words),
@@ -149,6 +142,18 @@ def seconds(work: Any) -> float:
     return time.perf_counter() - start
 
 
+def rated_nouns(shared: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The list of rated words, and its unigram nouns with the mean rating as a number."""
+    table = read_table(shared / "data/words/concreteness_ratings_half.tsv")
+    nouns = table.filter(pl.Series(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list())))
+    return table, nouns.with_columns(pl.col("conc_mean").cast(pl.Float64))
+
+
+def drawn_nouns(count: int, rng: np.random.Generator) -> np.ndarray:
+    """(NOUNS,) the places of those that are shown to every scorer, ascending."""
+    return np.sort(rng.permutation(count)[:NOUNS])
+
+
 def measure(shared: Path) -> dict[str, Any]:
     """Everything that the model card quotes, except the cross-validation, which training itself does."""
     profile = load_profile("embedded").with_roles(student="embedded:icc_student")
@@ -166,10 +171,9 @@ def measure(shared: Path) -> dict[str, Any]:
     scorers = {"student": student.score_captions, "scene_bank": bank, "sentence_bottleneck": bottleneck}
     found: dict[str, Any] = {}
 
-    table = read_table(shared / "data/words/concreteness_ratings_half.tsv")
-    nouns = table.filter(pl.Series(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list())))
-    words, ratings = nouns["word"].to_list(), nouns["conc_mean"].cast(pl.Float64).to_numpy()
-    drawn = np.sort(rng.permutation(len(words))[:NOUNS])
+    table, nouns = rated_nouns(shared)
+    words, ratings = nouns["word"].to_list(), nouns["conc_mean"].to_numpy()
+    drawn = drawn_nouns(len(words), rng)
     found["nouns"] = {
         name: agreement_facts(score([words[i] for i in drawn]), ratings[drawn]) for name, score in scorers.items()
     }
