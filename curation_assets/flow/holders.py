@@ -8,7 +8,7 @@ import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import CANARY, DUPLICATES, LEDGER, REGISTERED_SHARDS, SAMPLES
+from curation_assets.core.table_names import CANARY, CONTRAST_PAIRS, DUPLICATES, LEDGER, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown, files_in
 from curation_assets.flow.table import Table
@@ -38,8 +38,9 @@ class StoredTables(Holder):
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
         store, needles = ctx.store, takedown.needles
+        # CONTRAST_PAIRS are vectors without id or text: where nothing reads them any more, nobody would miss them
         for name, files in orphans(ctx, tables).items():
-            if any(needles.matches_in(path) for path in files):
+            if name == CONTRAST_PAIRS or any(needles.matches_in(path) for path in files):
                 store.remove(name)
         touched = touched_tables(tables, takedown.holding)
         for name in reversed(touched):  # registered rows last: what is downloaded is purged by them
@@ -68,9 +69,9 @@ def frozen_holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: It
     """Stored frozen tables that hold something of one of the samples; damaged ones may."""
     ids, found = set(sample_ids), []
     for name, table in tables.items():
-        if table.fit is not None and table.fit.held_samples is not None and _is_stored(ctx.store, name):
+        if table.fit is not None and table.fit.holds_any is not None and _is_stored(ctx.store, name):
             try:
-                is_held = not ids.isdisjoint(table.fit.held_samples(ctx))
+                is_held = table.fit.holds_any(ctx, ids)
             except (OSError, StoreError):
                 is_held = bool(ids)
             if is_held:
@@ -95,12 +96,14 @@ def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -
 
 def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
     """Frozen fits that rest on registered rows: numbers and weights, no sample. Not those in `holding`, nor what rests
-    on these and was fitted again.
+    on a model of them (a folder) and was fitted again; rows, as those that change, are no reason to fit again.
     """
     touched, again = set(touched_tables(tables, holding)), set(holding)
+    models = {name for name in again if tables[name].is_folder}
     for name, table in tables.items():  # inputs first
-        if again.intersection(table.inputs):
-            again.add(name)
+        if models.intersection(table.inputs):
+            models.add(name)
+    again |= models
     fits = (name for name, table in tables.items() if table.is_frozen and touched.intersection(table.inputs))
     return sorted(name for name in fits if name not in again)
 

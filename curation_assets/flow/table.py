@@ -96,8 +96,9 @@ class Fit:
     """Of a table that is made once, and again only when code, settings or models change, or by `curate run POOL
     --refit-cuts`."""
 
-    #: Ids of the samples of which it holds something; taking one down removes the table.
-    held_samples: Callable[[PoolContext], Collection[str]] | None = None
+    #: Whether what is stored holds something of one of these samples, by id; taking such a one down removes the table.
+    #: None: numbers and weights of the whole pool (docs/decisions/0070).
+    holds_any: Callable[[PoolContext, Collection[str]], bool] | None = None
 
 
 @dataclass(frozen=True)

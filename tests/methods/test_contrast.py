@@ -1,6 +1,8 @@
-"""negCLIPLoss, NormSim and VAS in pools: the plain formula, shards in another order, a late shard, target images."""
+"""negCLIPLoss, NormSim and VAS in pools: the plain formula, shards in another order, a late shard, target images, a
+takedown."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,8 +11,13 @@ import pytest
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_folder
+from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.methods.neg_clip_loss import draw_of
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.sources.declaration import add_pool
+from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.world.pool import plant_pool, render
 from tests.numeric.test_contrast import plain
 from tests.support.scene_tars import write_scenes
@@ -117,3 +124,73 @@ def test_targets_are_a_folder_a_tar_or_a_pool(settings: Settings, targets: Path,
         scored(settings, "lost", own, reference_images="nowhere")
     with pytest.raises(ValueError, match="is this pool itself"):
         scored(settings, "itself", own, reference_images="itself")
+
+
+CUT = "filtered/negative_cut"
+
+
+def pool_with_a_policy(home: Path) -> tuple[PoolContext, list[str]]:
+    """A pool of two shards that selects by negCLIPLoss; the ids of its 16 pairs, as they were drawn."""
+    (home / "tars").mkdir()
+    write_scenes(home / "tars" / "00000.tar", SCENES[:25])
+    write_scenes(home / "tars" / "00001.tar", SCENES[25:40], 25)
+    settings = load_settings(home, "embedded")
+    options = {"methods": ["neg_clip_loss"], "image_domain": "scenes", "contrast_pairs": 16, "policies": ["negative"]}
+    add_pool(settings, "pairs", home / "tars", options=options)
+    folder = policies_folder(PoolContext.open(settings, "pairs"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "negative.yaml").write_text("name: negative\nrank_by: signals.neg_clip_loss\nfraction: 0.5\n")
+    ctx = PoolContext.open(settings, "pairs")
+    run_with_upstream(ctx, "filtered/negative")
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept", pl.col("caption") != "").collect()
+    return ctx, sorted(samples["sample_id"].unique(), key=draw_of)
+
+
+def draws_of(ctx: PoolContext) -> set[float]:
+    return set(ctx.store.read("signals/contrast_pairs")["draw"])
+
+
+def take_down(ctx: PoolContext, sample_id: str) -> dict[str, Any]:
+    add_to_denylist(ctx.settings.home, [("uid", sample_id)])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    run_with_upstream(ctx, "filtered/negative")
+    return finish_takedown(ctx, tables, begun)[0]
+
+
+def test_pairs_are_drawn_again_without_a_sample_that_is_taken_down(tmp_path: Path) -> None:
+    ctx, ids = pool_with_a_policy(tmp_path)
+    assert draws_of(ctx) == set(map(draw_of, ids[:16]))
+    before, cut = values(ctx, "neg_clip_loss"), ctx.store.read(CUT)
+
+    certificate = take_down(ctx, ids[20])  # not among the pairs
+    assert {"signals/contrast_pairs", CUT} <= set(certificate["fits_kept"])
+    assert draws_of(ctx) == set(map(draw_of, ids[:16]))
+    after = values(ctx, "neg_clip_loss")
+    assert {one: value for one, value in after.items() if one != ids[20]} == {
+        one: value for one, value in before.items() if one != ids[20]
+    }
+
+    certificate = take_down(ctx, ids[3])
+    assert draws_of(ctx) == set(map(draw_of, [*ids[:3], *ids[4:17]]))
+    now = values(ctx, "neg_clip_loss")
+    assert now[ids[3]] is None
+    assert any(now[one] != after[one] for one in ids[17:20]), "values against other pairs"
+    assert "signals/contrast_pairs" not in certificate["fits_kept"]
+    assert CUT in certificate["fits_kept"]
+    assert ctx.store.read(CUT).equals(cut), "a cut is a number: it is kept, and the certificate names it"
+    assert any("contrast_pairs" in one["path"] for one in certificate["artefacts"])
+
+
+def test_pairs_that_no_method_reads_any_more_leave_by_a_takedown(tmp_path: Path) -> None:
+    ctx, ids = pool_with_a_policy(tmp_path)
+    (policies_folder(ctx) / "negative.yaml").unlink()
+    declared = tmp_path / "pools" / "pairs.yaml"
+    declared.write_text(declared.read_text().replace("- neg_clip_loss", "- clip_score").replace("- negative", "- clip"))
+    ctx = PoolContext.open(ctx.settings, "pairs")
+    folder = ctx.store.asset_path("signals/contrast_pairs")
+    assert folder.exists()
+    add_to_denylist(tmp_path, [("uid", ids[3])])
+    begin_takedown(ctx, tables_of(ctx))
+    assert not folder.exists()

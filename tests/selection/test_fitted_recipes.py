@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 from curation_assets.audit.ledger import ledger_path, read_ledger, replay
 from curation_assets.audit.why import explain, sentence
@@ -16,14 +18,16 @@ from curation_assets.flow.declared import fitted_recipes, policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.selection.fitted import load_recipe, load_recipes
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
+from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.subsets import read_subset, read_subset_npy
-from curation_assets.world.pool import plant_pool
-from tests.support.scene_tars import write_scenes
+from curation_assets.world.pool import plant_pool, render
+from tests.support.scene_tars import write_pairs, write_scenes
 from tests.support.tiny_wordnet import write_wordnet
 
 SCENES = plant_pool(150, 77)
@@ -234,6 +238,34 @@ def test_quotas_of_clusters_are_met(pool: PoolContext) -> None:
     by_cluster = pool.store.scan("fused/density").filter(pl.col("quality") >= 0).collect().group_by("cluster").len()
     assert dict(by_cluster.iter_rows()) == dict(fit.select("cluster", "quota").iter_rows())
     assert kept(pool, "density").height == fit["quota"].sum()
+
+
+def test_a_cluster_of_one_leaves_with_its_image(tmp_path: Path) -> None:
+    """Its centroid is that image's vector, so the fit is made again; of other clusters it is a mean, and stays."""
+    (tmp_path / "tars").mkdir()
+    alike = [(Image.new("RGB", (64, 64), (200, number, 0)), f"a red square {number}") for number in range(40)]
+    write_pairs(tmp_path / "tars" / "00000.tar", [*alike, (render(plant_pool(1, 8)[0]), "a scene")])
+    settings = load_settings(tmp_path, "embedded")
+    options = {"image_domain": "scenes", "recipes": {"density": {"clusters": 2}}, "policies": ["density"]}
+    add_pool(settings, "pairs", tmp_path / "tars", options=options)
+    ctx = PoolContext.open(settings, "pairs")
+    run_with_upstream(ctx, "filtered/density")
+    fit = ctx.store.read("fused/density_fit")
+    assert sorted(fit["count"]) == [1, 40]
+    samples = ctx.store.scan("raw/samples").collect()
+
+    def take_down(caption: str) -> dict[str, Any]:
+        add_to_denylist(tmp_path, [("uid", samples.filter(pl.col("caption") == caption)["sample_id"][0])])
+        tables = tables_of(ctx)
+        begun = begin_takedown(ctx, tables)
+        assert begun is not None
+        run_with_upstream(ctx, "filtered/density")
+        return finish_takedown(ctx, tables, begun)[0]
+
+    assert "fused/density_fit" in take_down("a red square 3")["fits_kept"]
+    assert ctx.store.read("fused/density_fit").equals(fit)
+    assert "fused/density_fit" not in take_down("a scene")["fits_kept"]
+    assert ctx.store.read("fused/density_fit")["count"].sum() == 39
 
 
 def test_a_shrunk_set_is_that_of_the_plain_loop(pool: PoolContext) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import curation_assets as ca
 from curation_assets.core.settings import load_profile, load_settings
-from curation_assets.core.table_names import PHOTO_BANK
+from curation_assets.core.table_names import LABELLED_CAPTIONS, LABELLED_SCORES, PHOTO_BANK, RATED_SCORES
 from curation_assets.engines.nearest_photo import from_stored
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import read_weights
@@ -19,7 +19,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations.pieces import pieces_of
-from curation_assets.operations.takedown import begin_takedown, finish_takedown
+from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_takedown
 from curation_assets.stages.distilled.tables import shipped_weights
 from curation_assets.stores.denylist import add_to_denylist
 from tests.support.lineage_pools import caption_of, jpeg, write_tar
@@ -202,6 +202,46 @@ def test_a_sample_that_is_taken_down_leaves_the_bank(tmp_path: Path) -> None:
     begin_takedown(ctx, tables_of(ctx))
     run_with_upstream(ctx, "teachers/vba")
     assert samples[caption_of(5)] not in bank_of(ctx)[0]
+
+
+@pytest.mark.parametrize("is_inside", [True, False], ids=["file in the home", "file elsewhere"])
+def test_a_rated_caption_that_is_taken_down_leaves_the_tables(tmp_path: Path, is_inside: bool) -> None:
+    home, taken = tmp_path / "home", CAPTIONS[3]
+    home.mkdir()
+    labels = (home if is_inside else tmp_path) / "labels.tsv"
+    rated = [(caption, (n * 7) % 4) for n, caption in enumerate(CAPTIONS[:30])]
+    labels.write_text("caption\trating\n" + "".join(f"{caption}\t{rating}\n" for caption, rating in rated))
+    ctx = captions_pool(home, labels=str(labels), teachers=["sba_linear"], min_group=4)
+    run_with_upstream(ctx, RATED_SCORES)
+    samples = ctx.store.scan("raw/samples").filter(pl.col("caption") == taken).collect()
+    quoting = (LABELLED_CAPTIONS, LABELLED_SCORES, RATED_SCORES)
+
+    def quoted() -> list[str]:
+        return [name for name in quoting if taken in ctx.store.read(name)["caption"]]
+
+    assert quoted() == list(quoting)
+    add_to_denylist(home, [("uid", samples["sample_id"][0])])
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    assert ctx.store.manifest(LABELLED_CAPTIONS) is None
+    run_with_upstream(ctx, RATED_SCORES)
+    certificate = finish_takedown(ctx, tables, begun)[0]
+    named = {one["path"] for one in certificate["left"] if one["what"] == taken}
+    if is_inside:
+        assert quoted() == []
+        assert named == set()
+        assert ctx.store.read(LABELLED_CAPTIONS).height == 29
+        assert pending_takedown(home, "texts") is None
+    else:
+        tables_left = {f"work/texts/{name}/data.parquet" for name in quoting}
+        assert named == {str(labels), *tables_left}, "its owner's, who may take it out, and what is made of it"
+        labels.write_text(labels.read_text().replace(f"{taken}\t{rated[3][1]}\n", ""))
+        begun = begin_takedown(ctx, tables)
+        assert begun is not None, "the next run goes on"
+        run_with_upstream(ctx, RATED_SCORES)
+        assert finish_takedown(ctx, tables, begun)[0]["left"] == []
+        assert quoted() == []
 
 
 def test_a_pool_without_images_or_with_a_writing_captioner_has_no_bank(tmp_path: Path) -> None:

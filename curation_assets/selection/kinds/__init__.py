@@ -53,6 +53,10 @@ class Kind(ABC):
     def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
         """(N,) rows → what `scored` returns, row for row: each by itself and the fit."""
 
+    def holds_any(self, fit: pl.DataFrame, scored: pl.DataFrame) -> bool:
+        """Whether a fit holds something of one of these rows alone; `scored`: the rows as `score` gave them."""
+        return False
+
 
 @cache
 def all_kinds() -> dict[str, type[Kind]]:

@@ -61,6 +61,11 @@ class KIND(Kind):
             }
         )
 
+    def holds_any(self, fit: pl.DataFrame, scored: pl.DataFrame) -> bool:
+        """The centroid of a cluster of one is that image's vector."""
+        alone = fit.filter(pl.col("count") == 1)["cluster"]
+        return scored.filter(pl.col("reason").is_null())["cluster"].is_in(alone.implode()).any()
+
     def _keys(self, ids: pl.Series, vectors: np.ndarray, centroids: np.ndarray, cluster: np.ndarray) -> np.ndarray:
         """(N,) the higher, the sooner kept within its cluster."""
         if self.keep == "random":

@@ -1,6 +1,6 @@
 """fused/<recipe> of fitted recipes (selection/fitted.py): a frozen fit over the pool, then each shard alone."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import polars as pl
 
@@ -47,6 +47,10 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         shards = (rows_of(ctx, recipe, key) for key in ctx.store.partitions(SAMPLES))
         return recipe.settings.fit(shards, ctx.engines(recipe.settings.roles))
 
+    def holds_any(ctx: PoolContext, sample_ids: Collection[str]) -> bool:
+        scored = ctx.store.scan(f"fused/{recipe.name}").filter(pl.col("sample_id").is_in(list(sample_ids))).collect()
+        return recipe.settings.holds_any(ctx.store.read(f"fused/{recipe.name}{FIT}"), scored)
+
     return Table(
         name=f"fused/{recipe.name}{FIT}",
         grain="pool",
@@ -58,7 +62,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         compute=compute,
         needs=Needs(roles=recipe.settings.roles),
         config=lambda ctx, shard: {"files": [file_sha256(path) for path in recipe.settings.files]},
-        fit=Fit(),
+        fit=Fit(holds_any=holds_any),
     )
 
 

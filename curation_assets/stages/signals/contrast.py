@@ -1,6 +1,6 @@
 """signals/contrast_pairs and signals/target_images: what negCLIPLoss, NormSim and VAS hold each sample against."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import polars as pl
@@ -42,11 +42,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             description="One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the "
             "sample_id: its "
             "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
-            "change nothing until `curate run POOL --refit-cuts --fits`.",
+            "change nothing until `curate run POOL --refit-cuts --fits`; drawn again without a sample that is taken "
+            "down.",
             compute=_pairs,
             needs=Needs(roles=("image_text_encoder",)),
             config=lambda ctx, shard: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
-            fit=Fit(),
+            fit=Fit(holds_any=_holds_any),
         )
     if TARGETS in needed:
         yield Table(
@@ -64,6 +65,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },
         )
+
+
+def _holds_any(ctx: PoolContext, sample_ids: Collection[str]) -> bool:
+    """Whether one of the samples is among the stored pairs, which know their samples by draw."""
+    draws = set(ctx.store.read(PAIRS, columns=["draw"])["draw"])
+    return not draws.isdisjoint(map(draw_of, sample_ids))
 
 
 def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:

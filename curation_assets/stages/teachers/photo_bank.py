@@ -3,7 +3,7 @@
 Part of the stage teachers. Option `photo_bank: pool`; docs/decisions/0062.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,14 +39,15 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "drawn again without a sample that is taken down.",
         compute=Folder(_bank),
         needs=Needs(roles=("beam_captioner",), core=True),
-        fit=Fit(held_samples=_sample_ids),
+        fit=Fit(holds_any=_holds_any),
         shown=Shown(kinds=("torch", "safetensors")),
     )
 
 
-def _sample_ids(ctx: PoolContext) -> list[str]:
-    """Whose images a stored bank holds."""
-    return (ctx.store.folder_path(PHOTO_BANK) / SAMPLES_FILE).read_text(encoding="utf-8").splitlines()
+def _holds_any(ctx: PoolContext, sample_ids: Collection[str]) -> bool:
+    """Whether a stored bank has the image of one of the samples."""
+    listed = (ctx.store.folder_path(PHOTO_BANK) / SAMPLES_FILE).read_text(encoding="utf-8").splitlines()
+    return not set(listed).isdisjoint(sample_ids)
 
 
 def _bank(ctx: PoolContext, folder: Path) -> None:
