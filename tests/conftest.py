@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from hypothesis import settings as hypothesis_settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+# A pool of a few rows is made before worker processes have loaded torch: those who test workers ask for them.
+os.environ["CURATION_WORKERS"] = "1"
 os.environ.pop("COLUMNS", None)  # processes of pytest-xdist have 80, and what is piped obeys it
 
 from curation_assets.core.settings import Settings, load_settings
@@ -78,7 +80,7 @@ def finished_pool(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> F
     written = made / "reports.json"
     with FileLock(f"{made}.lock"):
         if not written.is_file():
-            reports = run_pool(declare_tiny_pool(made / "home"), "tiny")
+            reports = run_pool(replace(declare_tiny_pool(made / "home"), workers=2), "tiny")
             written.write_text(json.dumps([asdict(report) for report in reports]))
     home = tmp_path_factory.mktemp("finished") / "home"
     shutil.copytree(made / "home", home, symlinks=True)

@@ -16,7 +16,7 @@ from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
 from curation_assets.cli import app
 from curation_assets.stores.costs import read_attempts
 from curation_assets.stores.shard_store import ShardStore
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import finished_photos
 
 SHARD = "p-000000"
 FRAME = pl.DataFrame({"sample_id": ["a", "b"]})
@@ -95,7 +95,7 @@ def test_a_killed_attempt_is_waste_and_a_line_cut_short_harms_no_other(tmp_path:
 
 
 def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     random = per_kept_sample(ctx.store, "random")
     kept = ctx.store.scan("filtered/random").collect().filter(pl.col("verdict") == "kept").height
     behind = [

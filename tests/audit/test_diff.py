@@ -40,14 +40,22 @@ from curation_assets.selection.leave_one_out import leave_one_out, recipe_weight
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
-from tests.support.lineage_pools import bring_up_to_date, jpeg, score_by_hand, summarise, webdataset_pool, write_tar
+from tests.support.lineage_pools import (
+    bring_up_to_date,
+    finished_photos,
+    jpeg,
+    score_by_hand,
+    summarise,
+    webdataset_pool,
+    write_tar,
+)
 from tests.support.random_pools import policies, pools, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), shards=5))
+    return finished_photos(tmp_path_factory.mktemp("home"), shards=5)
 
 
 @given(pool=pools(), left=policies(), right=policies())
@@ -162,7 +170,7 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
         whole = compare(rows, known[left], known[right]).to_dict()
         assert found == {name: whole[name] for name in found}
         assert found["nearest_dropped"]
-    other = bring_up_to_date(webdataset_pool(tmp_path, shards=2))
+    other = finished_photos(tmp_path, shards=2)
     with pytest.raises(LedgerError, match="different rows"):
         recorded_comparison(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
     run = CliRunner().invoke(
@@ -284,7 +292,7 @@ def test_ledgers_are_current_by_contents_and_not_by_times(ctx: PoolContext, tmp_
 
 
 def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     known = {policy.name: policy for policy in policies_of(ctx)}
     pair = [known["icc"], known["clip"]]
     before = cuts_in_force(ctx.store, pair)
@@ -403,7 +411,7 @@ def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
     for bad in ("signals.icc", "signals.icc=half", "=0.5"):
         with pytest.raises(ValueError, match=r"STAGE\.TABLE=SHARE"):
             prefilters_of([bad])
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     options = ["--rank-by", "signals.sieve", "--prefilter", "signals.icc=0.5", "--save", "mine", "--json"]
     run = CliRunner().invoke(app, ["diff", "clip", *options, "--home", str(tmp_path)])
     assert run.exit_code == 0, run.output

@@ -36,14 +36,14 @@ from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.random_pools import policies, pools, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+    return finished_photos(tmp_path_factory.mktemp("home"))
 
 
 def npy_bytes(packed: np.ndarray) -> bytes:
@@ -236,7 +236,7 @@ def test_a_ledger_holds_what_judging_row_by_row_gives_and_replays(
 
 
 def test_a_signal_is_read_again_when_its_table_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     before = PoolRows.read(ctx.store)
     icc, clip = before.signal("signals.icc"), before.signal("signals.clip_score")
     again = PoolRows.read(ctx.store)
@@ -257,7 +257,7 @@ def test_a_signal_is_read_again_when_its_table_changed(tmp_path: Path, monkeypat
 
 
 def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     rows = PoolRows.read(ctx.store)
     whole = rows.signal("signals.icc")
     shard = ctx.store.partitions("signals/icc")[0]
@@ -277,7 +277,7 @@ def test_rows_that_a_signal_lacks_or_has_in_another_order(tmp_path: Path) -> Non
 
 
 def test_values_that_were_read_without_reasons_do_not_stand_in_for_them(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     shard = ctx.store.partitions("signals/icc")[0]
     table = ctx.store.read("signals/icc", shard)
     ctx.store.write("signals/icc", table[1:].reverse(), shard, code_version="8")

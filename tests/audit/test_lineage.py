@@ -23,7 +23,7 @@ from curation_assets.defs.launch import run_pool
 from curation_assets.defs.lineage import lineage_events, recorded_lineage
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.shard_store import MissingTableError
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import finished_photos, webdataset_pool
 
 RAW = ["raw/registered_shards", "raw/downloads", "raw/samples"]
 TABLES = [
@@ -66,7 +66,7 @@ def receiver() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
 
 
 def test_manifests_lead_from_the_subset_to_its_shards_models_and_code(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     lineage = lineage_of(ctx.store, "filtered/sieve_clip")
     assert lineage_of(ctx.store, "raw/samples").nodes.height == 9  # a table of shards: all of them
     output = {row["table"]: row for row in summary(lineage).to_dicts()}
@@ -162,7 +162,7 @@ def test_openlineage_events_say_shards_versions_checks_and_failures(ran: PoolCon
 
 
 def test_column_lineage_of_sql_is_in_the_events(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     events = lineage_events(ctx, lineage_of(ctx.store, "filtered/sieve_clip", pool="photos"))
     fused = next(
         one.outputs[0]

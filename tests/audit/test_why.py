@@ -22,12 +22,12 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
-from tests.support.lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool
+from tests.support.lineage_pools import finished_photos, jpeg, summarise
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+    return finished_photos(tmp_path_factory.mktemp("home"))
 
 
 def row_of(ctx: PoolContext, number: int) -> dict[str, object]:
@@ -124,8 +124,8 @@ def test_command_prints_words_or_json(ctx: PoolContext) -> None:
 
 
 def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     kept = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept").sort("value", descending=True)
     last = kept["sample_id"][-1]
     pool = load_pool(settings, "photos")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.cli import app
 from curation_assets.cli.commands import entries, load
 from curation_assets.methods import all_methods
-from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, write_tar
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
@@ -104,7 +104,7 @@ def test_every_command_with_an_output_path_is_tried() -> None:
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a small pool, up to its verdicts."""
     home = tmp_path_factory.mktemp("home")
-    bring_up_to_date(webdataset_pool(home))
+    finished_photos(home)
     return home
 
 

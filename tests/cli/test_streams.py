@@ -268,8 +268,8 @@ def test_the_entry_point_keeps_the_status_and_ends_without_reports_of_leaks(tmp_
     (tmp_path / "urls.csv").write_text("url,caption\nhttp://127.0.0.1:9/a.jpg,a red kite\n")
     home = ("--home", str(tmp_path / "home"))
     script = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
+    assert curate("pool", "add", "web", tmp_path / "urls.csv", *home).exit_code == 0
     for arguments, status in (
-        (("pool", "add", "web", str(tmp_path / "urls.csv")), 0),
         (("run", "web", "--table", "raw/registered_shards", "--table", "raw/downloads"), 1),
         (("run", "web", "--nothing"), 2),
     ):

@@ -32,7 +32,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.webdataset import write_training_tars
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.subsets import read_subset_npy
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import finished_photos
 from tests.support.tiny_models import profile_of
 
 SAMPLES_SEEN = 800  # 25 steps of the tiny scale
@@ -41,7 +41,7 @@ REPEATED = 3  # times that the first sample is in the training set
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), per_shard=16))
+    return finished_photos(tmp_path_factory.mktemp("home"), per_shard=16)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ def test_an_id_listed_m_times_is_in_the_training_tars_m_times(ctx: PoolContext, 
         write_training_tars(ctx, ["abc"], tars[0].parent.with_name("none"), name="control")
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "model"
     seen: list[int] = []

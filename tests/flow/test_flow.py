@@ -20,7 +20,7 @@ from curation_assets.flow.graph import _sorted_by_inputs, tables_of
 from curation_assets.flow.table import Folder, Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.sources.declaration import add_pool, add_world_pool
-from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, webdataset_pool, write_tar
 
 
 def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Table:
@@ -240,7 +240,7 @@ def test_the_floor_is_the_pools_own(settings: Settings) -> None:
 
 
 def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
-    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    ready = finished_photos(tmp_path)
     ledger = tables_of(ready)["filtered/ledger"]
     assert violations(ready, ledger, None) == []
     whole = ready.store.folder_path("filtered/ledger").resolve()
@@ -259,7 +259,7 @@ def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
 
 
 def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_same_tables(tmp_path: Path) -> None:
-    ready = bring_up_to_date(webdataset_pool(tmp_path))
+    ready = finished_photos(tmp_path)
     tables = tables_of(ready)
     ledger, subsets = tables["filtered/ledger"], tables["filtered/subsets"]
     assert violations(ready, subsets, None) == []

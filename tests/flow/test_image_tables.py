@@ -240,6 +240,7 @@ def test_two_workers_make_the_tables_of_one_process_though_they_are_killed(
     alone = open_pool(tmp_path / "alone", tmp_path / "source", names)
     alone = replace(alone, settings=replace(alone.settings, workers=1))
     monkeypatch.setenv("CURATION_DEVICES", "0,1")
+    monkeypatch.delenv("CURATION_WORKERS")
     together = open_pool(tmp_path / "together", tmp_path / "source", names, save_every_seconds=0.0)
     assert together.settings.workers == 2
     killed: list[int] = []

@@ -42,7 +42,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
-from tests.support.lineage_pools import bring_up_to_date, jpeg, summarise, webdataset_pool, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, summarise, webdataset_pool, write_tar
 from tests.support.paths import PROFILES
 from tests.support.slow_judge import slow_judge
 
@@ -103,7 +103,7 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
 
 
 def test_every_kind_of_change_is_seen_where_it_is(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     facts = hand_facts(ctx)
     assert plan_of(ctx, facts).costs["stale"].sum() == 0
     assert plan_of(ctx, facts).outdated_fits == []
@@ -145,7 +145,7 @@ def test_every_kind_of_change_is_seen_where_it_is(tmp_path: Path) -> None:
 
 
 def test_flips_of_a_changed_policy_are_exact(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
+    ctx = finished_photos(tmp_path, shards=4)
     before = ctx.store.scan("filtered/icc").collect()
     icc = next(one for one in policies_of(ctx) if one.name == "icc")
     wider = replace(what_if(icc, fraction=0.6), name="icc")
@@ -158,7 +158,7 @@ def test_flips_of_a_changed_policy_are_exact(tmp_path: Path) -> None:
 
 
 def test_the_index_reads_again_only_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     names = [one.name for one in hand_facts(ctx)]
     refresh_index(ctx.store, names)
     read: list[tuple[str, str | None]] = []
@@ -279,7 +279,7 @@ def test_costs_scale_with_rows_and_gpu_stands_apart(tmp_path: Path) -> None:
 
 
 def test_the_flow_agrees_on_frozen_tables(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     for shard in ctx.shards():
         ctx.store.write("signals/icc", ctx.store.read("signals/icc", shard), shard, code_version="8")
     tables = tables_of(ctx)
@@ -298,7 +298,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     profile = tmp_path / "other.yaml"
     shipped = (PROFILES / "embedded.yaml").read_text()
     profile.write_text(
@@ -362,7 +362,7 @@ def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     policy = next(one for one in policies_of(ctx) if one.name == "clip")
     rows, facts = PoolRows.read(ctx.store), hand_facts(ctx)
     before = judge(policy, rows).verdict
@@ -414,7 +414,7 @@ def test_a_pool_that_never_ran_is_planned_and_nothing_is_made_up_of_its_cost(
 
 
 def test_tables_without_a_timing_are_named_beside_the_sum_of_the_others(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     facts = [*hand_facts(ctx), TableFacts("signals/new", True, ("raw/samples",), "1", None, {}, uses_gpu=True)]
     costs = {row["table"]: row for row in plan_of(ctx, facts).costs.to_dicts()}
     assert costs["signals/new"]["rows"] == sum(ctx.store.read("raw/samples", key).height for key in ctx.shards())

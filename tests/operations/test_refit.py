@@ -34,7 +34,15 @@ from curation_assets.selection.cut import cut_frame, cut_of_frame
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.shard_store import ShardStore
-from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, summarise, webdataset_pool, write_tar
+from tests.support.lineage_pools import (
+    bring_up_to_date,
+    caption_of,
+    finished_photos,
+    jpeg,
+    summarise,
+    webdataset_pool,
+    write_tar,
+)
 
 
 def verdicts(ctx: PoolContext) -> pl.DataFrame:
@@ -139,7 +147,7 @@ def is_stopped_at(number: int, work: Callable[[], object]) -> bool:
 
 def test_a_refit_stopped_at_any_step_refits_all_its_policies(tmp_path: Path) -> None:
     """Stopped while it put verdicts aside, it went on with the policies so far, and by their old cuts."""
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     tables, root, kept = tables_of(ctx), ctx.store.root, tmp_path / "kept"
     policies = {policy.name for policy in policies_of(ctx)}
     frozen = [name for name, table in tables.items() if table.is_frozen and ctx.store.manifest(name) is not None]
@@ -177,7 +185,7 @@ def test_a_refit_stopped_at_any_step_refits_all_its_policies(tmp_path: Path) -> 
 
 
 def test_a_removed_shard_changes_no_other_verdict(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     before = verdicts(ctx)
     (tmp_path / "tars" / "000001.tar").unlink()
     for table in tables_of(ctx).values():
@@ -189,7 +197,7 @@ def test_a_removed_shard_changes_no_other_verdict(tmp_path: Path) -> None:
 
 
 def test_other_code_behind_a_cut_fits_it_anew(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     first = cut_of(ctx, "icc")
     for shard in ctx.shards():  # the same tables by other code, with other values
         frame = ctx.store.read("signals/icc", shard)
@@ -238,7 +246,7 @@ def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> Non
 
 
 def test_a_cut_survives_its_table(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path))
+    ctx = finished_photos(tmp_path)
     for policy in policies_of(ctx):
         cut = cut_of(ctx, policy.name)
         assert cut_of_frame(cut_frame(cut)) == cut
@@ -248,7 +256,7 @@ def test_a_cut_survives_its_table(tmp_path: Path) -> None:
 def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harms_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path, shards=4))
+    ctx = finished_photos(tmp_path, shards=4)
     tables, shards = tables_of(ctx), ctx.store.partitions("raw/samples")
     recipe = tables["fused/sieve_clip"]
     assert isinstance(recipe.compute, Together)

@@ -50,7 +50,14 @@ from curation_assets.stores.releases import (
     read_release,
 )
 from curation_assets.stores.subsets import read_subset_npy
-from tests.support.lineage_pools import bring_up_to_date, caption_of, jpeg, summarise, webdataset_pool, write_tar
+from tests.support.lineage_pools import (
+    bring_up_to_date,
+    caption_of,
+    finished_photos,
+    jpeg,
+    summarise,
+    write_tar,
+)
 from tests.support.paths import REPOSITORY
 
 
@@ -58,7 +65,7 @@ from tests.support.paths import REPOSITORY
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a pool of 24 samples, up to its ledgers."""
     home = tmp_path_factory.mktemp("made")
-    bring_up_to_date(webdataset_pool(home))
+    finished_photos(home)
     return home
 
 

@@ -60,7 +60,15 @@ from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
-from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import (
+    OPTIONS,
+    bring_up_to_date,
+    caption_of,
+    finished_photos,
+    jpeg,
+    webdataset_pool,
+    write_tar,
+)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -95,6 +103,7 @@ def shard_files(ctx: PoolContext, shard: str) -> dict[str, tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(finished_pool.settings.home, home, symlinks=True)
@@ -160,8 +169,8 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
 
 @pytest.mark.parametrize("kind", ["url", "uid", "sha256", "domain"])
 def test_delivered_tars_by_every_kind_of_name(tmp_path: Path, kind: str) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     row = ctx.store.scan("raw/samples").filter(pl.col("url").str.ends_with("/9.jpg")).collect().to_dicts()[0]
     names = {
         "url": row["url"].replace("http://", "HTTP://") + "#part",
@@ -190,8 +199,8 @@ def test_delivered_tars_by_every_kind_of_name(tmp_path: Path, kind: str) -> None
 
 
 def test_sources_are_rewritten_on_request_and_rows_keep_their_places(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     before = ctx.store.scan("raw/samples").collect()
     add_to_denylist(tmp_path, [("url", "http://host0.example/9.jpg")])
     tables = tables_of(ctx)
@@ -241,13 +250,16 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
 
 
-@pytest.mark.parametrize("with_sources", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, with_sources: bool) -> None:
+@pytest.mark.parametrize(
+    ("with_sources", "stride"),
+    [(False, 6), *(pytest.param(with_sources, 1, marks=pytest.mark.slow) for with_sources in (False, True))],
+)
+def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, with_sources: bool, stride: int) -> None:
     """Nothing of the sample is left and there is a certificate, whichever step the first attempt ended before."""
     undisturbed = tmp_path / "undisturbed"
-    bring_up_to_date(webdataset_pool(undisturbed))
+    finished_photos(undisturbed)
     needles = [json.dumps(needle)[1:-1].encode() for needle in ("/9.jpg", caption_of(9))]
-    for number in itertools.count():
+    for number in itertools.count(step=stride):
         home = tmp_path / f"killed-{number}"
         shutil.copytree(undisturbed, home, symlinks=True)
         settings = load_settings(home, "embedded")
@@ -287,8 +299,8 @@ def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, w
 
 
 def test_a_takedown_killed_after_its_purge_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     add_to_denylist(tmp_path, [("url", "http://host0.example/9.jpg")])
     begun = begin_takedown(ctx, tables_of(ctx))
     assert begun is not None
@@ -318,8 +330,7 @@ def test_a_takedown_killed_after_its_purge_goes_on_and_does_not_begin_anew(tmp_p
 
 
 def test_a_version_kept_for_readers_is_purged_although_a_run_came_first(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
     report = ctx.store.asset_path("downstream/report")
     for content in (caption_of(9), "the next version, without it"):
 
@@ -335,8 +346,8 @@ def test_a_version_kept_for_readers_is_purged_although_a_run_came_first(tmp_path
 
 
 def test_a_table_that_the_pool_no_longer_declares_is_searched(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     old = ctx.store.root / "filtered" / "an_old_policy" / "shard=photos-000001"
     old.mkdir(parents=True)
     pl.DataFrame({"caption": [caption_of(9)]}).write_parquet(old / "data.parquet")
@@ -358,8 +369,8 @@ def test_salt_and_denylist_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path: Path) -> None:
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     npy = ctx.store.folder_path("filtered/subsets") / "icc.npy"
     kept = read_subset_npy(npy)
     exported = tmp_path / "exported"
@@ -385,8 +396,8 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
 
 def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     """Saved rows of unfinished tables, the canary, Dagster's databases and logs, label files."""
-    settings = webdataset_pool(tmp_path)
-    ctx = bring_up_to_date(settings)
+    ctx = finished_photos(tmp_path)
+    settings = ctx.settings
     store = ctx.store
     frozen = freeze_canary(store, tmp_path / "canary.parquet", 22)
     before, ids = frozen.sha256, frozen.rows["sample_id"].to_list()

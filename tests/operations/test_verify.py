@@ -27,14 +27,14 @@ from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stores.damage import Damage
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.temporary import host
-from tests.support.lineage_pools import bring_up_to_date, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, write_tar
 from tests.torture.faults.bit_flips import flip_bit
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("made")
-    bring_up_to_date(webdataset_pool(home, shards=2, per_shard=6))
+    finished_photos(home, shards=2, per_shard=6)
     return home
 
 

@@ -26,7 +26,7 @@ from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import finished_photos
 from tests.support.random_pools import can_be_cut, policies, pools, store_pool
 
 SCRIPT = Path(page.__file__).parent / "compare.js"
@@ -43,7 +43,7 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home"), shards=5))
+    return finished_photos(tmp_path_factory.mktemp("home"), shards=5)
 
 
 def in_javascript(
@@ -93,7 +93,7 @@ def assert_same(
 @needs_node
 @pytest.mark.parametrize("lower", [(), ("icc", "clip_score")], ids=["all higher", "lower is better"])
 @given(pool=pools(), left=policies("left"), right=policies("right"), is_frozen=st.booleans())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_any_pool_and_policies_give_the_same_numbers(
     lower: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
@@ -127,7 +127,7 @@ def test_any_pool_and_policies_give_the_same_numbers(
 
 @needs_node
 @given(pool=pools(), policy=policies(), is_frozen=st.booleans())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_every_row_has_the_verdict_rank_and_threshold_of_the_judge(
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],

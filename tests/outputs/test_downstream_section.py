@@ -11,7 +11,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import image_texts
 from curation_assets.outputs.report.downstream import downstream_section, metric_name, size_name
 from curation_assets.stores.images import ImageLimits
-from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import finished_photos
 from tests.support.trained_tables import CONTROLS, POLICIES, write_trained_tables
 
 SHOWN = {"downstream/captioning": ("cider", "no_such_metric", "bleu_4"), "downstream/retrieval": ("mean_recall@1",)}
@@ -25,7 +25,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     for number in range(4):
         Image.new("RGB", (30 + number, 20), (number * 60, 0, 0)).save(folder / f"{number}.jpg")
     (folder / "4.jpg").write_bytes(b"no jpeg")
-    ctx = bring_up_to_date(webdataset_pool(home))
+    ctx = finished_photos(home)
     write_trained_tables(ctx, images=folder)
     (folder / "3.jpg").unlink()
     return ctx

@@ -25,7 +25,7 @@ from curation_assets.operations.takedown import begin_takedown
 from curation_assets.outputs import explore
 from curation_assets.stores.denylist import add_to_denylist
 from tests.support.browser import open_browser
-from tests.support.lineage_pools import SIGNALS, bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import SIGNALS, bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.paths import REPOSITORY
 
 needs_viewer = pytest.mark.skipif(
@@ -35,7 +35,7 @@ needs_viewer = pytest.mark.skipif(
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path / "home", shards=3))
+    return finished_photos(tmp_path / "home", shards=3)
 
 
 def test_every_sample_has_its_picture_values_verdicts_and_place(ctx: PoolContext) -> None:
@@ -173,6 +173,7 @@ def test_a_viewer_that_would_answer_other_sites_is_not_left_running(tmp_path: Pa
     assert command.free_port(port) == port
 
 
+@pytest.mark.infra
 @needs_viewer
 def test_the_real_viewer_shows_samples_to_this_machine_alone_and_ends_with_ctrl_c(
     ctx: PoolContext, tmp_path: Path

@@ -43,12 +43,19 @@ from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
-from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
+from tests.support.lineage_pools import (
+    OPTIONS,
+    bring_up_to_date,
+    caption_of,
+    finished_photos,
+    jpeg,
+    write_tar,
+)
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
-    return bring_up_to_date(webdataset_pool(tmp_path_factory.mktemp("home")))
+    return finished_photos(tmp_path_factory.mktemp("home"))
 
 
 def kept_ids(ctx: PoolContext, policy: str) -> list[str]:
@@ -166,7 +173,7 @@ def test_the_flow_lists_keys_with_their_folder_up_to_the_first_dot(tmp_path: Pat
 
 
 def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home"))
+    ctx = finished_photos(tmp_path / "home")
     home = ctx.settings.home
     whole = export_webdataset(find_subset(ctx, "icc"), tmp_path / "whole")
     first, second, *others = kept_ids(ctx, "icc")
@@ -412,7 +419,7 @@ def test_croissant_has_provenance_and_is_refused_when_wrong(ctx: PoolContext, tm
 
 
 def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -> None:
-    ctx = bring_up_to_date(webdataset_pool(tmp_path / "home", shards=2))
+    ctx = finished_photos(tmp_path / "home", shards=2)
     subset = find_subset(ctx, "icc")
     shards = subset.rows["shard"].unique().sort().to_list()
     assert len(shards) == 2

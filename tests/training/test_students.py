@@ -175,7 +175,7 @@ def test_bad_targets_are_refused(
         train_student(captions, targets, tmp_path, sentence_encoder=minilm)
 
 
-@pytest.mark.parametrize("kind", ["minilm_mlp", "minilm_finetuned"])
+@pytest.mark.parametrize("kind", ["minilm_mlp", pytest.param("minilm_finetuned", marks=pytest.mark.slow)])
 def test_networks_on_minilm_learn_come_back_and_are_seeded(minilm: SentenceEncoder, tmp_path: Path, kind: Any) -> None:
     state = torch.get_rng_state()
     settings: dict[str, Any] = {"kind": kind, "sentence_encoder": minilm, "seed": 1, "batch_size": 16}
