@@ -98,9 +98,9 @@ def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Tab
     return [_piece(ctx, tables, "student_fit: backbone", part_at("", backbone, ctx.pool_models), users)]
 
 
-SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in; "
+SHIPPED_WEIGHTS = "fusion weights fitted on captions of LAION that people rated stand in, icc is by {student}; "
 NO_WEIGHTS = "no fusion weights ship for these teachers and models: `curate pool set {pool} profile=photos`, or "
-RATE = "rate some of yours (curate annotate sample, rate, merge) and set options: {labels: FILE}"
+RATE = "rate some of yours (curate annotate sample, rate, merge) and set options: {{labels: FILE}}"
 
 
 def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
@@ -116,7 +116,8 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
             pieces.append(Piece(f"option {option}", str(path), state, size, users, advice))
     if ctx.ratings is None and FUSION_WEIGHTS in made:
         is_required = FlowOptions.of(ctx).fuse_on == "student" or not has_shipped_weights(ctx)
-        advice = (NO_WEIGHTS.format(pool=ctx.pool.name) if is_required else SHIPPED_WEIGHTS) + RATE
+        advice = (NO_WEIGHTS if is_required else SHIPPED_WEIGHTS) + RATE
+        advice = advice.format(pool=ctx.pool.name, student=ctx.profile.address("student"))
         pieces.append(Piece("option labels", "", "missing", None, (FUSION_WEIGHTS,), advice, is_required=is_required))
     return pieces
 

@@ -78,6 +78,7 @@ def test_missing_labels_are_named_before_a_run(tmp_path: Path, options: dict[str
     labels = next(piece for piece in pieces_of(ctx, tables_of(ctx)) if piece.name == "option labels")
     assert (labels.state, labels.is_required) == ("missing", is_required)
     assert ("no fusion weights ship" in labels.advice) == is_required
+    assert ("icc is by embedded:icc_student" in labels.advice) != is_required
     assert "curate annotate sample, rate" in labels.advice
 
 
@@ -105,6 +106,7 @@ def test_the_chain_runs_from_teachers_to_the_report(tmp_path: Path) -> None:
     assert concrete > abstract  # type: ignore[operator]
     page = (ctx.store.root / "downstream" / "report" / "report.html").read_text(encoding="utf-8")
     assert "nobody rated captions of this pool" in page
+    assert "icc is by the student embedded:icc_student, not by the one distilled here" in page
     assert "human rating" not in page
 
 

@@ -207,6 +207,7 @@ def _teacher_section(ctx: PoolContext) -> dict[str, Any]:
         "plane_text": plane_text,
         "dependence": dependence.drop("warning").to_dicts(),
         "ratings": ctx.ratings,
+        "student": ctx.profile.address("student"),
         "evidence": [] if evidence is None else evidence.drop("warning").to_dicts(),
         "agreement": [] if agreement is None else agreement.to_dicts(),
         "agreement_picture": None if agreement is None else pictures.data_uri(pictures.agreement_figure(agreement)),
