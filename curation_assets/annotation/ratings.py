@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from curation_assets.methods import all_methods
+from curation_assets.methods import method_names
 from curation_assets.numeric.agreement import Agreement, AgreementDifference, agreement_difference
 from curation_assets.numeric.caption_benchmark import is_unigram_noun, satisfies_rule
 from curation_assets.numeric.metrics.concreteness import RatingGroup, concreteness_report
@@ -139,7 +139,7 @@ def _first_present(table: pl.DataFrame, names: tuple[str, ...], side: str, optio
 
 
 def _default_score_column(scores: pl.DataFrame) -> str:
-    named = [name for name in all_methods() if name in scores.columns]
+    named = sorted(method_names() & set(scores.columns))
     if len(named) > 1:
         raise ValueError(f"the scores hold several methods ({', '.join(named)}); choose one with --score-column")
     return named[0] if named else _first_present(scores, SCORE_COLUMNS, "scores", "--score-column")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.commands import command
-from curation_assets.cli.common import notice, show
+from curation_assets.cli.common import notice, show_checked
 from curation_assets.sources.contract import check_own_source
 
 
@@ -19,12 +19,5 @@ def check_source(
 
     Nothing is written into a home, and no URL is opened (docs/user/own_source.md).
     """
-    found = check_own_source(file, example)
-    for checked in found:
-        show(
-            f"{'ok' if checked.fault is None else 'FAULT'}: {checked.rule}"
-            + (f" {checked.fault}" if checked.fault else "")
-        )
-    if found[-1].fault is not None:
-        raise typer.Exit(1)
+    show_checked(check_own_source(file, example))
     notice(f"Next: copy {file} into pools/sources of a home; `curate pool add NAME {example}` finds it there")

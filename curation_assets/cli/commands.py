@@ -98,12 +98,15 @@ class LazyCommand(TyperCommand):
     def __init__(self, entry: Entry, panel: str | None) -> None:
         super().__init__(name=entry.name.split()[-1], help=entry.help, rich_help_panel=panel)
         self.entry = entry
+        self.others: dict[str, LazyCommand] = {}  # such as `methods check`, where `methods` is a command, too
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the real command, which takes over from here.
 
         A pool is `--pool NAME` or an argument: the first of commands about a pool, the last of others.
         """
+        if args and args[0] in self.others:
+            return self.others[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
         single = typer.Typer(add_completion=False)
         single.command(self.name)(load(self.entry))
         command = typer.main.get_command(single)
@@ -151,6 +154,9 @@ def command_tree() -> dict[str, Any]:
         group, _, name = entry.name.rpartition(" ")
         if not group:
             tree[name] = LazyCommand(entry, entry.panel)
+            continue
+        if isinstance(tree.get(group), LazyCommand):
+            tree[group].others[name] = LazyCommand(entry, None)
             continue
         if group not in tree:
             tree[group] = TyperGroup(

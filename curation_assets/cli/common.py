@@ -33,6 +33,7 @@ from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.plain_json import plain
 
 if TYPE_CHECKING:
+    from curation_assets.core.contract import Checked
     from curation_assets.core.settings import Settings
 
 #: Columns of what goes to a file or a pipe, unless COLUMNS says how many. A terminal's tables are fitted to its width.
@@ -87,6 +88,14 @@ def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
 def show(text: str | Text | Table = "") -> None:
     """Print on standard output; text keeps its brackets and is never broken into lines."""
     console.print(text, markup=False, highlight=False, soft_wrap=not isinstance(text, Table))
+
+
+def show_checked(found: "Sequence[Checked]") -> None:
+    """Each rule that a file of a user's own was tried by; exit 1 where it breaks one."""
+    for checked in found:
+        show(f"ok: {checked.rule}" if checked.fault is None else f"FAULT: {checked.rule} {checked.fault}")
+    if any(checked.fault is not None for checked in found):
+        raise typer.Exit(1)
 
 
 def with_home(text: str) -> str:

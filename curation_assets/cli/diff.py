@@ -27,7 +27,8 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_folder, policies_of
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.selection import check_fraction
 from curation_assets.selection.rows import PoolRows
 from curation_assets.sources.declaration import list_pools

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
+from curation_assets.core.own_modules import use_home
 from curation_assets.core.roles import ROLES
 from curation_assets.core.validation import Number, Whole, build, check_known, checked, setting
 from curation_assets.core.yaml_files import read_yaml
@@ -345,14 +346,14 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
     Without either: ./data, the profile that a pool names (else embedded), all cores. Workers default to one per core
     (or per `threads_per_worker` of the profile) on a CPU, at most MAX_DEFAULT_WORKERS (about 1 GiB each), and to one
     per GPU otherwise: processes would fight over it. CURATION_DEVICES=0,2 names the GPUs, as CUDA_VISIBLE_DEVICES does.
-    Raises ValueError for an empty name among them.
+    What a user added to the home is found from here on (`use_home`). Raises ValueError for an empty name among them.
     """
     name = profile or os.environ.get("CURATION_PROFILE")
     chosen = load_profile(name or DEFAULT_PROFILE)
     threads = int(os.environ.get("CURATION_THREADS", os.cpu_count() or 1))
     named = os.environ.get("CURATION_DEVICES")
     devices = _device_names(named, "CURATION_DEVICES") if named else _default_devices(chosen)
-    return Settings(
+    settings = Settings(
         home=home_of(home),
         profile=chosen,
         threads=threads,
@@ -367,6 +368,8 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         ray=os.environ.get("CURATION_RAY") or None,
         own_dagster_home=own_dagster_home(),
     )
+    use_home(settings.pools_root)
+    return settings
 
 
 def _default_workers(profile: Profile, threads: int, devices: tuple[str, ...]) -> int:

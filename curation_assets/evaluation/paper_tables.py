@@ -31,7 +31,7 @@ from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.evaluation.training_sets import TRAINING_SETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, teacher_names
-from curation_assets.methods import all_methods, oriented
+from curation_assets.methods import method_names, oriented
 from curation_assets.numeric.agreement import (
     Agreement,
     AgreementDifference,
@@ -510,7 +510,7 @@ def _lacks_values(ctx: PoolContext, reference: str) -> str:
     absent = [name for name in tables if not (ctx.store.table_path(name).is_file() or ctx.store.partitions(name))]
     run = {method.name for method in ctx.methods("signals")}
     signals = {name.removeprefix("signals/") for name in absent if name.startswith("signals/")}
-    add = sorted((signals & set(all_methods())) - run)
+    add = sorted((signals & method_names()) - run)
     first = f"add {', '.join(add)} to the option `methods` in {declaration_of(ctx)}, then " if add else ""
     return (
         f"pool {ctx.pool.name} has no {' and no '.join(absent or ['raw/samples'])}: {first}`curate run {ctx.pool.name}`"

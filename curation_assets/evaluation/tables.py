@@ -193,7 +193,7 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     from curation_assets.numeric.metrics.separation import verdict_of
     from curation_assets.numeric.separation import auc_interval, roc_auc
 
-    kinds_of = made_for()
+    kinds_of = made_for(ctx)
     rows = []
     for name, (table, column) in _separating_tables(ctx).items():
         frame = with_truth(ctx, table, column, with_gaps=True)

@@ -15,7 +15,15 @@ from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
 from curation_assets.core.validation import check_known
 from curation_assets.flow.options import FlowOptions
-from curation_assets.methods import TEXT_COLUMNS, Method, all_methods, get_method, teachers
+from curation_assets.methods import (
+    TEXT_COLUMNS,
+    Method,
+    all_methods,
+    get_method,
+    method_names,
+    named_method,
+    teachers,
+)
 from curation_assets.scoring.parameters import described_settings, with_parameters
 from curation_assets.sources.all_options import PoolOptions, with_profile_options
 from curation_assets.sources.declaration import Pool, declared_options, load_pool
@@ -147,21 +155,25 @@ class PoolContext:
         """The methods of a stage by options and profile, with values or without; teachers by option `teachers`."""
         options = FlowOptions.of(self)
         if stage == "teachers" and options.teachers is not None:
-            known = {method.name: method for method in teachers()}
-            check_known(f"pool {self.pool.name!r}: option teachers", "teacher", options.teachers, known)
-            return [known[name] for name in sorted(set(options.teachers))]
-        listed = (*options.methods, *SourceOptions.of(self).given_signals)
-        named = {get_method(name).name for name in listed} | set(self.profile.methods)
-        return [
-            method
-            for method in all_methods().values()
-            if method.stage == stage and (method.default or method.name in named)
-        ]
+            return self._named_teachers(options.teachers)
+        listed = {*options.methods, *SourceOptions.of(self).given_signals}
+        named = {name: named_method(name) for name in sorted(listed | (set(self.profile.methods) & method_names()))}
+        run = {name: method for name, method in all_methods().items() if method.default} | named
+        return [method for _, method in sorted(run.items()) if method.stage == stage]
+
+    def _named_teachers(self, names: Iterable[str]) -> list[Method]:
+        where = f"pool {self.pool.name!r}: option teachers"
+        known = {method.name for method in teachers()}
+        check_known(where, "teacher", names, known | (method_names() - set(all_methods())))
+        named = [named_method(name) for name in sorted(set(names))]
+        if others := [method.name for method in named if method.stage != "teachers"]:
+            raise ValueError(f"{where} names {', '.join(others)}, of stage signals; known: {', '.join(sorted(known))}")
+        return named
 
     def method_config(self, name: str) -> dict[str, Any]:
         """Settings of a method as its manifests record them; of a setting that names a file also its content."""
         settings = dict(self.profile.methods.get(name, {}))
-        return described_settings(all_methods()[name], settings) if name in all_methods() else settings
+        return described_settings(get_method(name), settings) if settings and name in method_names() else settings
 
     def engines(self, roles: Iterable[str]) -> dict[str, Any]:
         """The engines that fill `roles`, loaded once per process."""

@@ -1,38 +1,46 @@
 """What several stages need to know of each other's tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from curation_assets.core.table_names import (
     FUSION_WEIGHTS,
     LABELLED_SCORES,
     LABELLED_STUDENT_SCORES,
     NEAR_DUPLICATES,
+    SAMPLES,
     reference_of,
 )
 from curation_assets.core.validation import check_known
 from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
+from curation_assets.flow.own_declared import (
+    home_fitted,
+    home_policies,
+    home_recipes,
+    pool_fitted,
+    pool_recipes,
+    saved_policies,
+)
 from curation_assets.flow.sql import SqlModel, recipes
 from curation_assets.flow.worth import WEB, Composition, WebWorth, Worth, web_worth_of, worth_of
-from curation_assets.methods import all_methods, teachers
+from curation_assets.methods import all_methods, get_method, method_names
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
-from curation_assets.selection.policy import Policy, load_policies, shipped_policies
+from curation_assets.selection.policy import Policy, shipped_policies
 from curation_assets.sources.options import SourceOptions
 
 
 def teacher_names(ctx: PoolContext) -> tuple[str, ...]:
     """Teachers that the pool runs, in the order of their columns and of the fusion's weights."""
-    run = {method.name for method in ctx.methods("teachers")}
-    return tuple(method.name for method in teachers() if method.name in run)
+    run = sorted(ctx.methods("teachers"), key=lambda method: (method.teacher_order, method.name))
+    return tuple(method.name for method in run)
 
 
 def missing_signals(ctx: PoolContext, references: Iterable[str]) -> list[str]:
     """Methods of 'signals.name' references that this pool does not run, those of recipes included."""
-    return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx))
+    return _missing_signals(references, _signals_run(ctx), fitted_recipes(ctx), recipe_models(ctx))
 
 
 def why_not_run(ctx: PoolContext, references: Iterable[str]) -> str | None:
@@ -40,7 +48,7 @@ def why_not_run(ctx: PoolContext, references: Iterable[str]) -> str | None:
     missing = missing_signals(ctx, references)
     if not missing:
         return None
-    if any(ctx.lacking(all_methods()[name].columns, name) for name in missing):
+    if any(ctx.lacking(get_method(name).columns, name) for name in missing):
         return f"{', '.join(missing)}, and the pool has captions only; bring values along (option given_signals)"
     return f"{', '.join(missing)}, which the pool does not run; add it to the pool's option methods"
 
@@ -49,36 +57,54 @@ def _signals_run(ctx: PoolContext) -> set[str]:
     return {method.name for method in ctx.methods("signals")}
 
 
-def _missing_signals(references: Iterable[str], run: set[str], fitted: Mapping[str, FittedRecipe]) -> list[str]:
-    """As `missing_signals`, of a pool that runs these signals and these recipes with a frozen fit."""
-    reached = set(references)
-    for reference in references:
-        reached |= set(recipes()[reference].references) if reference in recipes() else set()
+def _signals_valued(ctx: PoolContext) -> set[str]:
+    return _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
+
+
+def _missing_signals(
+    references: Iterable[str], run: set[str], fitted: Mapping[str, FittedRecipe], models: Mapping[str, SqlModel]
+) -> list[str]:
+    """As `missing_signals`, of a pool that runs these signals, these recipes with a frozen fit, and these in SQL."""
+    reached, waiting = set[str](), list(references)
+    while waiting:
+        reference = waiting.pop()
+        if reference in reached:
+            continue
+        reached.add(reference)
+        waiting += models[reference].references if reference in models else ()
         name = reference.removeprefix("fused.")
-        reached |= set(fitted[name].settings.signals) if name in fitted else set()
+        waiting += fitted[name].settings.signals if name in fitted else ()
     names = {referenced.removeprefix("signals.") for referenced in reached if referenced.startswith("signals.")}
-    return sorted((names & set(all_methods())) - run)
+    return sorted((names & method_names()) - run)
+
+
+def recipe_models(ctx: PoolContext) -> dict[str, SqlModel]:
+    """All recipes in SQL that there are for the pool, by 'fused.name': of the package, of the home, of the pool."""
+    own = {**home_recipes(ctx).sound, **pool_recipes(ctx)}
+    return {**recipes(), **{model.key: model for model in own.values()}}
 
 
 def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     """Recipes with a frozen fit that this pool runs, by name.
 
-    A shipped one where the pool's option `recipes` names it (with settings, or {}), or a policy reads it that its
-    option `policies` names or that was saved for the pool, or, of default ones, where their signals run; and those in
-    the pool's own folder. Raises ValueError for a setting that a recipe lacks.
+    A shipped one, or one of the home, where the pool's option `recipes` names it (with settings, or {}), or a policy
+    reads it that its option `policies` names or that was saved for the pool, or, of default ones and of the home's,
+    where their signals run; and those in the pool's own folder. Raises ValueError for a setting that a recipe lacks.
     """
     options = FlowOptions.of(ctx)
-    shipped, own = load_recipes(), load_recipes(policies_folder(ctx) / "recipes")
-    saved, named = load_policies(policies_folder(ctx)), options.policies or ()
-    applied = [*saved.values(), *(policy for name, policy in shipped_policies().items() if name in named)]
+    shipped, home, own = load_recipes(), home_fitted(ctx), pool_fitted(ctx)
+    home.check(options.recipes)
+    named, known = options.policies or (), {**home_policies(ctx).sound, **shipped_policies()}
+    applied = [*saved_policies(ctx).values(), *(policy for name, policy in known.items() if name in named)]
     read = {reference for policy in applied for reference in policy.references}
-    valued = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
+    valued = _signals_valued(ctx)
     run = {
         name: recipe
-        for name, recipe in shipped.items()
+        for name, recipe in {**shipped, **home.sound}.items()
         if name in options.recipes
         or recipe.key in read
-        or (recipe.default and not _missing_signals([recipe.key], valued, shipped))
+        or (recipe.default and not _missing_signals([recipe.key], valued, shipped, recipes()))
+        or (name in home.sound and not _lacks(ctx, recipe, valued))
     } | own
     where = f"pool {ctx.pool.name!r}: option recipes"
     return {
@@ -87,26 +113,60 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     }
 
 
+def _lacks(ctx: PoolContext, recipe: FittedRecipe, valued: set[str]) -> list[str]:
+    """What a recipe of the home needs and the pool has not: signals, columns, models."""
+    signals = sorted(set(recipe.settings.signals) - {f"signals.{name}" for name in valued})
+    roles = sorted(set(recipe.settings.roles) - set(ctx.profile.roles))
+    return [*signals, *ctx.lacking(recipe.settings.columns), *(f"role {role}" for role in roles)]
+
+
 def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
-    """Recipes in SQL whose signals this pool runs."""
-    run, fitted = _signals_run(ctx), fitted_recipes(ctx)  # once for all: both read the pool's files
-    return [recipe for recipe in recipes().values() if not _missing_signals(recipe.references, run, fitted)]
+    """Recipes in SQL whose signals this pool runs; one of the home whose every table it has, or that its option
+    `recipes` names.
+
+    Raises ValueError for a recipe of the pool's own that reads a signal which it does not run.
+    """
+    run, fitted, models = _signals_run(ctx), fitted_recipes(ctx), recipe_models(ctx)  # once: all read the pool's files
+    home, named = home_recipes(ctx), FlowOptions.of(ctx).recipes
+    home.check(named)
+    asked_for = [*pool_recipes(ctx).values(), *(recipe for name, recipe in home.sound.items() if name in named)]
+    for recipe in asked_for:
+        if why := why_not_run(ctx, recipe.references):
+            raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
+    shipped = (model for model in recipes().values() if not _missing_signals(model.references, run, fitted, models))
+    available = [*shipped, *asked_for]
+    waiting = [recipe for name, recipe in home.sound.items() if name not in named]
+    while more := [one for one in waiting if not _not_made(ctx, one.references, run, fitted, available)]:
+        available += more
+        waiting = [recipe for recipe in waiting if recipe not in more]
+    return available
+
+
+def _not_made(
+    ctx: PoolContext, references: Iterable[str], run: set[str], fitted: Iterable[str], models: Iterable[SqlModel]
+) -> list[str]:
+    """Tables that the pool may lack: none of these signals or recipes, nor the samples or their duplicates."""
+    signals = {f"signals.{name}" for name in run} | {f"fused.{name}_range" for name in run}
+    made = {reference_of(SAMPLES), *signals, *(f"fused.{name}" for name in fitted), *(model.key for model in models)}
+    made |= set() if FlowOptions.of(ctx).duplicates is None else {reference_of(NEAR_DUPLICATES)}
+    return sorted(set(references) - made)
 
 
 def shown_name(recipe: SqlModel) -> str:
     """A recipe's name beside methods: 'fused NAME' where a method has the same name."""
-    return f"fused {recipe.name}" if recipe.name in all_methods() else recipe.name
+    return f"fused {recipe.name}" if recipe.name in method_names() else recipe.name
 
 
-def made_for() -> dict[str, tuple[str, ...]]:
+def made_for(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
     """Shown name of every method and recipe → planted kinds of noise that it should tell from clean samples."""
-    of_methods = {name: method.made_for for name, method in all_methods().items()}
-    return of_methods | {shown_name(recipe): recipe.made_for for recipe in recipes().values()}
+    run = (method for stage in ("signals", "teachers") for method in ctx.methods(stage))
+    of_methods = {method.name: method.made_for for method in (*all_methods().values(), *run)}
+    return of_methods | {shown_name(recipe): recipe.made_for for recipe in recipe_models(ctx).values()}
 
 
 def known_limit(name: str, kind: str) -> str | None:
     """Why a method cannot do well here on a kind that it was made for; None where nothing is known to prevent it."""
-    return all_methods()[name].known_limits.get(kind) if name in all_methods() else None
+    return get_method(name).known_limits.get(kind) if name in method_names() else None
 
 
 def labelled_table(ctx: PoolContext) -> str:
@@ -120,32 +180,40 @@ def read_weights(ctx: PoolContext) -> FusionWeights:
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:
-    """The shipped policies, then those saved for the pool. A shipped policy keeps the pool's fraction where its
-    declaration names one, else the profile's for that policy, else its own.
+    """The shipped policies, those of the home, then those saved for the pool. A shipped one keeps the pool's fraction
+    where its declaration names one, else the profile's for that policy, else its own.
 
-    A shipped policy that reads a signal which the pool does not run waits until it does; one that reads a signal which
-    means nothing on the pool's images (`left_out`) must be named. Raises ValueError for a policy that the pool names,
-    or that was saved for it, and that reads a signal which it does not run.
+    A policy of the package or the home that reads what the pool does not make waits until it does; a shipped one that
+    reads a signal which means nothing on the pool's images (`left_out`) must be named. Raises ValueError for a policy
+    that the pool names, or that was saved for it, and that reads a signal which it does not run.
     """
     options = FlowOptions.of(ctx)
-    policies: Mapping[str, Policy] = shipped_policies()
-    saved = load_policies(policies_folder(ctx))
+    shipped, home, saved = shipped_policies(), home_policies(ctx), saved_policies(ctx)
     requested = options.policies
     if requested is not None:
-        check_known(f"pool {ctx.pool.name!r}: option policies", "policy", requested, {*policies, *saved})
-        policies = {name: policies[name] for name in requested if name in policies}
+        home.check(requested)
+        where = f"pool {ctx.pool.name!r}: option policies"
+        check_known(where, "policy", requested, {*shipped, *home.sound, *saved})
+        run = {name: shipped[name] for name in requested if name in shipped}
+        of_home = [home.sound[name] for name in requested if name in home.sound]
     else:
-        policies = {name: policy for name, policy in _applicable(ctx).items() if not _meaningless(ctx, policy)}
-    asked_for = [*(saved.values()), *(policies.values() if requested is not None else ())]
+        run = {name: policy for name, policy in _applicable(ctx).items() if not _meaningless(ctx, policy)}
+        of_home = [policy for policy in home.sound.values() if not _waits_for(ctx, policy)]
+    asked_for = [*saved.values(), *((*run.values(), *of_home) if requested is not None else ())]
     for policy in asked_for:
         if why := why_not_run(ctx, policy.references):
             raise ValueError(f"pool {ctx.pool.name!r}: policy {policy.name!r} reads {why}, or leave the policy out")
-    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, shipped_policies())
-    shipped = []
-    for policy in policies.values():
+    check_known(f"profile {ctx.profile.name!r}: fractions", "policy", ctx.profile.fractions, shipped)
+    cut = []
+    for policy in run.values():
         fraction = options.fraction or ctx.profile.fractions.get(policy.name)
-        shipped.append(policy if fraction is None else _with_fraction(policy, fraction))
-    return [*shipped, *(policy for name, policy in saved.items() if name not in policies)]
+        cut.append(policy if fraction is None else _with_fraction(policy, fraction))
+    return [*cut, *of_home, *(policy for name, policy in saved.items() if name not in run)]
+
+
+def _waits_for(ctx: PoolContext, policy: Policy) -> list[str]:
+    """What a policy of the home reads and the pool does not make."""
+    return _not_made(ctx, policy.references, _signals_valued(ctx), fitted_recipes(ctx), sql_recipes(ctx))
 
 
 def left_out(ctx: PoolContext) -> list[str]:
@@ -175,7 +243,27 @@ def left_out(ctx: PoolContext) -> list[str]:
             reasons = "; ".join(f"{worth.reference} is {worth}" for worth in worths)
             again = "A pool's option policies, or another profile, brings it back"
             notes.append(f"Policy {name} is left out: {reasons}. {again}")
-    return notes
+    return [*notes, *_left_out_of_home(ctx)]
+
+
+def _left_out_of_home(ctx: PoolContext) -> Iterator[str]:
+    """Files of the home that cannot be read, and those that wait for what the pool does not make."""
+    policies, models, fitted = home_policies(ctx), home_recipes(ctx), home_fitted(ctx)
+    for fault in (*policies.faults.values(), *models.faults.values(), *fitted.faults.values()):
+        yield f"Left out: {fault}".replace(f"{ctx.settings.home}/", "")
+    run_fitted, available = fitted_recipes(ctx), sql_recipes(ctx)
+    waits = {
+        f"Recipe {name}": _not_made(ctx, model.references, _signals_run(ctx), run_fitted, available)
+        for name, model in models.sound.items()
+        if model not in available
+    }
+    for name, recipe in fitted.sound.items():
+        waits[f"Recipe {name}"] = [] if name in run_fitted else _lacks(ctx, recipe, _signals_valued(ctx))
+    for name, policy in policies.sound.items() if FlowOptions.of(ctx).policies is None else ():
+        waits[f"Policy {name}"] = _waits_for(ctx, policy)
+    for what, lacking in waits.items():
+        if lacking:
+            yield f"{what} of the home waits: the pool does not make {', '.join(lacking)}"
 
 
 def worths_of(ctx: PoolContext, references: Iterable[str]) -> dict[str, str]:
@@ -233,14 +321,14 @@ def _applicable(ctx: PoolContext, signals: set[str] | None = None) -> dict[str, 
     """
     run, fitted = signals, fitted_recipes(ctx)
     if run is None:
-        run = _signals_run(ctx) - {method.name for method in ctx.methods_without_values()}
+        run = _signals_valued(ctx)
     left = {recipe.key for name, recipe in load_recipes().items() if name not in fitted}
     if FlowOptions.of(ctx).duplicates is None:
         left.add(reference_of(NEAR_DUPLICATES))
     return {
         name: policy
         for name, policy in shipped_policies().items()
-        if left.isdisjoint(policy.references) and not _missing_signals(policy.references, run, fitted)
+        if left.isdisjoint(policy.references) and not _missing_signals(policy.references, run, fitted, recipes())
     }
 
 
@@ -253,8 +341,3 @@ def _with_fraction(policy: Policy, fraction: float) -> Policy:
         for prefilter in policy.prefilters
     )
     return replace(policy, prefilters=tuple(prefilters))
-
-
-def policies_folder(ctx: PoolContext) -> Path:
-    """Where `curate diff A --save NAME` puts policies of this pool alone: pools/<pool>/, beside its declaration."""
-    return ctx.settings.pools_root / ctx.pool.name

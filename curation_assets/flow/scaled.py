@@ -12,7 +12,7 @@ runs the recipe: nothing of them is stored (docs/decisions/0021).
 import difflib
 from collections.abc import Sequence
 
-from curation_assets.methods import all_methods, lower_is_better
+from curation_assets.methods import OWN, all_methods, get_method, lower_is_better
 
 SCALED = "_scaled"
 ALL_SCALED = "fused.scaled"
@@ -54,8 +54,9 @@ def score_column(signal: str) -> str:
 
 def signal_of(column: str) -> str:
     """The signal whose score a column is. Raises ValueError, with the nearest name, for a column of no signal."""
-    columns = {score_column(name): name for name, method in all_methods().items() if method.stage == "signals"}
-    if column not in columns:
+    columns = {score_column(name): name for name in OWN.names()}
+    columns |= {score_column(name): name for name, method in all_methods().items() if method.stage == "signals"}
+    if column not in columns or get_method(columns[column]).stage != "signals":
         near = difflib.get_close_matches(column, columns, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(

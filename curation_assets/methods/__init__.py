@@ -2,19 +2,24 @@
 
 A module of this package that defines `METHOD` is a method. To add one, copy `clip_score.py`, rename it, write the
 example first, run `make check`. Expensive or optional methods say `default=False`.
+
+A user's own are files of `pools/methods` in the home, or entry points `curation_assets.methods` of installed packages
+(docs/own_methods.md): pools run those that they name.
 """
 
 import difflib
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from curation_assets.core.own_modules import Own, OwnModules, own_version
 from curation_assets.core.roles import ROLES
 from curation_assets.numeric.metrics.separation import KINDS
 
@@ -102,6 +107,7 @@ class Method:
     caution: Callable[[Mapping[str, str], Mapping[str, Any]], str | None] = lambda addresses, settings: None
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
     teacher_order: int = 100  # position among the teachers' columns, ties by name; the fused score's terms follow it
+    origin: str = ""  # set where it is found: the file or the entry point of one of a user's own
 
     def __post_init__(self) -> None:
         unknown = set(self.roles) - set(ROLES)
@@ -122,6 +128,11 @@ class Method:
             )
         if not self.bounds[0] < self.bounds[1]:
             raise ValueError(f"method {self.name!r}: bounds must be (low, high) with low < high, got {self.bounds}")
+
+    @property
+    def label(self) -> str:
+        """'method 'sieve'', and of a user's own where it lies: for messages."""
+        return f"method {self.name!r}" + (f" ({self.origin})" if self.origin else "")
 
     @property
     def image_columns(self) -> tuple[str, ...]:
@@ -159,10 +170,65 @@ def all_methods() -> dict[str, Method]:
     return {name: method for name, method in sorted(named.items()) if method is not None}
 
 
+#: Methods of a user's own.
+OWN = OwnModules("methods", "METHOD", Method)
+
+
+def method_names() -> frozenset[str]:
+    """Names of this package's methods and of a user's own, which are not imported."""
+    return frozenset({*all_methods(), *OWN.names()})
+
+
+def own_methods() -> tuple[list[Method], list[str]]:
+    """A user's own methods by name, sorted; and what is wrong with those that cannot be used, a sentence each."""
+    found, faults = [], []
+    for name in OWN.names():
+        try:
+            own = OWN.get(name)
+            found += [] if own is None else [as_own_method(name, own)]
+        except ValueError as error:
+            faults.append(str(error))
+    return found, faults
+
+
+@lru_cache(maxsize=64)
+def as_own_method(name: str, own: Own) -> Method:
+    """The method of a file called `name`; the file's content is part of its version.
+
+    Raises ValueError where the method is called otherwise, or as one of this package.
+    """
+    method: Method = own.value
+    if method.name != name:
+        raise ValueError(f"{own.where}: expected a METHOD named {name!r}, as its file is; got {method.name!r}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(f"{own.where}: a method's name is lower-case letters, digits and _, got {name!r}")
+    if taken := sorted({name, name.removesuffix("_score"), f"{name}_score"} & set(all_methods())):
+        raise ValueError(f"{own.where}: this package has a method {taken[0]!r}; give yours another name")
+    return replace(method, version=own_version(method.version, own), origin=own.where)
+
+
+def find_method(name: str) -> Method | None:
+    """The method called `name`, of this package or a user's own; None where there is none.
+
+    No other module is imported. Raises ValueError for one of a user's own that cannot be used.
+    """
+    if name in _modules():
+        return _method_in(name)
+    own = OWN.get(name)
+    return None if own is None else as_own_method(name, own)
+
+
+def named_method(name: str) -> Method:
+    """`get_method` of a name that a user wrote: nobody knows which one is meant where a method of this package and a
+    file of the user's are called alike. Raises ValueError for that, too."""
+    own = OWN.get(name) if name in _modules() else None
+    return get_method(name) if own is None else as_own_method(name, own)
+
+
 def lower_is_better(reference: str) -> bool:
     """Whether the lower value of a table 'stage.name' is the better one: where a method of lower direction gives it."""
     stage, _, name = reference.replace("/", ".").partition(".")
-    method = _method_in(name) if name in _modules() else None
+    method = find_method(name) if stage in ("signals", "teachers") else None
     return method is not None and method.stage == stage and method.direction == "lower"
 
 
@@ -181,10 +247,11 @@ def teachers() -> list[Method]:
 
 
 def get_method(name: str) -> Method:
-    """The method called `name`; no other module is imported. Raises ValueError that names the nearest and lists all."""
-    method = _method_in(name) if name in _modules() else None
+    """The method called `name`; no other module is imported. Raises ValueError that names the nearest and lists all, or
+    what is wrong with one of a user's own."""
+    method = find_method(name)
     if method is None:
-        methods = all_methods()
+        methods = sorted(method_names())
         near = difflib.get_close_matches(name, methods, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"no method {name!r}{hint} Available: {', '.join(methods)}")

@@ -69,7 +69,7 @@ def score_in_steps(
     samples = with_derived(method, samples, roles, load_image, batch_size)
     missing = [role for role in method.roles if role not in roles]
     if missing:
-        raise ValueError(f"method {method.name!r} needs the roles {missing}; got {sorted(roles)}")
+        raise ValueError(f"{method.label} needs the roles {missing}; got {sorted(roles)}")
     given = {role: roles[role] for role in method.roles}
     values = yield from evaluate(
         samples,
@@ -78,7 +78,7 @@ def score_in_steps(
         load_image=load_image,
         batch_size=batch_size,
         progress=progress,
-        label=f"method {method.name!r}",
+        label=method.label,
         blank_caption=method.blank_caption,
         saved=saved,
         detail_types=detail_schema(method),
@@ -94,22 +94,24 @@ def score_in_steps(
 
 def _checked(method: Method, values: Values) -> Values:
     """`values` in float64 within bounds, every NaN with a reason. Raises ContractError, OutOfBoundsError."""
+    if not isinstance(values, Values):
+        raise ContractError(f"{method.label} returned {type(values).__name__}, expected curation_assets.methods.Values")
     value = np.asarray(values.value, dtype=np.float64).copy()
     reason = list(values.reason)
     lengths = {len(value), len(reason), *(len(column) for column in values.details.values())}
     if value.ndim != 1 or len(lengths) != 1:
-        raise ContractError(f"method {method.name!r} returned columns of different lengths {sorted(lengths)}")
+        raise ContractError(f"{method.label} returned columns of different lengths {sorted(lengths)}")
     for i in np.flatnonzero(~np.isfinite(value)):
         reason[i] = reason[i] or "not_a_number"
         value[i] = np.nan
     both = [i for i, why in enumerate(reason) if why is not None and not math.isnan(value[i])]
     if both:
-        raise ContractError(f"method {method.name!r} returned value {value[both[0]]} with reason {reason[both[0]]!r}")
+        raise ContractError(f"{method.label} returned value {value[both[0]]} with reason {reason[both[0]]!r}")
     low, high = method.bounds
     outside = value[(value < low - BOUNDS_TOLERANCE) | (value > high + BOUNDS_TOLERANCE)]
     if len(outside):
         raise OutOfBoundsError(
-            f"method {method.name!r} promises {method.unit} in [{low:g}, {high:g}], got {outside[0]} "
+            f"{method.label} promises {method.unit} in [{low:g}, {high:g}], got {outside[0]} "
             f"({len(outside)} such values); correct its bounds, or the engine that answers"
         )
     return Values(np.clip(value, low, high), reason, values.details)
@@ -118,5 +120,9 @@ def _checked(method: Method, values: Values) -> Values:
 def detail_schema(method: Method) -> dict[str, pl.DataType]:
     """Column types of the method's details, read off its worked example: a shard full of nulls has the same schema."""
     worked = method.example
-    example = method.function(**worked.columns, **worked.roles, **worked.settings)
-    return {name: pl.Series(column, strict=False).dtype for name, column in example.details.items()}
+    try:
+        example = method.function(**worked.columns, **worked.roles, **worked.settings)
+    except Exception as error:
+        raise ContractError(f"{method.label} fails on its worked example: {type(error).__name__}: {error}") from error
+    details = _checked(method, example).details
+    return {name: pl.Series(column, strict=False).dtype for name, column in details.items()}

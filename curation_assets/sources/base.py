@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from curation_assets.core.own_modules import OwnModules
+from curation_assets.core.own_modules import OwnModules, own_version
 from curation_assets.core.settings import Settings
 from curation_assets.sources import kinds
 from curation_assets.sources.pool_facts import PoolFacts
@@ -150,8 +150,7 @@ class Source(ABC):
 
 
 #: Kinds of a user's own.
-OWN = OwnModules("curation_assets.sources", "SOURCE", Source)
-OWN_FOLDER = "sources"  # beside the declarations of a home
+OWN = OwnModules("sources", "SOURCE", Source)
 
 
 @cache
@@ -160,21 +159,23 @@ def kinds_of_the_package() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)))
 
 
-def use_own_sources(settings: Settings) -> None:
-    """Find the kinds of a home's own folder, too."""
-    OWN.use(settings.pools_root / OWN_FOLDER)
-
-
 def source_of(kind: str) -> Source:
     """The source of that kind; no other is imported. Raises ValueError that lists the kinds there are."""
     if kind in kinds_of_the_package():
         found: Source = importlib.import_module(f"{kinds.__name__}.{kind}").SOURCE
         return found
-    own: Source | None = OWN.get(kind)
+    own = OWN.get(kind)
     if own is None:
         known = ", ".join([*kinds_of_the_package(), *OWN.names()])
         raise ValueError(f"kind must be one of {known}, got {kind!r} (one of your own: pools/sources/{kind}.py)")
-    return own
+    source: Source = own.value
+    return source
+
+
+def version_of(kind: str) -> str:
+    """Version of the code that registers rows of that kind; of a user's own its file's content is part of it."""
+    version, own = source_of(kind).version, None if kind in kinds_of_the_package() else OWN.get(kind)
+    return version if own is None else own_version(version, own)
 
 
 def sources_in_order() -> Iterable[tuple[str, Source]]:

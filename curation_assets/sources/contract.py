@@ -1,28 +1,21 @@
 """The contract suite of a source: what every kind keeps to, tried on a small example of it."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from curation_assets.core.contract import Checked, Rule, tried
+from curation_assets.core.own_modules import no_other_home, use_home
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.sources.base import OWN, Offered, Source, kinds_of_the_package, use_own_sources
+from curation_assets.sources.base import OWN, Offered, Source, kinds_of_the_package
 from curation_assets.sources.declaration import Pool, add_pool, load_pool
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
 from curation_assets.stores.denylist import TAKEDOWN, add_to_denylist
 from curation_assets.stores.text_format import TextFormat
 
 POOL = "contract"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """One rule and whether the source keeps to it; `fault`: what is wrong, None where nothing is."""
-
-    rule: str
-    fault: str | None = None
 
 
 def check_own_source(file: Path, example: Path) -> list[Checked]:
@@ -33,39 +26,22 @@ def check_own_source(file: Path, example: Path) -> list[Checked]:
     """
     if file.stem in kinds_of_the_package():
         raise ValueError(f"{file}: a kind of the package is called {file.stem}; choose another name")
-    source: Source = OWN.load(file.resolve())
-    known = list(OWN.folders)
-    with TemporaryDirectory(prefix="curation_contract_") as folder:
+    source: Source = OWN.load(file.resolve()).value
+    with TemporaryDirectory(prefix="curation_contract_") as folder, no_other_home():
         settings = load_settings(Path(folder) / "home")
         own = settings.pools_root / "sources"
         own.mkdir(parents=True)
         (own / file.name).write_bytes(file.read_bytes())
-        OWN.folders = []
-        use_own_sources(settings)
-        try:
-            return check_source(source, file.stem, example.absolute(), settings)
-        finally:
-            OWN.folders = known
+        use_home(settings.pools_root)
+        return check_source(source, file.stem, example.absolute(), settings)
 
 
 def check_source(source: Source, kind: str, example: Path, settings: Settings) -> list[Checked]:
     """Try a kind that is known on an example, in an empty home. The first fault ends it."""
-    found: list[Checked] = []
-    for rule, try_it in _rules(source, kind, example, settings):
-        try:
-            fault = try_it()
-        except Exception as error:  # whatever the code of a stranger raises is its fault, with its words
-            fault = f"{type(error).__name__}: {error}"
-        found.append(Checked(rule, fault))
-        if fault is not None:
-            break
-    return found
+    return tried(_rules(source, kind, example, settings))
 
 
-def _rules(
-    source: Source, kind: str, example: Path, settings: Settings
-) -> Iterator[tuple[str, Callable[[], str | None]]]:
-    """(rule, a function that gives what is wrong), each after the one before has held."""
+def _rules(source: Source, kind: str, example: Path, settings: Settings) -> Iterator[Rule]:
 
     def pool() -> Pool:
         return load_pool(settings, POOL)

@@ -10,6 +10,7 @@ from typing import Any, get_origin
 
 import yaml
 
+from curation_assets.core.own_modules import FOLDERS, own_files, use_home
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import (
     PHOTO_PROFILE,
@@ -24,7 +25,7 @@ from curation_assets.core.settings import (
 from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.sources.all_options import PoolOptions
-from curation_assets.sources.base import Offered, Source, source_of, sources_in_order, use_own_sources
+from curation_assets.sources.base import Offered, Source, source_of, sources_in_order
 from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.edits import with_value
@@ -172,10 +173,11 @@ def list_pools(settings: Settings) -> list[str]:
 
 
 def declaration_sha256(settings: Settings, name: str) -> str:
-    """Of all that people wrote about a pool: its declaration, and files such as recipes in the folder beside it."""
+    """Of all that people wrote about a pool: its declaration, files such as recipes in the folder beside it, and what
+    they added to all pools of the home."""
     root = settings.pools_root
     hashes = {}
-    for path in [root / f"{name}.yaml", *sorted((root / name).rglob("*.*"))]:
+    for path in [root / f"{name}.yaml", *sorted((root / name).rglob("*.*")), *own_files(root)]:
         with contextlib.suppress(OSError):  # removed meanwhile, or a folder
             hashes[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
     return config_sha256(hashes)
@@ -189,7 +191,7 @@ def load_pool(settings: Settings, name: str) -> Pool:
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
         raise ValueError(f"no pool {name!r} in {settings.pools_root}; declared: {known}")
-    use_own_sources(settings)
+    use_home(settings.pools_root)
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a mapping with name, kind and source, got {type(content).__name__}")
@@ -271,7 +273,7 @@ def add_pool(
     if not source.exists():
         raise ValueError(f"no such file or folder: {source}")
     check_columns(columns or {})
-    use_own_sources(settings)
+    use_home(settings.pools_root)
     text = TextFormat(
         declared.get("header", True),
         declared.get("encoding", "utf-8"),
@@ -357,5 +359,7 @@ def _declare(settings: Settings, pool: Pool) -> Pool:
     if pool.name in DUCKDB_NAMES or pool.name.endswith(_OTHER_NAMES):
         of = "DuckDB" if pool.name in DUCKDB_NAMES else "the sensor or the releases of another pool"
         raise ValueError(f"a pool cannot be called {pool.name!r}, which is a name of {of}; choose another name")
+    if pool.name in FOLDERS:
+        raise ValueError(f"a pool cannot be called {pool.name!r}: pools/{pool.name} holds what all pools share")
     save_pool(settings, pool)
     return pool

@@ -30,9 +30,10 @@ from curation_assets.audit.shifts import dimensions_of, host_of, length_group_na
 from curation_assets.cli import app
 from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_folder, policies_of
+from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.selection import random_ranking, share_count, top_count
 from curation_assets.numeric.words import word_counts
 from curation_assets.selection.judging import judge, kept_rows

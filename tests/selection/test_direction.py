@@ -19,8 +19,8 @@ from curation_assets.audit.versions import VersionBook
 from curation_assets.audit.why import explain, sentence
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_folder
 from curation_assets.flow.options import DuplicateSettings
+from curation_assets.flow.own_declared import policies_folder
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.identity import unpack_uids

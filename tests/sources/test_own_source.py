@@ -4,6 +4,7 @@ import io
 import re
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -12,8 +13,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.own_modules import no_other_home
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.sources.base import OWN, kinds_of_the_package, source_of
+from curation_assets.sources.base import kinds_of_the_package, source_of
 from curation_assets.sources.contract import check_own_source, check_source
 from curation_assets.sources.declaration import add_pool, load_pool
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
@@ -26,9 +28,9 @@ CAPTIONS = ["a red kite", "two geese", "", "a heron by a lake", "an owl"]
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(OWN, "folders", [])
-    return load_settings(tmp_path / "home", "embedded")
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    with no_other_home():
+        yield load_settings(tmp_path / "home", "embedded")
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import yaml
 
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_folder
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.own_declared import policies_folder
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy, Prefilter, load_policies, policy_content

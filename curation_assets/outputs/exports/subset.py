@@ -15,7 +15,7 @@ from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.worth import domain_in_words
-from curation_assets.methods import all_methods
+from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.judging import reason_kind
@@ -306,8 +306,8 @@ def _made_by(ledger: Ledger, source: Path) -> dict[str, Any]:
 
 def _signal_facts(ledger: Ledger, column: str) -> dict[str, Any]:
     """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one."""
-    known = {signal_column(f"signals.{name}"): method for name, method in all_methods().items()}
-    method = known.get(column)
+    known = {signal_column(f"signals.{name}"): name for name in method_names()}
+    method = get_method(known[column]) if column in known else None
     values = ledger.frame[column]
     return {
         "signal": column,

@@ -45,7 +45,7 @@ from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, WEB, group_name
-from curation_assets.methods import all_methods, oriented
+from curation_assets.methods import oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.downstream import downstream_section
@@ -259,7 +259,7 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
     rows = [{**row, "colour": pictures.auc_colour(row["auc"])} for row in table.to_dicts()]
     cells = {(row["method"], row["kind"]): row for row in rows}
     methods = table["method"].unique(maintain_order=True).to_list()
-    kinds_of, shown = made_for(), set(kinds)
+    kinds_of, shown, run = made_for(ctx), set(kinds), [*ctx.methods("signals"), *ctx.methods("teachers")]
     return {
         "kinds": [(kind, KINDS.get(kind, "")) for kind in kinds],
         "counts": counts,
@@ -267,7 +267,7 @@ def _separation_section(ctx: PoolContext) -> dict[str, Any] | None:
         "n_clean": int(table["n_clean"].max() or 0),  # type: ignore[arg-type]
         "rows": [(method, [cells.get((method, kind)) for kind in kinds]) for method in methods],
         "made_for": [(name, [kind for kind in kinds_of.get(name, ()) if kind in shown]) for name in methods],
-        "no_kind": {name: why for name, method in all_methods().items() if (why := method.no_planted_kind)},
+        "no_kind": {method.name: method.no_planted_kind for method in run if method.no_planted_kind},
         "failing": [
             {**row, "why": known_limit(row["method"], row["kind"])} for row in rows if row["verdict"] == "does not"
         ],

@@ -11,7 +11,7 @@ from curation_assets.audit.ledger import check_against_verdicts, recorded_signal
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.table_names import DUPLICATES, LEDGER, OVERLAPS, SAMPLES, SUBSETS, table_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, policies_of, recipes
+from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_models
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import sorted_uids
@@ -96,7 +96,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
     """Recipe of the fused stage → what it reads."""
     fitted = {recipe.key: recipe.settings.signals for recipe in fitted_recipes(ctx).values()}
-    return {name: model.references for name, model in recipes().items()} | fitted
+    return {name: model.references for name, model in recipe_models(ctx).items()} | fitted
 
 
 def _cut_table(policy: Policy) -> Table:

@@ -7,8 +7,7 @@ import polars as pl
 from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, why_not_run
-from curation_assets.flow.sql import recipes
+from curation_assets.flow.declared import fitted_recipes, recipe_models, why_not_run
 from curation_assets.flow.table import Fit, Needs, Table
 from curation_assets.methods import oriented
 from curation_assets.scoring.derived import DERIVED_COLUMNS
@@ -22,6 +21,7 @@ ROW_KEY = ["shard", "source_row"]
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
     """Two tables per recipe that the pool runs. Raises ValueError for one whose signals it does not run."""
+    models = recipe_models(ctx)
     for recipe in fitted_recipes(ctx).values():
         if why := why_not_run(ctx, recipe.settings.signals):
             raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
@@ -30,7 +30,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {', '.join(lacking)}, and the pool has captions "
                 "only; bring columns along (option given), or leave the recipe out"
             )
-        if recipe.key in recipes():
+        if recipe.key in models:
             raise ValueError(f"recipe {recipe.name!r} is a SQL recipe already; give yours another name")
         yield _fit_table(recipe)
         yield _score_table(recipe)

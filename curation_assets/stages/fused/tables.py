@@ -11,7 +11,7 @@ import polars as pl
 from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, recipes, sql_recipes
+from curation_assets.flow.declared import fitted_recipes, recipe_models, sql_recipes
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import SqlModel, broken_tests, run_model, with_defaults
 from curation_assets.flow.table import Fit, Shown, Table, Together
@@ -31,7 +31,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     _check_option(ctx)
     available = sql_recipes(ctx)
     references = {reference for model in available for reference in model.references}
-    for reference in sorted(references - set(recipes())):
+    for reference in sorted(references - set(recipe_models(ctx))):
         if reference.startswith("fused.") and reference.endswith(RANGE):
             yield _range_table(reference.removeprefix("fused.").removesuffix(RANGE))
     yield from map(_model_table, available)
@@ -46,7 +46,7 @@ def recipe_parameters(ctx: PoolContext, model: SqlModel) -> dict[str, float]:
 
 
 def _check_option(ctx: PoolContext) -> None:
-    names = {model.name for model in recipes().values()} | set(load_recipes()) | set(fitted_recipes(ctx))
+    names = {model.name for model in recipe_models(ctx).values()} | set(load_recipes()) | set(fitted_recipes(ctx))
     check_known(f"pool {ctx.pool.name!r}: option recipes", "recipe", FlowOptions.of(ctx).recipes, names)
 
 

@@ -10,6 +10,7 @@ from curation_assets.audit.lookup import write_lookup
 from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Needs, Shown, Table, TableCheck
+from curation_assets.sources.base import version_of
 from curation_assets.sources.shards import build_samples, download, hash_list_of, register_shard, source_fingerprint
 from curation_assets.stages.raw.deliveries import shard_notes
 
@@ -23,7 +24,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=REGISTERED_SHARDS,
         grain="shard",
         inputs=(),
-        version=ctx.pool.source_kind.version,
+        version=version_of(ctx.pool.kind),
         description="One row per input row of the shard, as its owner listed it: url, caption, identity; and one for "
         "what cannot be read of it.",
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
