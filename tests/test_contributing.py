@@ -413,7 +413,7 @@ print(json.dumps({
     },
     "tables": sorted(scenes),
     "listed": [line.split("`")[1] for line in listed.splitlines() if "`" in line],
-    "made_for": {name: made_for().get(name) for name in ("commas", "few_commas", "reversal")},
+    "made_for": {name: made_for(distilled).get(name) for name in ("commas", "few_commas", "reversal")},
     "quality": quality["quality"].to_list(),
     "kept": sorted(verdicts.filter(pl.col("verdict") == "kept")["sample_id"]),
     "exported": sorted(ids),

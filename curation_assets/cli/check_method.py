@@ -16,7 +16,7 @@ def check_method(
 ) -> None:
     """Try a method of your own on its worked example; exit 1 where it breaks a rule.
 
-    Nothing is written, no model is loaded (docs/own_methods.md).
+    Nothing is written, no model is loaded (docs/user/own_methods.md).
     """
     show_checked(check_own_method(file))
     notice(f"Next: copy {file} into pools/methods of a home; a pool's option methods: [{file.stem}] runs it")

@@ -1,7 +1,7 @@
 """curate score and methods: one method over one file, without Dagster."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
+    HomeOption,
     ProfileOption,
     RoleOption,
     console,
@@ -28,7 +29,7 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
 from curation_assets.flow.worth import web_worth_of, worth_of
-from curation_assets.methods import Method, all_methods, get_method
+from curation_assets.methods import Method, all_methods, get_method, own_methods
 from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.derived import DERIVED_COLUMNS
@@ -80,6 +81,7 @@ def score(
     set_: SetOption = None,
     details: DetailsOption = False,
     raw: RawOption = False,
+    home: HomeOption = None,
 ) -> None:
     """Score every caption, or image–caption pair, of a file.
 
@@ -88,7 +90,7 @@ def score(
     would take for a formula gets an apostrophe before it.
     """
     # raises for an unknown name, before a large file is read
-    addresses = profile_for_files(profile_for_method(settings_from(None, profile), method), role or [])
+    addresses = profile_for_files(profile_for_method(settings_from(home, profile), method), role or [])
     rows = rows_in_parts(get_method(method), source, out)
     score_rows: Callable[..., pl.DataFrame]
     if rows is None:
@@ -187,10 +189,11 @@ def methods(
     into: Annotated[
         Path | None, typer.Option("--into", help="Write the table between the markers of this Markdown file.")
     ] = None,
+    home: HomeOption = None,
 ) -> None:
     """List every scoring method with unit, direction, source and profiles.
 
-    Pools run those marked default.
+    Pools run those marked default. `curate methods check FILE` tries one of your own (docs/user/own_methods.md).
     """
     from curation_assets.outputs.report.method_table import markdown_table, method_rows, write_table
 
@@ -200,11 +203,16 @@ def methods(
     if markdown:
         show(markdown_table())
         return
+    settings = settings_from(home, profile)
+    own, faults = own_methods()
+    for fault in faults:
+        warn(fault)
+    every = sorted([*all_methods().values(), *own], key=lambda method: method.name)
     if profile is not None:
-        _show_profile(settings_from(None, profile).profile)
+        _show_profile(settings.profile, every)
         return
     rows = []
-    for method, row in zip(all_methods().values(), method_rows(), strict=True):
+    for method, row in zip(every, method_rows(methods=every), strict=True):
         facts = {**row, "version": method.version}
         rows.append((method.name, method.stage, _runs(method), *(facts[name] for name in FACTS)))
     headings = ("method", "stage", "runs", *FACTS)
@@ -228,16 +236,17 @@ def _worths(method: str, profile: Profile) -> dict[str, str]:
 
 def _runs(method: Method) -> str:
     """In which pools a method runs: a pool of captions only leaves out what reads images."""
-    return ("default" if method.default else "if named") + (", with images" if method.image_columns else "")
+    runs = "your own, if named" if method.origin else "default" if method.default else "if named"
+    return runs + (", with images" if method.image_columns else "")
 
 
-def _show_profile(profile: Profile) -> None:
+def _show_profile(profile: Profile, methods: Iterable[Method]) -> None:
     """The methods that a profile runs: with which models, and what their values are worth."""
     from curation_assets.outputs.report.method_table import availability
 
     chosen = profile_without_pool(profile)
     rows = []
-    for method in all_methods().values():
+    for method in methods:
         lacks = availability(method, chosen)
         models = ", ".join(chosen.roles[role] for role in roles_needed(method, ()) if role in chosen.roles)
         worths = _worths(method.name, chosen)

@@ -7,6 +7,7 @@ the program, and packages that somebody installed. Nothing that a pool, a table 
 import functools
 import hashlib
 import importlib.util
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,8 @@ class OwnModules:
         Raises ValueError for a module that cannot be imported or defines something else, and for two homes of one
         process whose files of that name differ.
         """
+        if not re.fullmatch(r"[\w-]+", name):  # no path leads out of the folder
+            return None
         paths = [path for folder in self.folders if (path := folder / f"{name}.py").is_file()]
         if len({path.read_bytes() for path in paths}) > 1:
             listed = " and ".join(map(str, paths))

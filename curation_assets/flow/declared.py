@@ -93,7 +93,8 @@ def fitted_recipes(ctx: PoolContext) -> dict[str, FittedRecipe]:
     """
     options = FlowOptions.of(ctx)
     shipped, home, own = load_recipes(), home_fitted(ctx), pool_fitted(ctx)
-    home.check(options.recipes)
+    for of_home in (home, home_recipes(ctx)):
+        of_home.check(options.recipes)
     named, known = options.policies or (), {**home_policies(ctx).sound, **shipped_policies()}
     applied = [*saved_policies(ctx).values(), *(policy for name, policy in known.items() if name in named)]
     read = {reference for policy in applied for reference in policy.references}
@@ -128,7 +129,6 @@ def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
     """
     run, fitted, models = _signals_run(ctx), fitted_recipes(ctx), recipe_models(ctx)  # once: all read the pool's files
     home, named = home_recipes(ctx), FlowOptions.of(ctx).recipes
-    home.check(named)
     asked_for = [*pool_recipes(ctx).values(), *(recipe for name, recipe in home.sound.items() if name in named)]
     for recipe in asked_for:
         if why := why_not_run(ctx, recipe.references):

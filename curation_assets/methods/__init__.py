@@ -4,7 +4,7 @@ A module of this package that defines `METHOD` is a method. To add one, copy `cl
 example first, run `make check`. Expensive or optional methods say `default=False`.
 
 A user's own are files of `pools/methods` in the home, or entry points `curation_assets.methods` of installed packages
-(docs/own_methods.md): pools run those that they name.
+(docs/user/own_methods.md): pools run those that they name.
 """
 
 import difflib

@@ -1,22 +1,13 @@
 """The contract that every method keeps, checked on its own worked example: a new method is tested on arrival."""
 
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
-from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values, all_methods, get_method, teachers
+from curation_assets.methods import Example, Method, Values, all_methods, get_method, teachers
+from curation_assets.scoring.contract import RULES
 from curation_assets.scoring.parameters import with_parameters
-from curation_assets.scoring.samples import score_samples
-
-METHODS = [
-    replace(method, function=partial(method.function, **method.example.settings)) if method.example.settings else method
-    for method in all_methods().values()
-]
-every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
 
 def run(method: Method, columns: dict[str, list[Any]]) -> Values:
@@ -29,104 +20,14 @@ def test_the_methods_are_found() -> None:
         get_method("seive")
 
 
-@every_method
-def test_facts_are_present(method: Method) -> None:
-    assert method.unit
-    assert method.source
-    assert method.version
-    assert method.summary.endswith("."), "a summary states what the score is"
-    assert method.direction in ("higher", "lower")
-    assert (method.function.__doc__ or "").strip()
-
-
-@every_method
-def test_worked_example_reproduces(method: Method) -> None:
-    values = run(method, dict(method.example.columns))
-    np.testing.assert_allclose(values.value, method.example.value, atol=1e-7)
-    assert len(values.value) >= 2, "an example shows at least two values"
-    assert len(set(method.example.value)) > 1, "and not twice the same"
-
-
-@every_method
-def test_without_an_image_a_method_has_a_value_unless_it_reads_columns_of_images(method: Method) -> None:
-    """What a pool of captions only leaves out follows from the columns that the method declares."""
-    columns = {
-        name: [None] * len(values) if name in method.image_columns else values
-        for name, values in method.example.columns.items()
-        if name != "image"
-    }
-    ids = {"sample_id": [f"{number:032x}" for number in range(len(method.example.value))]}
-    samples = pl.DataFrame({**ids, **columns}, schema_overrides=dict.fromkeys(method.image_columns, pl.Null))
-    scored = score_samples(method, samples, method.example.roles)
-    assert (scored["value"].drop_nulls().len() == 0) == bool(method.image_columns)
-
-
-@every_method
-def test_result_is_well_formed(method: Method) -> None:
-    values = run(method, dict(method.example.columns))
-    n = len(method.example.value)
-    assert values.value.dtype == np.float64
-    assert values.value.shape == (n,)
-    assert len(values.reason) == n
-    assert all(len(column) == n for column in values.details.values())
-    assert [bool(np.isnan(v)) for v in values.value] == [why is not None for why in values.reason]
-    low, high = method.bounds
-    valued = values.value[~np.isnan(values.value)]
-    assert ((low <= valued) & (valued <= high)).all()
-
-
-@pytest.mark.parametrize("method", teachers(), ids=lambda method: method.name)
-def test_a_teacher_reads_captions_and_gives_what_is_fused(method: Method) -> None:
-    assert set(method.columns) <= {"caption", "sample_id"}
-    details = run(method, dict(method.example.columns)).details
-    assert set(details) == set(TEACHER_DETAILS)
-    assert all(0 < one < 1 for one in details["open_similarity"]), "the logit is taken of it"
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", all_methods().values(), ids=lambda method: method.name)
+def test_methods_of_the_package_keep_to_the_contract(method: Method, rule: str) -> None:
+    assert RULES[rule](method) is None
 
 
 def test_teachers_come_in_the_order_of_the_fusion() -> None:
     assert [method.name for method in teachers()][:2] == ["vba", "sba"]
-
-
-@every_method
-def test_value_ignores_order(method: Method) -> None:
-    n = len(method.example.value)
-    order = np.random.default_rng(0).permutation(n)
-    shuffled = run(method, {name: [column[i] for i in order] for name, column in method.example.columns.items()})
-    whole = run(method, dict(method.example.columns))
-    np.testing.assert_array_equal(shuffled.value, whole.value[order])
-    for name, column in whole.details.items():
-        assert shuffled.details[name] == [column[i] for i in order]
-
-
-@every_method
-def test_value_ignores_neighbours(method: Method) -> None:
-    whole = run(method, dict(method.example.columns))
-    for i in range(len(method.example.value)):
-        alone = run(method, {name: [column[i]] for name, column in method.example.columns.items()})
-        assert alone.value[0] == whole.value[i] or np.isnan([alone.value[0], whole.value[i]]).all()
-        assert alone.reason == [whole.reason[i]]
-
-
-@every_method
-def test_runs_as_a_table_in_any_batch_size(method: Method) -> None:
-    example = method.example
-    n = len(example.value)
-    columns = {name: column for name, column in example.columns.items() if name != "image"}
-    samples = pl.DataFrame({"sample_id": [f"{i:032x}" for i in range(n)], **columns})
-    images = example.columns.get("image")
-    frames = [
-        score_samples(
-            method,
-            samples,
-            example.roles,
-            load_image=None if images is None else lambda row: images[int(row["sample_id"], 16)],
-            batch_size=size,
-        )
-        for size in (1, 2, n)
-    ]
-    assert frames[0].equals(frames[1])
-    assert frames[0].equals(frames[2])
-    np.testing.assert_allclose(frames[0]["value"].to_numpy(), example.value, atol=1e-7)
 
 
 # --- what is particular to one method ---

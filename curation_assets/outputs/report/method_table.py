@@ -1,7 +1,7 @@
 """The table of methods: the facts of each, and which shipped profile can run it. Also in docs/user/methods.md."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from curation_assets.core.settings import PROFILES_ROOT, Profile, load_profile
@@ -32,11 +32,13 @@ def availability(method: Method, profile: Profile) -> str | None:
     return "other encoder: set its threshold" if method.caution(profile.roles, settings) else None
 
 
-def method_rows(profiles: Mapping[str, Profile] | None = None) -> list[dict[str, str]]:
-    """One row per method, sorted by name; keys are HEADINGS."""
+def method_rows(
+    profiles: Mapping[str, Profile] | None = None, methods: Iterable[Method] | None = None
+) -> list[dict[str, str]]:
+    """One row per method, of the package unless others are given, in their order; keys are HEADINGS."""
     profiles = shipped_profiles() if profiles is None else profiles
     rows = []
-    for method in all_methods().values():
+    for method in all_methods().values() if methods is None else methods:
         lacks = {name: availability(method, profile) for name, profile in profiles.items()}
         facts = (
             method.name,
