@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
+from curation_assets.scoring.contract import RULES
 from tests.support.paths import REPOSITORY
 
 PACKAGE = "curation_assets"
+HOME = "home"  # in the copy: what a user adds without touching the package
 #: Addition → files it may touch, as CONTRIBUTING.md states them.
 PROMISED = {
-    "method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 2, "role": 3,
+    "method": 1, "recipe": 1, "policy": 1, "teacher": 1, "trainer": 1, "export format": 1, "role": 3,
     "stage table": 1, "option": 1, "holder": 1, "command": 1, "kind of source": 1,
+    "method of a user's own": 0, "recipe of a user's own": 0, "policy of a user's own": 0,
+    "source of a user's own": 0,
 }  # fmt: skip
 
 METHOD = '''
@@ -98,6 +102,17 @@ LOWER = {
     .replace("fraction: 0.5", "threshold: 1"),
 }
 
+#: In a home: a method (a caption's nines), a recipe over it, a policy that keeps those with one.
+OWN_METHOD = (
+    LOWER["curation_assets/methods/digits.py"]
+    .replace("digits", "nines")
+    .replace("one.isdigit()", "one == '9'")
+    .replace('["a", "1"]', '["a", "9"]')
+    .replace('direction="lower"', 'direction="higher"')
+)
+OWN_RECIPE = RECIPE.replace("1 - commas_score", "nines_score")
+OWN_POLICY = POLICY.replace("plain", "with_nine").replace("few_commas", "nine").replace("fraction: 0.5", "threshold: 1")
+
 TEACHER = '''
 """Reversal: does a caption read the same backwards?"""
 
@@ -155,9 +170,11 @@ TRAINER = Trainer(
 EXPORT = '''
 """A list of ids, one a line."""
 
+from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import exporting
 
 
+@export_format("ids", "ids, one a line")
 def export_ids(subset, out):
     """`out`/ids.txt."""
     with exporting(subset, out, "ids") as export:
@@ -264,6 +281,12 @@ class JsonDocument(RowSource):
 SOURCE = JsonDocument()
 '''
 
+OWN_SOURCE = (
+    SOURCE.replace("JsonDocument", "Lines")
+    .replace(".json", ".lines")
+    .replace("json.loads(path.read_text())", "path.read_text().splitlines()")
+)
+
 CONTRACT = '''@runtime_checkable
 class CommaCounter(Engine, Protocol):
     """Counts commas."""
@@ -331,8 +354,8 @@ pl.DataFrame({"caption": captions[:20], "rating": [float(at % 4) for at in range
 settings = load_settings(home, "embedded")
 
 # a method, its role, a recipe, a policy and an export format, from captions to a list of ids
-low = ["wordy", "few_digits", "one_digit"]
-texts = {"distil": False, "policies": ["plain", *low], "downstream": False, "most_commas": 2}
+low = ["wordy", "few_digits", "one_digit", "with_nine"]
+texts = {"distil": False, "policies": ["plain", *low], "downstream": False, "most_commas": 2, "methods": ["nines"]}
 add_pool(settings, "texts", home / "captions.csv", options=texts)
 ctx = PoolContext.open(settings, "texts")
 run_with_upstream(ctx, "filtered/ledger", "filtered/subsets", "filtered/with_few_commas")
@@ -376,6 +399,10 @@ begun = begin_takedown(documents, tables_of(documents))
 run_with_upstream(documents, "raw/samples")
 certificate, _ = finish_takedown(documents, tables_of(documents), begun)
 after = documents.store.scan("raw/samples").collect()
+(home / "a.lines").write_text("one\\ntwo\\n")
+lines = add_pool(settings, "lines", home / "a.lines", options={"distil": False, "downstream": False})
+run_with_upstream(PoolContext.open(settings, "lines"), "raw/samples")
+own_captions = PoolContext.open(settings, "lines").store.scan("raw/samples").collect()["caption"].to_list()
 rules = check_source(source_of(kind), kind, document, load_settings(home / "contract", "embedded"))
 
 add_world_pool(settings, "scenes", size=10, seed=0)
@@ -411,6 +438,7 @@ print(json.dumps({
         "faults": [rule.fault for rule in rules if rule.fault],
         "rules": len(rules),
     },
+    "own_source": [lines.kind, own_captions],
     "tables": sorted(scenes),
     "listed": [line.split("`")[1] for line in listed.splitlines() if "`" in line],
     "made_for": {name: made_for(distilled).get(name) for name in ("commas", "few_commas", "reversal")},
@@ -447,6 +475,7 @@ def insert(path: Path, before: str, text: str) -> None:
 def add(kind: str, root: Path) -> None:
     """Make one addition as CONTRIBUTING.md describes it."""
     package = root / PACKAGE
+    pools = f"../{HOME}/pools"
     new = {
         "method": ("methods/commas.py", METHOD),
         "recipe": ("../dbt_like_sql/fused/few_commas.sql", RECIPE),
@@ -460,12 +489,14 @@ def add(kind: str, root: Path) -> None:
         "holder": ("stages/filtered/holders.py", HOLDER),
         "command": ("cli/commas.py", COMMAND),
         "kind of source": ("sources/kinds/json_document.py", SOURCE),
+        "method of a user's own": (f"{pools}/methods/nines.py", OWN_METHOD),
+        "recipe of a user's own": (f"{pools}/recipes/nine.sql", OWN_RECIPE),
+        "policy of a user's own": (f"{pools}/policies/with_nine.yaml", OWN_POLICY),
+        "source of a user's own": (f"{pools}/sources/lines.py", OWN_SOURCE),
     }
     name, text = new[kind]
+    (package / name).parent.mkdir(parents=True, exist_ok=True)
     (package / name).write_text(text.lstrip("\n"), encoding="utf-8")
-    if kind == "export format":
-        line = '        ExportFormat("ids", "ids, one a line", "ids:export_ids"),\n'
-        insert(package / "outputs/exports/formats.py", '        ExportFormat("npy"', line)
     if kind == "role":
         insert(package / "core/roles.py", "#: role name → contract", CONTRACT)
         model = root / "counter"
@@ -511,10 +542,10 @@ def in_copy(root: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def facts(copy: tuple[Path, Mapping[str, int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def facts(copy: tuple[Path, Mapping[str, int]]) -> dict[str, Any]:
     """What a program in the copy reports."""
     (copy[0] / "check.py").write_text(CHECK, encoding="utf-8")
-    output = in_copy(copy[0], "check.py", str(tmp_path_factory.mktemp("home")), str(REPOSITORY / "docs/contributor"))
+    output = in_copy(copy[0], "check.py", str(copy[0] / HOME), str(REPOSITORY / "docs/contributor"))
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert Path(found["package"]).is_relative_to(copy[0])
     return found
@@ -539,6 +570,13 @@ def test_a_method_a_role_a_recipe_a_policy_and_a_format_run(facts: dict[str, Any
     assert len(facts["kept"]) == 20
     assert facts["exported"] == facts["kept"]
     assert {"signals/commas", "fused/few_commas"} <= set(facts["separated"])
+
+
+@pytest.mark.slow
+def test_what_lies_in_the_home_runs_without_touching_the_package(facts: dict[str, Any]) -> None:
+    """A 9 is in four of the captions "thing 0 end" to "thing 39 end"."""
+    assert sorted(one.split()[1].rstrip(",") for one in facts["few_digits"]["with_nine"]) == ["19", "29", "39", "9"]
+    assert facts["own_source"] == ["lines", ["one", "two"]]
 
 
 @pytest.mark.slow
@@ -613,4 +651,4 @@ def test_the_contract_suite_tests_what_was_added(copy: tuple[Path, Mapping[str, 
         "-k",
         "commas or reversal or digits",
     )
-    assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 12
+    assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) == 3 * len(RULES)

@@ -4,19 +4,23 @@ import io
 import json
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from curation_assets.core.settings import load_settings
 from curation_assets.evaluation.truth import read_truth
+from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import known_limit, made_for, recipes, shown_name
 from curation_assets.flow.graph import tables_of
 from curation_assets.methods import all_methods, get_method
 from curation_assets.numeric.metrics.separation import KINDS, in_order, verdict_of
 from curation_assets.numeric.separation import auc_interval, roc_auc
 from curation_assets.outputs.report.pictures import auc_colour
+from curation_assets.sources.declaration import add_world_pool
 from curation_assets.world.photo_noise import PHOTO_MIX
 from curation_assets.world.pool import CAPTION_FOR
 from tests.conftest import FinishedPool
@@ -51,8 +55,10 @@ def test_intervals_of_nothing_are_refused() -> None:
             auc_interval(*wrong)  # type: ignore[arg-type]
 
 
-def test_what_methods_are_made_for_names_what_exists() -> None:
-    kinds_of = made_for()
+def test_what_methods_are_made_for_names_what_exists(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, "embedded")
+    add_world_pool(settings, "scenes", size=10, seed=0)
+    kinds_of = made_for(PoolContext.open(settings, "scenes"))
     assert set(kinds_of) == {*all_methods(), *(shown_name(recipe) for recipe in recipes().values())}
     assert "fused conceptual_captions" in kinds_of
     assert set(KINDS) == {*CAPTION_FOR, *PHOTO_MIX} - {"clean"}

@@ -1,16 +1,27 @@
-"""The formats of exports: one line each, beside the file with the function. Nothing else lists them."""
+"""The formats of exports: functions under `@export_format(NAME, DESCRIPTION)` in any file of this folder.
+
+They are read from the files' text: importing them takes seconds, and `curate export --help` needs names only.
+"""
 
 import difflib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from curation_assets.outputs.exports.subset import Subset
+
+Function = TypeVar("Function", bound=Callable[..., Path])
+
+
+def export_format(name: str, description: str) -> Callable[[Function], Function]:
+    """Declare a function (subset, folder, *, options) → path as the writer of this format."""
+    return lambda function: function
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,12 @@ class ExportFormat:
         return self._write(subset, out, **given)
 
 
+_DECLARED = re.compile(r'^@export_format\("([^"]+)", "([^"]+)"\)\ndef (\w+)\(', re.MULTILINE)
+
 FORMATS = {
-    entry.name: entry
-    for entry in (
-        ExportFormat("npy", "DataComp's ids", "lists:export_npy"),
-        ExportFormat("keys", "allow-list of tar and key", "lists:export_keys"),
-        ExportFormat("webdataset", "new tars", "webdataset:export_webdataset"),
-        ExportFormat("hf", "Parquet with images and a dataset card", "huggingface:export_huggingface"),
-    )
+    name: ExportFormat(name, description, f"{path.stem}:{function}")
+    for path in sorted(Path(__file__).parent.glob("*.py"))
+    for name, description, function in _DECLARED.findall(path.read_text(encoding="utf-8"))
 }
 
 

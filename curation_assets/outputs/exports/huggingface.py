@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
+from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
 from curation_assets.stores.image_formats import format_of
@@ -23,6 +24,7 @@ SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"
                    (10_000_000, "1M<n<10M"), (100_000_000, "10M<n<100M"), (1_000_000_000, "100M<n<1B"))  # fmt: skip
 
 
+@export_format("hf", "Parquet with images and a dataset card")
 def export_huggingface(
     subset: Subset, out: Path, *, license: str = "unknown", max_bytes: int = MAX_SHARD_BYTES
 ) -> Path:

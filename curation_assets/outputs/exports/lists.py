@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
@@ -17,6 +18,7 @@ from curation_assets.stores.tar_samples import sample_key
 KEYS = "keys.tsv"
 
 
+@export_format("npy", "DataComp's ids")
 def export_npy(subset: Subset, out: Path) -> Path:
     """`out`/sample_ids.npy (sorted u8,u8, repeats kept) and sample_ids.parquet. Raises ValueError as `exporting`."""
     with exporting(subset, out, "npy") as export:
@@ -24,6 +26,7 @@ def export_npy(subset: Subset, out: Path) -> Path:
     return Path(out) / SAMPLE_IDS
 
 
+@export_format("keys", "allow-list of tar and key")
 def export_keys(subset: Subset, out: Path) -> Path:
     """`out`/keys.tsv: one line `tar<TAB>key` per entry, for the tars as they are; see `AllowList`.
 

@@ -13,6 +13,7 @@ import webdataset as wds
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
+from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.atomic import write_text_atomically
@@ -26,6 +27,7 @@ MAX_BYTES_PER_SHARD = 3_000_000_000
 TAR_BLOCK = 512  # bytes: every member costs a header and padding up to a multiple of it
 
 
+@export_format("webdataset", "new tars")
 def export_webdataset(
     subset: Subset,
     out: Path,
