@@ -97,7 +97,7 @@ def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> 
     assert len(notes) == len(cuts)
     assert all("since then 1 shards came; `curate run photos --refit-cuts`" in note for note in notes)
     ledger = tables_of(ctx)["filtered/ledger"]
-    assert [check.violations(ctx, None) for check in ledger.checks] == [notes]
+    assert [check.violations(ctx, None) for check in ledger.shown.checks] == [notes]
     tables = tables_of(ctx)
     begun = begin_refit(ctx, tables)
     assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]
