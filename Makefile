@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test test-all test-wheel torture check format ui train-embedded bench bench-downstream bench-performance docs audit screenshots clean
+.PHONY: help install lock demo test test-all test-wheel torture mutants check format ui train-embedded bench bench-downstream bench-performance docs audit screenshots clean
 
 help: ## List the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ test-wheel: install ## Build the wheel, install it elsewhere, run pools from an 
 
 torture: install ## Kill, damage and fill up what can be; write the table of docs/operator/reliability.md (under an hour)
 	$(BIN)/python -m tests.torture --into docs/operator/reliability.md
+
+mutants: install ## Put faults into a copy of the code; the quick tests must fail for each (a quarter of an hour)
+	$(BIN)/python -m tests.mutants
 
 check: install ## Lint, format check, types and which room imports which
 	$(BIN)/ruff check .

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from curation_assets.defs.instance_records import InstanceRecords
+from curation_assets.flow.holder import all_holders
 from curation_assets.scoring.contract import RULES
+from tests.mutants import HOLDERS, MUTANTS, Mutant
 from tests.support.paths import REPOSITORY
 
 PACKAGE = "curation_assets"
@@ -652,3 +655,19 @@ def test_the_contract_suite_tests_what_was_added(copy: tuple[Path, Mapping[str, 
         "commas or reversal or digits",
     )
     assert int(output.strip().splitlines()[-1].split(" passed")[0].split()[-1]) == 3 * len(RULES)
+
+
+# -- faults that `make mutants` puts in
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_fault_is_put_into_a_line_that_is_there(mutant: Mutant) -> None:
+    text = (REPOSITORY / mutant.file).read_text(encoding="utf-8")
+    assert text.count(mutant.before) == 1
+    compile(text.replace(mutant.before, mutant.after), mutant.file, "exec")
+    assert all((REPOSITORY / tests).is_file() for tests in mutant.tests)
+
+
+def test_every_holder_that_purges_is_left_out_once() -> None:
+    purging = {type(holder).__name__ for holder in all_holders() if "purge" in vars(type(holder))}
+    assert {*purging, InstanceRecords.__name__} == set(HOLDERS)

@@ -140,6 +140,7 @@ OF_FILES = {"score", "annotate benchmark", "annotate merge", "annotate candidate
             "icc train-bridge", "evaluate clip"}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_real_photographs_run_as_a_pool_without_losing_a_row(tmp_path: Path) -> None:
     if not PHOTOS.is_dir():
         pytest.skip(f"{PHOTOS} is absent: the real photographs are not part of the project")

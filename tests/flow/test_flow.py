@@ -133,6 +133,9 @@ def test_lost_and_repeated_rows_are_found(ctx: PoolContext) -> None:
     cases = {
         (): samples(["a", "b"], [None, "http_404"]),
         ("1 rows, but raw/registered_shards has 2",): samples(["a"], [None]),
+        ("1 rows repeat an earlier row's identity",): samples(["a", "a"], [None, None]).with_columns(
+            source_row=pl.lit(0)
+        ),
         ("1 rows are dropped or failed without a reason",): samples(["a", "b"], [None, "x"]).with_columns(
             reason=pl.lit(None, dtype=pl.String)
         ),

@@ -21,7 +21,9 @@ IN_TWO_STEPS = ("student_vba", "student_sba", "student_scores", "labelled_studen
     [
         ("minilm_ridge", {}),
         ("minilm_mlp", {"epochs": 60, "patience": 10}),
-        ("minilm_finetuned", {"epochs": 1, "learning_rate": 2e-4, "batch_size": 16}),
+        pytest.param(
+            "minilm_finetuned", {"epochs": 1, "learning_rate": 2e-4, "batch_size": 16}, marks=pytest.mark.slow
+        ),
         ("roberta", {"epochs": 2, "batch_size": 16}),
     ],
 )

@@ -1,0 +1,208 @@
+"""Faults put into the code on purpose: which quick test fails for each.
+
+python -m tests.mutants [NAME …]
+
+It copies the repository into a temporary folder, puts one fault at a time into the copy, and runs the tests that should
+fail. A fault that none of them finds is a hole in the quick tests: status 1.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.paths import REPOSITORY
+
+SELECTION, VERIFIED = "curation_assets/numeric/selection.py", "curation_assets/flow/conservation.py"
+MANIFEST, TAKEDOWN = "curation_assets/stores/manifest.py", "curation_assets/operations/takedown.py"
+#: Whose purge is left out, and the tests that look into what it purges.
+HOLDERS = {
+    "StoredTables": "tests/operations/test_takedown.py",
+    "Sources": "tests/operations/test_takedown.py",
+    "Downloads": "tests/operations/test_takedown.py",
+    "FrozenSamples": "tests/operations/test_takedown.py",
+    "LooseFiles": "tests/operations/test_takedown.py",
+    "RatedCaptions": "tests/stages/test_real_captions.py",
+    "Exploration": "tests/outputs/test_explore.py",
+    "InstanceRecords": "tests/infra/test_takedown_storages.py",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`before`, which `file` holds once, becomes `after`; one of `tests` has to fail."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+CUT_TESTS = ("tests/numeric/test_selection.py", "tests/selection/test_judging.py")
+CONSERVATION_TESTS = ("tests/flow/test_flow.py",)
+STALENESS_TESTS = ("tests/stores/test_store.py",)
+TAKEDOWN_TESTS = ("tests/operations/test_takedown.py",)
+PURGE = "    for holder in holders:\n        holder.purge(ctx, tables, takedown)\n"
+
+MUTANTS = (
+    Mutant(
+        "cut: what equals the threshold falls",
+        SELECTION,
+        "values >= self.threshold",
+        "values > self.threshold",
+        CUT_TESTS,
+    ),
+    Mutant("cut: the last tie falls", SELECTION, "ties <= self.last_tie", "ties < self.last_tie", CUT_TESTS),
+    Mutant("cut: a share is rounded down", SELECTION, "rounding=ROUND_HALF_UP))", 'rounding="ROUND_DOWN"))', CUT_TESTS),
+    Mutant(
+        "cut: one more than the share",
+        SELECTION,
+        "    if not min(count, valued):\n",
+        "    count += 1\n    if not min(count, valued):\n",
+        CUT_TESTS,
+    ),
+    Mutant(
+        "conservation: a verdict is lost",
+        "curation_assets/selection/judging.py",
+        "        return frame[rows.stored_order].cast",
+        "        return frame[rows.stored_order[1:]].cast",
+        ("tests/selection/test_judging.py",),
+    ),
+    Mutant(
+        "conservation: a row that is missing is no violation",
+        VERIFIED,
+        "frame.height != expected[1]",
+        "frame.height > expected[1]",
+        CONSERVATION_TESTS,
+    ),
+    Mutant(
+        "conservation: a row that comes twice is no violation",
+        VERIFIED,
+        "        if repeated:\n",
+        "        if False:\n",
+        CONSERVATION_TESTS,
+    ),
+    Mutant(
+        "conservation: a ledger without a sample is no violation",
+        VERIFIED,
+        "        if not np.array_equal(positions, expected):",
+        "        if len(positions) > len(expected):",
+        CONSERVATION_TESTS,
+    ),
+    Mutant(
+        "staleness: code",
+        MANIFEST,
+        "            self.code_version == code_version\n",
+        "            True\n",
+        STALENESS_TESTS,
+    ),
+    Mutant(
+        "staleness: configuration", MANIFEST, "            and self.config_hash == config_hash\n", "", STALENESS_TESTS
+    ),
+    Mutant(
+        "staleness: models",
+        MANIFEST,
+        "            and [dict(model) for model in self.models] == [dict(model) for model in models]\n",
+        "",
+        STALENESS_TESTS,
+    ),
+    Mutant(
+        "staleness: inputs",
+        MANIFEST,
+        "            and (inputs is None or sorted(self.inputs",
+        "            and (True or sorted(self.inputs",
+        STALENESS_TESTS,
+    ),
+    *(
+        Mutant(
+            f"takedown: {holder} purges nothing",
+            TAKEDOWN,
+            PURGE,
+            f"    for holder in holders:\n        if type(holder).__name__ != {holder!r}:\n"
+            "            holder.purge(ctx, tables, takedown)\n",
+            (tests,),
+        )
+        for holder, tests in HOLDERS.items()
+    ),
+    Mutant(
+        "takedown: the certificate is written before the files are searched",
+        TAKEDOWN,
+        "left = [(_shown(home, path), what) for path in sorted(searched) for what in needles.matches_in(path)]",
+        "left: list[tuple[str, str]] = []",
+        TAKEDOWN_TESTS,
+    ),
+    Mutant(
+        "takedown: the note goes although something is left",
+        TAKEDOWN,
+        "    if left:  #",
+        "    if False:  #",
+        TAKEDOWN_TESTS,
+    ),
+    Mutant(
+        "takedown: exports are not flagged",
+        TAKEDOWN,
+        "        certificate |= holder.certified(ctx, tables, takedown)",
+        "        pass",
+        TAKEDOWN_TESTS,
+    ),
+)
+
+
+def copy_repository(folder: Path) -> None:
+    """Every file that git knows or would add."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for name in names.rstrip("\0").split("\0"):
+        if (REPOSITORY / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, folder / name)
+
+
+def failing_tests(copy: Path, tests: tuple[str, ...]) -> tuple[int, list[str]]:
+    """Status of pytest in the copy, and the first test that failed (none: all passed)."""
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-p", "no:cacheprovider", "-m", "not slow and not infra"]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([*command, *tests], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", done.stdout, flags=re.MULTILINE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of faults, or how they begin; without: all of them")
+    chosen = tuple(parser.parse_args().names) or ("",)
+    mutants = [mutant for mutant in MUTANTS if mutant.name.startswith(chosen)]
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        copy = Path(name)
+        copy_repository(copy)
+        status, failed = failing_tests(copy, tuple(sorted({test for mutant in mutants for test in mutant.tests})))
+        if status:
+            raise SystemExit(f"the tests must pass without a fault; pytest ended with {status}: {', '.join(failed)}")
+        for mutant in mutants:
+            path = copy / mutant.file
+            text = path.read_text(encoding="utf-8")
+            if text.count(mutant.before) != 1:
+                times = text.count(mutant.before)
+                raise SystemExit(f"{mutant.file} must hold this once, and holds it {times} times: {mutant.before!r}")
+            path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+            try:
+                status, failed = failing_tests(copy, mutant.tests)
+            finally:
+                path.write_text(text, encoding="utf-8")
+            is_caught = status == 1 and bool(failed)
+            missed += not is_caught
+            print(
+                f"{'caught' if is_caught else 'MISSED'} {mutant.name}: {', '.join(failed) or f'status {status}'}",
+                flush=True,
+            )
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
