@@ -1,7 +1,8 @@
 """The table of commands: name, function, one line of help, panel. A command's module is loaded when it is called.
 
-A command is a function of any file of this folder under `@command(NAME, PANEL)`. `curate --help` is drawn from the
-texts of the files alone; a test holds them against what Python reads.
+A command is a function of any file of this folder, or of the folder `commands/` of another room, under
+`@command(NAME, PANEL)`. `curate --help` is drawn from the texts of the files alone; a test holds them against what
+Python reads.
 """
 
 import functools
@@ -62,6 +63,7 @@ def command(name: str, panel: str) -> Callable[[Function], Function]:
     return lambda function: function
 
 
+_PACKAGE = Path(__file__).parents[1]
 _DECLARED = re.compile(
     r'^@command\("([^"]+)", "([^"]+)"\)\ndef (\w+)\(.*?^ {4}"""(.+?)(?:""")?$', re.MULTILINE | re.DOTALL
 )
@@ -71,8 +73,8 @@ _DECLARED = re.compile(
 def entries() -> tuple[Entry, ...]:
     """All commands, in the order of the help: read from the files' text, since importing them takes seconds."""
     found = [
-        Entry(name, f"{path.stem}:{function}", line, panel)
-        for path in sorted(Path(__file__).parent.glob("*.py"))
+        Entry(name, f"{'.'.join(path.relative_to(_PACKAGE).with_suffix('').parts)}:{function}", line, panel)
+        for path in sorted([*_PACKAGE.glob("cli/*.py"), *_PACKAGE.glob("*/commands/*.py")])
         for name, panel, function, line in _DECLARED.findall(path.read_text(encoding="utf-8"))
     ]
     places = {name: place for place, name in enumerate(_ORDER)}
@@ -82,7 +84,7 @@ def entries() -> tuple[Entry, ...]:
 def load(entry: Entry) -> Any:
     """The function of a command; imports its module."""
     module, function = entry.target.split(":")
-    return getattr(import_module(f"curation_assets.cli.{module}"), function)
+    return getattr(import_module(f"curation_assets.{module}"), function)
 
 
 def takes_home(words: Sequence[str]) -> bool:

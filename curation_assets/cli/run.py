@@ -34,8 +34,6 @@ from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
-from curation_assets.evaluation.evaluation_set import untrained_reason
-from curation_assets.evaluation.training_sets import keys_of_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -275,7 +273,7 @@ def _run_and_show(
     if counts:
         states = ", ".join(f"{state} {counts[state]:,}" for state in ("kept", "dropped", "failed") if state in counts)
         show(f"Samples  {sum(counts.values()):,} ({states})")
-    _show_trained(ctx)
+    _show_endings(ctx)
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
     if report_page.exists():
         show(f"Report   {report_page}")
@@ -432,13 +430,15 @@ def _show_removed_shards(ctx: PoolContext) -> None:
         )
 
 
-def _show_trained(ctx: PoolContext) -> None:
-    """How many models were trained, or why none was although the declaration wants it."""
-    reason = untrained_reason(ctx)
-    if reason is None:
-        show(with_home(f"Models   {len(keys_of_pool(ctx))} per trainer; `curate evaluate compare {ctx.pool.name}`"))
-    elif ctx.trains_downstream:
-        warn(reason)
+def _show_endings(ctx: PoolContext) -> None:
+    for table in tables_of(ctx).values():
+        ending = None if table.shown.ending is None else table.shown.ending(ctx)
+        if ending is None:
+            continue
+        if ending.is_warning:
+            warn(ending.text)
+        else:
+            show(with_home(ending.text))
 
 
 def _show_policies(ctx: PoolContext) -> None:

@@ -24,6 +24,7 @@ from curation_assets.evaluation.comparison import (
     written,
     written_share,
 )
+from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.stored_metrics import StoredMetrics, declaration_of, read_metrics
 from curation_assets.evaluation.text_methods import CC_STAGES
@@ -43,7 +44,6 @@ from curation_assets.numeric.metrics.comparison import estimate, independent_uni
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import PoolRows
-from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS, HELD_OUT
 from curation_assets.stores.shard_store import MissingTableError
 

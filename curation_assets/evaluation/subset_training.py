@@ -16,6 +16,7 @@ import polars as pl
 from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.evaluation.comparison import METRIC_SCHEMA, compare_training_sets
+from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.evaluation.evaluation_set import (
     chosen_set,
     evaluation_image,
@@ -40,7 +41,6 @@ from curation_assets.evaluation.vision_features import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Needs, Shown, Table, Trainings
-from curation_assets.selection.training_sets import TrainingKey
 
 _RUN_SCHEMAS: dict[str, Any] = {
     "captions": {"image_id": pl.String, "caption": pl.String},

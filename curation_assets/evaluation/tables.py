@@ -28,14 +28,14 @@ from curation_assets.evaluation import evaluation_set, subset_training
 from curation_assets.evaluation.evaluation_set import SCENES, chosen_set, untrained_reason
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.trainers import all_trainers
-from curation_assets.evaluation.training_sets import HELD_OUT, TRAINING_SETS
+from curation_assets.evaluation.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
 from curation_assets.evaluation.vision_features import EVALUATION_FEATURES, VISION_FEATURES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, made_for, policies_of, shown_name, sql_recipes, teacher_names
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import beside
-from curation_assets.flow.table import Folder, Shown, Table
+from curation_assets.flow.table import Ending, Folder, Shown, Table
 from curation_assets.methods import oriented
 from curation_assets.stages.distilled.human_agreement import has_agreement
 from curation_assets.stages.filtered.tables import kept_ids
@@ -118,8 +118,16 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "compare.html (two policies side by side, with what-ifs).",
         compute=Folder(_report),
         config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
-        shown=Shown(kinds=("html",)),
+        shown=Shown(kinds=("html",), ending=_trained_models),
     )
+
+
+def _trained_models(ctx: PoolContext) -> Ending | None:
+    """How many models were trained, or why none was although the declaration wants it."""
+    reason = untrained_reason(ctx)
+    if reason is None:
+        return Ending(f"Models   {len(keys_of_pool(ctx))} per trainer; `curate evaluate compare {ctx.pool.name}`")
+    return Ending(reason, is_warning=True) if ctx.trains_downstream else None
 
 
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:
@@ -245,15 +253,15 @@ def write_comparison(settings: Settings, pool_name: str, folder: Path) -> None:
 
 
 def _report(ctx: PoolContext, folder: Path) -> None:
+    from curation_assets.evaluation.report_section import section_html
     from curation_assets.outputs.report.report import write_report
 
     shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
     chosen = chosen_set(ctx) if ctx.trains_downstream else None
     with beside(ctx.settings, write_comparison, ctx.settings, ctx.pool.name, folder):
-        write_report(
+        section = section_html(
             ctx,
-            folder / "report.html",
-            trained=shown,
+            shown,
             untrained_reason=untrained_reason(ctx),
             budgets={
                 f"downstream/{name}": "{samples_seen:,} samples seen in batches of {batch_size}".format_map(
@@ -263,3 +271,4 @@ def _report(ctx: PoolContext, folder: Path) -> None:
             },
             evaluation_name=None if chosen is None else chosen.description,
         )
+        write_report(ctx, folder / "report.html", section)

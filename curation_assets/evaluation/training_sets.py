@@ -8,14 +8,7 @@ import polars as pl
 
 from curation_assets.core.table_names import CHOSEN_CAPTION, DUPLICATES, SAMPLES, table_of
 from curation_assets.core.validation import check_known
-from curation_assets.evaluation.options import DownstreamOptions
-from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
-from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
-from curation_assets.flow.table import Table, Trainings
-from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import PoolRows
-from curation_assets.selection.training_sets import (
+from curation_assets.evaluation.drawn_sets import (
     CONTROL,
     FILE,
     POLICY,
@@ -26,6 +19,13 @@ from curation_assets.selection.training_sets import (
     trainable,
     training_keys,
 )
+from curation_assets.evaluation.options import DownstreamOptions
+from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.table import Table, Trainings
+from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.rows import PoolRows
 from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.file_hash import file_sha256

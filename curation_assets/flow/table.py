@@ -102,6 +102,14 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """What `curate run` writes about a table when all is made."""
+
+    text: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True)
 class Shown:
     """How people see a table, in Dagster and in words."""
 
@@ -109,6 +117,7 @@ class Shown:
     kinds: tuple[str, ...] = ("polars",)
     column_lineage: Mapping[str, list[tuple[str, str]]] | None = None  # column → [(table, column)]
     warning_column: str | None = None  # sentences that a person should read, null where all is well
+    ending: Callable[[PoolContext], Ending | None] | None = None
     checks: tuple[TableCheck, ...] = ()  # besides the conservation of rows, which every table is checked for
 
 

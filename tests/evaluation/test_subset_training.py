@@ -13,6 +13,7 @@ import pytest
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import CHOSEN_CAPTION, COMPARISON, EVALUATION_SET
 from curation_assets.engines.patch_features import patch_features
+from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.evaluation.evaluation_set import evaluation_image, evaluation_rows
 from curation_assets.evaluation.subset_training import METRICS_SCHEMA
 from curation_assets.evaluation.trainers import Examples, Task
@@ -23,7 +24,6 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
-from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.signals.options import CaptionChoice
 from curation_assets.stores.subsets import write_subset_npy

@@ -16,6 +16,7 @@ from PIL import Image
 
 from curation_assets.audit.diff import compare, what_if
 from curation_assets.core.settings import load_settings
+from curation_assets.evaluation.report_section import section_html
 from curation_assets.flow import worth
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -191,7 +192,7 @@ def test_kinds_and_what_values_are_worth_there_are_shown(
     worth._measured_on_web.cache_clear()
     options = replace(ctx.pool.options, image_domain="web", policies=("icc", "sieve"))
     as_web = PoolContext(ctx.settings, replace(ctx.pool, options=options), ctx.store)
-    write_report(as_web, tmp_path / "report.html", trained={}, untrained_reason="None is wanted")
+    write_report(as_web, tmp_path / "report.html", section_html(as_web, {}, untrained_reason="None is wanted"))
     worth._measured_on_web.cache_clear()
     page.open((tmp_path / "report.html").as_uri(), width)
     page.evaluate(UNFOLD)
@@ -274,10 +275,9 @@ def _trained_report(ctx: PoolContext, home: Path, **given: Any) -> str:
     shutil.copytree(ctx.settings.home, home, symlinks=True)
     copied = PoolContext.open(load_settings(home, "embedded"), ctx.pool.name)
     write_trained_tables(copied, **given)
-    write_report(
-        copied, home / "report.html", trained=SHOWN, evaluation_name="images held out",
-        budgets={"downstream/captioning": "7,200 samples seen in batches of 48"},
-    )  # fmt: skip
+    budgets = {"downstream/captioning": "7,200 samples seen in batches of 48"}
+    section = section_html(copied, SHOWN, budgets=budgets, evaluation_name="images held out")
+    write_report(copied, home / "report.html", section)
     return (home / "report.html").as_uri()
 
 
@@ -395,7 +395,7 @@ def test_a_pool_without_evaluation_set_has_the_sentence_why(
     page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path
 ) -> None:
     reason = "No models are trained on this pool's subsets: it has no evaluation set. Set options: {evaluation_set: …}"
-    write_report(ctx, tmp_path / "report.html", trained=SHOWN, untrained_reason=reason)
+    write_report(ctx, tmp_path / "report.html", section_html(ctx, SHOWN, untrained_reason=reason))
     page.open((tmp_path / "report.html").as_uri(), PHONE)
     assert page.evaluate("document.querySelector('#downstream p').textContent") == reason
     assert page.evaluate("document.querySelectorAll('#downstream table').length") == 0

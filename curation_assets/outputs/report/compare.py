@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from curation_assets.audit.diff import NEAREST_COUNT
@@ -22,6 +21,7 @@ from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import lower_is_better
 from curation_assets.outputs.report.image_texts import MAX_LETTERS
+from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge
@@ -47,14 +47,8 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
     if judged <= MAX_ROWS:
         data = compare_data(rows, policies, ctx.pool.name, cuts)
         data["pictures"] = _pictures(ctx, rows, near_cuts(rows, policies, cuts))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("compare.html.jinja").render(
+    page = page_of(
+        Path(__file__).with_name("compare.html.jinja"),
         pool=ctx.pool.name,
         rows=judged,
         limit=MAX_ROWS,

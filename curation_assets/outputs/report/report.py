@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from curation_assets.audit.cost import table_costs
@@ -48,7 +47,7 @@ from curation_assets.flow.worth import ANY_KIND, ENGLISH, WEB, group_name
 from curation_assets.methods import oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
-from curation_assets.outputs.report.downstream import downstream_section
+from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import RANDOM, Policy
@@ -68,31 +67,15 @@ class Card:
     text: str  # stands for the picture where it is not seen
 
 
-def write_report(
-    ctx: PoolContext,
-    path: Path,
-    *,
-    trained: Mapping[str, Sequence[str]],
-    untrained_reason: str | None = None,
-    budgets: Mapping[str, str] | None = None,
-    evaluation_name: str | None = None,
-) -> None:
+def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
     """Write the page to `path`. Every input table of `downstream/report` must be materialised.
 
-    `trained`: tables of models trained on the subsets → their main metrics, in the order in which they are shown.
-    `untrained_reason`: why there are none, a sentence for the page. `budgets`: the same tables → in words, how long a
-    model was trained ("2,640 samples seen in batches of 48"). `evaluation_name`: in words, what they were measured on.
+    `downstream`: the section on models trained on the subsets, of id `downstream`; empty: none.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     samples = ctx.store.scan(SAMPLES).collect()
     methods, (sections, without_values) = _method_sections(ctx), _policy_sections(ctx, samples)
-    page = environment.get_template("report.html.jinja").render(
+    page = page_of(
+        Path(__file__).with_name("report.html.jinja"),
         pool=ctx.pool,
         version=__version__,
         profile=ctx.profile,
@@ -113,10 +96,7 @@ def write_report(
         left_out=left_out(ctx),
         frozen_notes=frozen_notes(ctx),
         overlaps=_overlap_picture(ctx, [section["policy"].name for section in sections]),
-        untrained_reason=untrained_reason,
-        downstream=None
-        if untrained_reason is not None
-        else downstream_section(ctx, trained, budgets=budgets, evaluation_name=evaluation_name),
+        downstream=downstream,
         lineages=_lineages(ctx),
         costs=_costs(ctx),
     )

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from markupsafe import Markup
 from PIL import Image
 
 from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
+from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
+from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_uri
-from curation_assets.selection.training_sets import TrainingKey
 from curation_assets.stores.images import ImageRejected, decode_image
 
 RANDOM = "random"
@@ -61,6 +63,27 @@ def size_name(size: float | None) -> str:
     return "each set at its own size" if size is None else f"{100 * size:.4g} % of the pool"
 
 
+def section_html(
+    ctx: PoolContext,
+    trained: Mapping[str, Sequence[str]],
+    *,
+    untrained_reason: str | None = None,
+    budgets: Mapping[str, str] | None = None,
+    evaluation_name: str | None = None,
+) -> Markup:
+    """The section as the report holds it; empty where no model was trained and nothing states why.
+
+    `untrained_reason`: why there are none, a sentence for the page; the others as of `downstream_section`.
+    """
+    section = None
+    if untrained_reason is None:
+        section = downstream_section(ctx, trained, budgets=budgets, evaluation_name=evaluation_name)
+        if section is None:
+            return Markup()
+    template = Path(__file__).with_name("report_section.html.jinja")
+    return Markup(page_of(template, downstream=section, untrained_reason=untrained_reason))
+
+
 def downstream_section(
     ctx: PoolContext,
     trained: Mapping[str, Sequence[str]],
@@ -68,7 +91,7 @@ def downstream_section(
     budgets: Mapping[str, str] | None = None,
     evaluation_name: str | None = None,
 ) -> dict[str, Any] | None:
-    """What the template downstream.html.jinja shows; None where no model was trained.
+    """What the template report_section.html.jinja shows; None where no model was trained.
 
     `trained`: tables of trainers → their main metrics. `budgets`: the same tables → in words, how long each model was
     trained. `evaluation_name`: in words, what the evaluation set is. Raises what reading the tables raises.

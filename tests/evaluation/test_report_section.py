@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from curation_assets.evaluation.report_section import downstream_section, metric_name, size_name
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import image_texts
-from curation_assets.outputs.report.downstream import downstream_section, metric_name, size_name
 from curation_assets.stores.images import ImageLimits
 from tests.support.lineage_pools import finished_photos
 from tests.support.trained_tables import CONTROLS, POLICIES, write_trained_tables

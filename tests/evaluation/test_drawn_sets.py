@@ -2,7 +2,7 @@
 
 import pytest
 
-from curation_assets.selection.training_sets import TrainingKey, drawn, training_keys
+from curation_assets.evaluation.drawn_sets import TrainingKey, drawn, training_keys
 
 
 def test_keys_are_read_as_they_are_written() -> None:

@@ -1,0 +1,1 @@
+"""Commands of the evaluation: `curate evaluate …`, `curate tables`."""
