@@ -37,6 +37,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.holder import all_holders
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations import takedown as takedown_module
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_path
@@ -45,7 +46,7 @@ from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
-from curation_assets.sources.declaration import add_pool, load_pool, save_pool
+from curation_assets.sources.declaration import add_pool, add_world_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
 from curation_assets.stages.raw.takedown_sources import SourceChangedError
@@ -754,6 +755,23 @@ def test_downloads_obey_the_list_and_a_purged_one_is_not_fetched_again(tmp_path:
     members = {name: data for name, data in everything(out).items() if ".tar!" in name}
     stem = output["member"][4].partition(".")[0]
     assert members == {name: data for name, data in before.items() if ".tar!" in name and stem not in name}
+
+
+def test_downloads_of_a_pool_are_purged_at_once_and_other_shards_stay(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, "embedded")
+    add_world_pool(settings, "toy", size=12, seed=5, shard_size=6)
+    ctx = PoolContext.open(settings, "toy")
+    run_with_upstream(ctx, "raw/samples")
+    downloads = ctx.store.root / "downloads"
+    row = ctx.store.read("raw/samples", "toy-000001").filter(status="kept").row(0, named=True)
+    image = tar_index(ctx.store.root / row["tar"]).read(row["member"])
+    assert holders(downloads, image)
+    before = everything(downloads / "toy-000000")
+    add_to_denylist(tmp_path, [("url", row["url"])])
+    assert begin_takedown(ctx, tables_of(ctx)) is not None
+    assert holders(downloads, image, row["url"].encode(), row["caption"].encode()) == []
+    assert everything(downloads / "toy-000000") == before
+    assert holders(downloads / "toy-000001", b"\xff\xd8\xff"), "its neighbours are still there"
 
 
 def test_a_purge_of_downloads_that_is_killed_fetches_nothing_again(tmp_path: Path) -> None:
