@@ -43,7 +43,8 @@ def test_every_declared_command_is_found_and_in_a_panel() -> None:
     declared = sum(path.read_text(encoding="utf-8").count("\n@command(") for path in files)
     assert len({entry.name for entry in commands.entries()}) == len(commands.entries()) == declared
     assert {entry.panel for entry in commands.entries()} == set(commands.PANELS)
-    assert {entry.name.rpartition(" ")[0] for entry in commands.entries()} == {"", *commands.GROUPS}
+    groups = {entry.name.rpartition(" ")[0] for entry in commands.entries()}
+    assert groups - {entry.name for entry in commands.entries()} == {"", *commands.GROUPS}  # `methods` is both
 
 
 def _without_boxes(text: str) -> str:
