@@ -169,7 +169,7 @@ def failing_tests(copy: Path, tests: tuple[str, ...]) -> tuple[int, list[str]]:
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-p", "no:cacheprovider", "-m", "not slow and not infra"]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([*command, *tests], cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", done.stdout, flags=re.MULTILINE)
+    return done.returncode, re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, flags=re.MULTILINE)
 
 
 def main() -> int:
