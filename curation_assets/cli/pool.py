@@ -17,6 +17,7 @@ from curation_assets.cli.common import (
     show_json,
     show_table,
     warn,
+    with_home,
 )
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
 from curation_assets.flow.composition import sampled_composition
@@ -146,8 +147,10 @@ def _show_profile(pool: Pool) -> None:
     name = pool.profile or DEFAULT_PROFILE
     if pool.profile == PHOTO_PROFILE:
         show(
-            f"Profile: {name}, small models for photographs (`curate methods --profile {name}` gives what each "
-            "value is worth, on web pairs too). Another: --profile, or the line `profile:` of the declaration"
+            with_home(
+                f"Profile: {name}, small models for photographs (`curate methods --profile {name}` gives what each "
+                "value is worth, on web pairs too). Another: --profile, or the line `profile:` of the declaration"
+            )
         )
     elif pool.image_domain in (WEB, "photographs") and name == DEFAULT_PROFILE:
         show(f"Profile: {name}, whose models know drawn scenes only; for photographs: profile {PHOTO_PROFILE}")

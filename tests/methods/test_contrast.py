@@ -11,8 +11,8 @@ import pytest
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_folder
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.own_declared import policies_folder
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods.neg_clip_loss import draw_of
 from curation_assets.operations.takedown import begin_takedown, finish_takedown

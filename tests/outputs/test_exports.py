@@ -583,7 +583,7 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
         (["npy", "icc", "--out", str(tmp_path / "npy")], "not empty"),
         (["npy", "nothing", "--out", str(tmp_path / "new")], "no ledger of policy"),
         (["webdataset", "icc", "--out", str(tmp_path / "new"), "--max-samples", "0"], "at least 1"),
-        (["npy", "icc", "--out", str(tmp_path / "new"), "--max-bytes", "9"], "formats that have it: webdataset, hf"),
+        (["npy", "icc", "--out", str(tmp_path / "new"), "--max-bytes", "9"], "formats that have it: hf, webdataset"),
         (["webdatset", "icc", "--out", str(tmp_path / "new")], "did you mean 'webdataset'?"),
     ):
         run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
