@@ -81,7 +81,7 @@ def _is_private_path(name: str, start: int = 0) -> bool:
 #: Switches that their libraries document, set as documented.
 SWITCHES = {
     ("stores/images.py", "Image.MAX_IMAGE_PIXELS"),
-    ("training/open_clip_main.py", "Image.MAX_IMAGE_PIXELS"),
+    ("evaluation/models/open_clip_main.py", "Image.MAX_IMAGE_PIXELS"),
     ("training/bridge.py", "torch.backends.cuda.matmul.allow_tf32"),
 }
 

@@ -28,8 +28,9 @@ class RayCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver on this machine needs."""
-        return {**os.environ, **LOOPBACK, "CURATION_RAY": self.address, "PYTHONPATH": str(REPOSITORY)}
+        """What a driver on this machine needs; a task takes one thread, as a node has one CPU."""
+        threads = {"CURATION_THREADS": "2", "CURATION_WORKERS": "2"}
+        return {**os.environ, **LOOPBACK, **threads, "CURATION_RAY": self.address, "PYTHONPATH": str(REPOSITORY)}
 
     def tasks_of_second(self) -> list[psutil.Process]:
         """Processes of the second node that compute a task now."""
