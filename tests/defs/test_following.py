@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import dagster as dg
@@ -120,20 +121,27 @@ def test_what_is_edited_while_the_ui_starts_is_loaded(tmp_path: Path, monkeypatc
     loaded = declarations(settings)
     reloaded = threading.Event()
 
-    class Context:  # of the workspace: what is called of Dagster's own
-        code_location_names = ("curation",)
-
-        def create_request_context(self) -> "Context":
-            return self
-
-        def reload_code_location(self, name: str) -> None:
+    class Ui(BaseHTTPRequestHandler):  # what it answers to its button Reload
+        def do_POST(self) -> None:
             reloaded.set()
+            answer = b'{"data": {"reloadRepositoryLocation": {"__typename": "WorkspaceLocationEntry"}}}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
-    with webserver._following_declarations(settings, Context(), loaded):  # type: ignore[arg-type]
-        assert not reloaded.wait(0.5)
-    _new_cron(settings.pools_root)  # after the code server has read it, before anybody looks
-    with webserver._following_declarations(settings, Context(), loaded):  # type: ignore[arg-type]
-        assert reloaded.wait(60)
+    server = HTTPServer(("127.0.0.1", 0), Ui)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with webserver._following_declarations(settings, url, loaded):
+            assert not reloaded.wait(0.5)
+        _new_cron(settings.pools_root)  # after the code server has read it, before anybody looks
+        with webserver._following_declarations(settings, url, loaded):
+            assert reloaded.wait(60)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_nothing_follows_what_a_person_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
