@@ -66,6 +66,7 @@ def test_cider_is_of_the_whole_set() -> None:
         assert values(measured["a"]) == pytest.approx({"cider": cider}, abs=1e-9)
 
 
+@pytest.mark.slow
 @needs_java
 def test_coco_equals_pycocoevalcap() -> None:
     """5,000 images: the first caption of each against its others, to 1e-6."""
