@@ -101,6 +101,7 @@ def test_commands_of_two_ranges_run_at_once_from_an_empty_home(tmp_path: Path, w
     assert contents(tmp_path) == whole
 
 
+@pytest.mark.infra
 def test_what_reads_the_whole_pool_waits_for_ranges_and_names_one(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=2, per_shard=4)
     with pool_lease(settings.work("photos"), "curate run photos --shards 0..1", on_notice=print, shared=True):

@@ -309,6 +309,7 @@ def test_a_training_set_below_a_batch_has_a_reason_and_stops_no_other(tmp_path: 
         assert set(small["metric"]) == set(metrics["metric"])
 
 
+@pytest.mark.slow
 def test_models_on_images_train_on_the_pool_too(tmp_path: Path) -> None:
     trainers = ("captioning_pixels", "clip", "retrieval_pixels")
     budget = {"samples_seen": 20, "batch_size": 4}  # five checkpoints of CLIP, a batch each

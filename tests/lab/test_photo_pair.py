@@ -151,6 +151,7 @@ def test_captions_of_files_are_distinct(tmp_path: Path) -> None:
 # --- the whole command
 
 
+@pytest.mark.slow
 def test_the_command_trains_folders_that_a_profile_loads(tmp_path: Path, table: Path) -> None:
     bank = tmp_path / "bank.txt"
     bank.write_text("".join(f"a picture of a {colour} {shape}\n" for colour in COLOURS for shape in SHAPES))

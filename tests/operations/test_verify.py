@@ -122,8 +122,22 @@ def test_remembered_hashes_without_a_seal_are_damage(ctx: PoolContext) -> None:
     assert [damage.path for damage in damages_of(ctx)] == [cache]
 
 
-@pytest.mark.parametrize("killed_at", ["removing", "making"])
-@pytest.mark.parametrize("asset", ["raw/samples", "fused/sieve_clip", "filtered/icc"])
+@pytest.mark.parametrize(
+    ("asset", "killed_at"),
+    [
+        ("raw/samples", "removing"),
+        ("filtered/icc", "making"),
+        *(
+            pytest.param(asset, killed_at, marks=pytest.mark.slow)
+            for asset, killed_at in (
+                ("raw/samples", "making"),
+                ("fused/sieve_clip", "removing"),
+                ("fused/sieve_clip", "making"),
+                ("filtered/icc", "removing"),
+            )
+        ),
+    ],
+)
 def test_a_repair_that_was_killed_is_finished_by_the_next(
     ctx: PoolContext, monkeypatch: pytest.MonkeyPatch, asset: str, killed_at: str
 ) -> None:

@@ -403,9 +403,8 @@ def test_a_pool_without_evaluation_set_has_the_sentence_why(
     assert page.evaluate(TOO_WIDE) == []
 
 
-@pytest.mark.parametrize(
-    "width", [PHONE, *(pytest.param(width, marks=pytest.mark.infra) for width in (DESKTOP, PAPER))]
-)
+@pytest.mark.infra
+@pytest.mark.parametrize("width", [DESKTOP, PHONE, PAPER])
 def test_the_report_of_a_world_fits_too(page: Page, finished_pool: FinishedPool, width: int) -> None:
     """Separation, teachers, agreement and costs, of a whole run."""
     page.open((finished_pool.ctx.store.folder_path("downstream/report") / "report.html").as_uri(), width)

@@ -61,7 +61,7 @@ def mirrored_cut(cut: PolicyCut, policy: Policy) -> PolicyCut:
 
 
 @given(pool=pools(), policy=policies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_judging_lower_values_is_judging_their_negatives(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy
 ) -> None:

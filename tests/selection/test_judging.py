@@ -42,7 +42,7 @@ def shard_by_shard(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 @given(pool=pools(), policy=policies(), seed=st.integers(0, 99))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_judging_arrays_equals_judging_row_by_row(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy, seed: int
 ) -> None:
@@ -68,7 +68,7 @@ def test_judging_arrays_equals_judging_row_by_row(
 
 
 @given(pool=pools(), policy=policies(), early=st.integers(1, 2))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_a_frozen_cut_judges_shards_that_came_later(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy, early: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -45,7 +45,10 @@ GOLDEN = {
     "cider": 1.6293662156,
 }
 
-needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="needs Java on the PATH")
+
+def needs_java(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that starts Java; skipped where there is none."""
+    return pytest.mark.infra(pytest.mark.skipif(shutil.which("java") is None, reason="needs Java on the PATH")(test))
 
 
 def coco_captions() -> dict[int, list[str]]:
