@@ -27,7 +27,8 @@ from curation_assets.numeric.metrics.separation import KINDS
 if TYPE_CHECKING:
     import duckdb
 
-SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage
+SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage, and COUNTS
+COUNTS = "summary"  # statements over a ledger and its provenance, which make no table (outputs/summary/counts.py)
 DIALECT = "duckdb"
 #: Kind of test → least and most words after it.
 TESTS: dict[str, tuple[int, int]] = {"unique": (1, 8), "not_null": (1, 1), "range": (3, 3), "accepted_values": (2, 64)}
@@ -106,6 +107,7 @@ def load_models(root: Path | None = None) -> dict[str, SqlModel]:
     read = (
         parse_model(path.read_text(encoding="utf-8"), stage=path.parent.name, name=path.stem, path=path)
         for path in sorted(root.glob("*/*.sql"))
+        if path.parent.name != COUNTS
     )
     models = {model.key: model for model in read}
     reads = {key: [reference for reference in model.references if reference in models] for key, model in models.items()}
@@ -133,7 +135,7 @@ def _parsed(text: str, stage: str, name: str, path: Path) -> SqlModel:
     _require(stage in STAGES, f"the folder must be a stage ({', '.join(STAGES)}), got {stage!r}")
     is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name)
     _require(is_name, f"a model's name is lower-case letters, digits and _, got {name!r}")
-    header = _header(text)
+    header = read_header(text)
     statement = _single_select(text)
     scaled = _named_signals(statement)
     views = scaled_views(scaled)
@@ -239,8 +241,8 @@ def broken_tests(model: SqlModel, frame: pl.DataFrame) -> list[str]:
 # -- reading a file ---------------------------------------------------------------------------------------------------
 
 
-def _header(text: str) -> dict[str, Any]:
-    """What the comments before the statement declare, as fields of SqlModel."""
+def read_header(text: str) -> dict[str, Any]:
+    """What the comments before a statement declare, as fields of SqlModel. Raises SqlModelError."""
     lines = takewhile(lambda line: line.startswith("--"), filter(str.strip, text.splitlines()))
     comments = [line.removeprefix("--").strip() for line in lines]
 

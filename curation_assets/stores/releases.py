@@ -27,6 +27,7 @@ from curation_assets.stores.atomic import write_text_atomically
 FOLDER = "releases"  # under home
 RELEASE_FILE = "release.json"
 LEDGER_FILE = "ledger.parquet"
+PROVENANCE_FILE = "provenance.parquet"  # of releases since 0.4
 SUBSET_NPY, SUBSET_PARQUET = "subset.npy", "subset.parquet"
 FORMAT = "curation_release/1"
 READ_ONLY = 0o444

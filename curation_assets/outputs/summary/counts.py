@@ -1,0 +1,82 @@
+"""Counts over a ledger and its provenance: the statements of dbt_like_sql/summary/.
+
+Each is one DuckDB statement over 'ledger.parquet' and 'provenance.parquet', so that it gives the same table when it is
+pasted into a DuckDB that was started in a release's folder. Of a pool the two names stand for its tables.
+"""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from curation_assets.core.settings import resource_path
+from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
+from curation_assets.stores.atomic import fetch
+from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Count:
+    """One statement."""
+
+    name: str
+    grain: str
+    tests: tuple[SqlTest, ...]
+    text: str  # the file as it is
+
+
+@functools.cache
+def statements() -> dict[str, Count]:
+    """Every statement by its name. Raises SqlModelError for a header that breaks the rules of SQL models."""
+    found = {}
+    for path in sorted((resource_path(SQL_FOLDER) / COUNTS).glob("*.sql")):
+        text = path.read_text(encoding="utf-8").strip()
+        header = read_header(text)
+        found[path.stem] = Count(path.stem, header["grain"], header["tests"], text)
+    return found
+
+
+def counts(ledger: Path | pl.DataFrame, provenance: Path | pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Name of each statement → its table, in the order that it states.
+
+    `ledger`: of one policy (audit/ledger.py); `provenance`: a row for each of its rows (stores/provenance.py). Parquet
+    files, or frames that have the columns which the statements name. Raises ValueError for a statement whose table
+    breaks a test of its header, as where rows of the two do not correspond.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
+            _name_relation(connection, name, relation)
+        tables = {name: connection.sql(count.text).pl() for name, count in statements().items()}
+        _check_rows(connection)
+    for name, table in tables.items():
+        broken = [str(test) for test in statements()[name].tests if test.broken(table).height]
+        if broken:
+            raise ValueError(f"the counts {name!r} break {', '.join(broken)}: ledger or provenance is not what it was")
+    return tables
+
+
+def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation: Path | pl.DataFrame) -> None:
+    if isinstance(relation, Path):
+        fetch(relation)
+        connection.read_parquet(str(relation)).create_view(name)
+    else:
+        connection.register(name, relation.to_arrow())
+
+
+def _check_rows(connection: "duckdb.DuckDBPyConnection") -> None:
+    """Raise ValueError unless ledger and provenance have the same rows."""
+    keys = "select shard, source_row from"
+    sides = (f"{keys} '{LEDGER_FILE}' except all {keys} '{PROVENANCE_FILE}'",
+             f"{keys} '{PROVENANCE_FILE}' except all {keys} '{LEDGER_FILE}'")  # fmt: skip
+    more = [len(connection.sql(f"{side} limit 1").fetchall()) for side in sides]
+    if any(more):
+        raise ValueError(
+            f"{LEDGER_FILE} and {PROVENANCE_FILE} are not of the same rows: each row of a ledger has one of provenance"
+        )
