@@ -173,15 +173,18 @@ def fail(sentence: str) -> None:
     notice(Text.assemble(("error", "bold red"), f" {with_home(sentence)}"))
 
 
-def each_pool(names: Iterable[str], act: Callable[[str], None]) -> dict[str, str]:
-    """Do it for every pool; one that fails is named, the others go on. Returns those that failed, with the reason."""
+def each_pool(names: Iterable[str], act: Callable[[str], None], what: str = "pool") -> dict[str, str]:
+    """Do it for every pool (or `what` has these names); one that fails is named, the others go on.
+
+    Returns those that failed, with the reason.
+    """
     failed = {}
     for name in names:
         try:
             act(name)
         except EXPECTED_ERRORS as error:
             failed[name] = str(error)
-            fail(f"pool {name}: {error}")
+            fail(f"{what} {name}: {error}")
     return failed
 
 

@@ -1,5 +1,6 @@
 """curate takedown: put samples on the denylist, and purge them from everything that we wrote."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,10 @@ from curation_assets.cli.common import (
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
+from curation_assets.operations.takedown_feeds import fetched_feed
 from curation_assets.sources.declaration import list_pools
-from curation_assets.stores.denylist import KINDS, Kind, add_to_denylist
+from curation_assets.stores.denylist import KINDS, REASONS, Kind, add_entries, add_to_denylist
+from curation_assets.stores.releases import release_folders
 
 
 @command("takedown add", "Subsets")
@@ -33,9 +36,18 @@ def add(
     domain: Annotated[
         list[str] | None, typer.Option("--domain", help="All of a host and its subdomains (repeat).")
     ] = None,
+    creator: Annotated[
+        list[str] | None, typer.Option("--creator", help="All samples of this creator, as the rows name them (repeat).")
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option("--source", help="All samples of this declared source (repeat).")
+    ] = None,
     proposed: Annotated[
         list[str] | None,
         typer.Option("--proposed", metavar="POOL", help="Images of this pool whose owners opted out since (repeat)."),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help=f"Kind of reason, for the feed: {', '.join(REASONS)}.")
     ] = None,
     home: HomeOption = None,
 ) -> None:
@@ -43,19 +55,24 @@ def add(
 
     From now on they are not registered, downloaded or selected.
     """
-    given = dict(zip(KINDS, (url, uid, sha256, domain), strict=True))
+    given = dict(zip(KINDS, (url, uid, sha256, domain, creator, source), strict=True))
     values: list[tuple[Kind, str]] = [(kind, value) for kind, listed in given.items() for value in listed or ()]
     if not values and not proposed:
-        raise ValueError("nothing to add; give --url, --uid, --sha256, --domain or --proposed")
+        raise ValueError(f"nothing to add; give --{', --'.join(KINDS)} or --proposed")
+    if reason not in (None, *REASONS):
+        raise ValueError(f"--reason takes {', '.join(REASONS)}, got {reason!r}")
+    reasons = dict.fromkeys(values, reason)
     settings = settings_from(home)
     contexts = [PoolContext.open(settings, name) for name in proposed or ()]
     opt_outs = [item for ctx in contexts for item in proposed_opt_outs(ctx)]
-    values += [pair for item in opt_outs for pair in (("url", item.url), ("uid", item.sample_id))]
+    found: list[tuple[Kind, str]] = [("url", item.url) for item in opt_outs]
+    found += [("uid", item.sample_id) for item in opt_outs]
+    reasons, values = {**dict.fromkeys(found, reason or "opt_out"), **reasons}, values + found
     if proposed and not opt_outs:
         notice(
             f"no opt-outs are proposed of {', '.join(proposed)}; `curate verify POOL --only opt-outs` looks for some"
         )
-    new = add_to_denylist(settings.home, values)
+    new = add_to_denylist(settings.home, values, reasons)
     for ctx in contexts:
         forget_proposed(ctx)
     for item in opt_outs:
@@ -69,6 +86,14 @@ def apply(
     sources: Annotated[
         bool, typer.Option("--sources", help="Also rewrite the pools' own tars, which we otherwise never touch.")
     ] = False,
+    feed: Annotated[
+        list[str] | None,
+        typer.Option("--feed", metavar="FILE|URL", help="First add what another home's feed lists (repeat)."),
+    ] = None,
+    export: Annotated[
+        list[Path] | None,
+        typer.Option("--export", metavar="FOLDER", help="Also rewrite this export, wherever it lies (repeat)."),
+    ] = None,
     wait: WaitOption = True,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -79,14 +104,23 @@ def apply(
     From tars, tables, caches and reports.
     """
     from curation_assets.defs.takedown import take_down, withdraw_denied  # Dagster takes seconds to import
+    from curation_assets.outputs.exports.taken_down import take_out
+    from curation_assets.outputs.holders import flag_denied
 
     settings = settings_from(home, profile)
+    feeds = {place: fetched_feed(place) for place in feed or ()}  # all of them, before one is applied
+    for place, (salt, entries) in feeds.items():
+        notice(f"{add_entries(settings.home, salt, entries)} of {len(entries)} entries of {place} are new")
+    declared = list_pools(settings)
+    released = {folder.parent.name for folder in release_folders(settings.home)}
     certificates = []
     bugs: list[Exception] = []
 
     def purge(name: str) -> None:
         try:
-            certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
+            certificate = None
+            if name in declared or pool:
+                certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
             withdrawn = withdraw_denied(settings, name)
         except EXPECTED_ERRORS:
             raise
@@ -102,15 +136,39 @@ def apply(
         if not as_json:
             _show(certificate)
 
-    failed = each_pool(pool or list_pools(settings), purge)
+    failed = each_pool(pool or sorted({*declared, *released}), purge)
+    for folder in flag_denied(settings.home):
+        notice(f"export flagged: {folder}")
+
+    def rewrite(folder: str) -> None:
+        ids = take_out(settings.home, Path(folder))
+        notice(f"{folder}: {len(ids)} samples taken out" if ids else f"{folder}: holds nothing that is on the denylist")
+
+    held = each_pool(map(str, export or ()), rewrite, what="export")
     if as_json:
         show_json(certificates)
     if bugs:
         raise bugs[0]
     problems = [f"nothing is certified of {', '.join(failed)}: mend them and run it again"] if failed else []
+    problems += [f"exports {', '.join(held)} stay as they are"] if held else []
     problems += ["some bytes are left; see the certificate"] * any(issued["left"] for issued in certificates)
     if problems:
         raise ValueError("; ".join(problems))
+
+
+@command("takedown feed", "Subsets")
+def feed(
+    out: Annotated[Path, typer.Option("--out", help="The file to write: JSON lines.")], home: HomeOption = None
+) -> None:
+    """Write what this home took down, for others who hold copies.
+
+    Salted hashes of ids, URLs, domains and images, with dates and kinds of reasons; `takedown apply --feed` reads it.
+    """
+    from curation_assets.stores.takedown_feed import write_feed
+
+    settings = settings_from(home)
+    count = write_feed(settings.home, out)
+    show(f"{count} entries in {out}. What is not applied yet goes by its address alone: `curate takedown apply` first.")
 
 
 def _show(certificate: dict[str, Any]) -> None:

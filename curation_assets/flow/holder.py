@@ -41,6 +41,7 @@ class Takedown:
     digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
     tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
     remaining_sources: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # sample_id → why it is taken down, where that was stated
     holding: list[str] = field(default_factory=list)  # frozen tables that held one of the samples
     is_purged: bool = False  # everything that held a sample is removed: what is made again since then stays
 

@@ -26,7 +26,7 @@ from curation_assets.operations.releases import withdraw
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
 from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.denylist import FOLDER, Denylist, add_to_denylist
+from curation_assets.stores.denylist import FOLDER, Denylist, Kind, add_to_denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
@@ -98,7 +98,8 @@ def begin_takedown(
     takedown.tables = [name for name in tables if name in stored]
     takedown.digests_before = digests(home, _artefacts(ctx, tables, takedown, holders)) | before.digests_before
     _write_pending(home, takedown)
-    add_to_denylist(home, [("uid", sample_id) for sample_id in samples["sample_id"].unique()])
+    ids: list[tuple[Kind, str]] = [("uid", sample_id) for sample_id in samples["sample_id"].unique()]
+    add_to_denylist(home, ids, {("uid", sample_id): reason for sample_id, reason in takedown.reasons.items()})
     for holder in holders:
         holder.purge(ctx, tables, takedown)
     takedown.is_purged = True

@@ -21,9 +21,10 @@ from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
+from curation_assets.stores.samples import SAMPLES_SCHEMA
 
 FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
 FILE = "samples.parquet"
@@ -135,7 +136,7 @@ def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
     rows = kept.select("sample_id", *ROW_KEY).collect()
     order = np.argsort([unit_interval_of(one, "explore") for one in rows["sample_id"]], kind="stable")[:limit]
-    facts = ("caption", "url", "tar", "member", "width", "height", "image_sha256", "original_sha256")
+    facts = {"caption", "url", "tar", "member", "width", "height", *COLUMNS[1:]} & set(SAMPLES_SCHEMA)
     drawn = rows[order].lazy().join(kept.select(*ROW_KEY, *facts), on=ROW_KEY, how="left").collect()
     denied = Denylist.load(ctx.settings.home).denied(drawn)  # on the list, and not applied yet
     drawn = drawn.filter(~denied).sort("sample_id", *ROW_KEY)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.json_files import read_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown
 from curation_assets.flow.table import Table
@@ -13,11 +14,13 @@ from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import NO_FILE, Check, Damage
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MANIFEST_FILE
 from curation_assets.stores.subsets import read_subset_npy
 
+_ADVICE = "remove it: what it names is found again by `curate takedown apply`"
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
 
 
@@ -55,6 +58,24 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
             flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
             write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
             flagged.append({"folder": str(folder), "samples": len(holds)})
+    return flagged
+
+
+def flag_denied(home: Path) -> list[str]:
+    """Flag recorded exports that list an id of the denylist, whether the pool has the sample or not; those that are
+    flagged for all such ids stay as they are. Returns the folders that were flagged.
+    """
+    denylist, flagged = Denylist.load(home), []
+    for record in recorded_exports(home) if denylist.hashes.get("uid") else ():
+        path = Path(record.folder) / EXPORT_FLAG
+        if path.parent.is_dir() and Path(record.subset).is_file():
+            before = read_json(path, dict, advice=_ADVICE) if path.is_file() else {}
+            known = set(before.get("sample_ids", ()))
+            new = {one for one in {*read_subset_npy(Path(record.subset))} - known if denylist.has("uid", one)}
+            if new:
+                flag = {"sample_ids": sorted(known | new), "flagged_at": utc_now(), "is_certain": True}
+                write_text_atomically(path, json.dumps({**record.to_dict(), **flag}, indent=1))
+                flagged.append(record.folder)
     return flagged
 
 

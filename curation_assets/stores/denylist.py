@@ -4,9 +4,12 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,20 +24,30 @@ from curation_assets.stores.url_safety import ascii_host, ascii_url
 _ADVICE = "nothing is let in or taken out by half a list: restore the file from a backup"
 FOLDER = "takedown"  # under home; certificates lie there too
 TAKEDOWN = "takedown"  # the reason of a dropped row
-Kind = Literal["url", "uid", "sha256", "domain"]
+Kind = Literal["url", "uid", "sha256", "domain", "creator", "source"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+Reason = Literal["opt_out", "copyright", "privacy", "illegal", "other"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+#: Columns of registered rows and samples that the list is compared with.
+COLUMNS = ("sample_id", "url", "source_url", "creator", "source", "image_sha256", "original_sha256")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DOMAIN = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 
 
 def normalised(kind: Kind, value: str) -> str:
-    """The form that is hashed: URLs as browsers send them, scheme and host in lower case; domains in ASCII.
+    """The form that is hashed: URLs as browsers send them, scheme and host in lower case; domains in ASCII; names of
+    creators and sources without differences of case, blanks and composition.
 
     Raises ValueError for a malformed value.
     """
     if kind == "url":
         return _plain_url(_sent(value))
+    if kind in ("creator", "source"):
+        name = " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+        if not name:
+            raise ValueError(f"expected the name of a {kind}, got {value!r}")
+        return name
     text = value.strip().lower()
     if kind == "domain" and not text.isascii():
         text = ascii_host(text)
@@ -67,26 +80,39 @@ def _plain_url(url: str) -> str:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What is kept of a value on the list. Of entries that came by another home's feed the salt is that home's."""
+
+    kind: str
+    hash: str  # sha256 of salt, kind and value, 64 hex digits
+    added_at: str | None = None  # UTC, ISO 8601
+    reason: str | None = None  # one of REASONS; None: not stated
+
+
+@dataclass(frozen=True)
 class Denylist:
     """Salted sha256 per kind. An empty list denies nothing and costs nothing."""
 
-    salt: str
-    hashes: dict[str, frozenset[str]]  # kind → hashes
+    salts: tuple[str, ...]  # of this home, then of those whose feeds were applied
+    hashes: Mapping[str, Mapping[str, str | None]]  # kind → hash → reason
 
     @classmethod
     def load(cls, home: Path) -> "Denylist":
         """The list of a home folder; empty where there is none."""
-        path = home / FOLDER / "denylist.json"
+        path = _path(home)
         if not path.is_file():
-            return cls("", {})
+            return cls((), {})
         return read_json(path, cls._of, advice=_ADVICE)
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> "Denylist":
-        hashes: dict[str, set[str]] = {}
+        hashes: dict[str, dict[str, str | None]] = {}
         for entry in content["entries"]:
-            hashes.setdefault(entry["kind"], set()).add(entry["hash"])
-        return cls(str(content["salt"]), {kind: frozenset(values) for kind, values in hashes.items()})
+            hashes.setdefault(entry["kind"], {})[entry["hash"]] = entry.get("reason")
+        salts = dict.fromkeys(
+            [str(content["salt"]), *(entry["salt"] for entry in content["entries"] if "salt" in entry)]
+        )
+        return cls(tuple(salts), hashes)
 
     def __bool__(self) -> bool:
         return any(self.hashes.values())
@@ -97,63 +123,121 @@ class Denylist:
         entries = sorted(f"{kind}:{value}" for kind, values in self.hashes.items() for value in values)
         return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:16] if entries else ""
 
-    def _hash(self, kind: str, value: str) -> str:
-        return hashlib.sha256(f"{self.salt}\0{kind}\0{value}".encode("utf-8", "surrogatepass")).hexdigest()
-
     def has(self, kind: Kind, value: str | None) -> bool:
         """Whether a value is on the list. What is no URL (or uid, …) is on no list."""
+        return self._entry(kind, value) is not None
+
+    def _entry(self, kind: Kind, value: str | None) -> str | None:
+        """The hash by which the list knows a value."""
         known = self.hashes.get(kind)
         if not known or value is None:
-            return False
+            return None
         try:
             forms = [normalised(kind, value), *([_plain_url(value.strip())] if kind == "url" else [])]
         except ValueError:
-            return False
-        return any(self._hash(kind, form) in known for form in forms)
+            return None
+        return next((one for form in forms for salt in self.salts if (one := _hash(salt, kind, form)) in known), None)
 
     def has_domain_of(self, url: str | None) -> bool:
         """Whether the host of a URL, or a domain above it, is on the list."""
+        return self._domain_of(url) is not None
+
+    def _domain_of(self, url: str | None) -> str | None:
         if not self.hashes.get("domain") or url is None:
-            return False
+            return None
         try:
-            host = urlsplit(_sent(url)).hostname or ""
+            labels = (urlsplit(_sent(url)).hostname or "").split(".")
         except ValueError:
-            return False
-        labels = host.split(".")
-        return any(self.has("domain", ".".join(labels[start:])) for start in range(len(labels)))
+            return None
+        return next(
+            (one for start in range(len(labels)) if (one := self._entry("domain", ".".join(labels[start:])))), None
+        )
 
     def denied(self, rows: pl.DataFrame) -> pl.Series:
-        """(N,) bool: rows whose sample_id, url, domain or image (any column that ends in sha256) is on the list."""
-        is_denied = [False] * rows.height
-        if self:
-            hash_columns = [name for name in rows.columns if name.endswith("sha256")]
-            columns: list[tuple[Kind, str]] = [("uid", "sample_id"), ("url", "url")]
-            columns += [("sha256", name) for name in hash_columns]
-            for kind, name in columns:
-                if self.hashes.get(kind) and name in rows.columns:
-                    is_denied = [was or self.has(kind, value) for was, value in zip(is_denied, rows[name], strict=True)]
-            if self.hashes.get("domain") and "url" in rows.columns:
-                is_denied = [was or self.has_domain_of(url) for was, url in zip(is_denied, rows["url"], strict=True)]
-        return pl.Series("is_denied", is_denied, dtype=pl.Boolean)
+        """(N,) bool: rows of which the list has the sample_id, url, creator, source, the domain of the url or of the
+        page (source_url), or an image's hash (any column that ends in sha256).
+        """
+        return self.reasons(rows).is_not_null().alias("is_denied")
+
+    def reasons(self, rows: pl.DataFrame) -> pl.Series:
+        """(N,) text: null for rows that are not denied; '' where no reason was stated."""
+        found = pl.Series("reason", [None] * rows.height, dtype=pl.String)
+        columns: list[tuple[Kind, str]] = [
+            ("uid", "sample_id"),
+            ("url", "url"),
+            ("domain", "url"),
+            ("domain", "source_url"),
+        ]
+        columns += [("creator", "creator"), ("source", "source")]
+        columns += [("sha256", name) for name in rows.columns if name.endswith("sha256")]
+        for kind, name in columns:
+            known = self.hashes.get(kind)
+            if known and name in rows.columns:
+                look_up = self._domain_of if kind == "domain" else partial(self._entry, kind)
+                entries = ((value, look_up(value)) for value in rows[name].unique())
+                denied = {value: known[entry] or "" for value, entry in entries if entry is not None}
+                if denied:
+                    mapped = rows[name].replace_strict(denied, default=None, return_dtype=pl.String)
+                    found = found.zip_with(found.is_not_null(), mapped)
+        return found
 
 
-def add_to_denylist(home: Path, values: Iterable[tuple[Kind, str]]) -> int:
+def _path(home: Path) -> Path:
+    return home / FOLDER / "denylist.json"
+
+
+def _hash(salt: str, kind: str, value: str) -> str:
+    return hashlib.sha256(f"{salt}\0{kind}\0{value}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def own_entries(home: Path) -> tuple[str, list[Entry]]:
+    """(salt, entries of this home without those of feeds), sorted by kind and hash. A home without a list gets one."""
+    content = _content(home)
+    if not _path(home).is_file():
+        write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)
+    own = [Entry(**entry) for entry in content["entries"] if "salt" not in entry]
+    return str(content["salt"]), sorted(own, key=lambda entry: (entry.kind, entry.hash))
+
+
+def add_to_denylist(
+    home: Path,
+    values: Iterable[tuple[Kind, str]],
+    reasons: Mapping[tuple[Kind, str], str | None] = MappingProxyType({}),
+) -> int:
     """Add (kind, value) pairs; returns how many are new. The values themselves are not kept.
 
-    Raises ValueError for a malformed value, and then adds nothing.
+    `reasons`: of pairs where one is stated. Raises ValueError for a malformed value, and then adds nothing.
     """
-    path = home / FOLDER / "denylist.json"
-    pairs: Sequence[tuple[Kind, str]] = [(kind, normalised(kind, value)) for kind, value in values]
-    content: dict[str, Any] = {"salt": secrets.token_hex(16), "entries": []}
-    if path.is_file():
-        Denylist.load(home)  # a damaged one is refused, and stays as it is
-        content = read_json(path, dict, advice=_ADVICE)
-    listed = Denylist(str(content["salt"]), {})
+    forms = {(kind, normalised(kind, value)): reasons.get((kind, value)) or None for kind, value in values}
+    content = _content(home)
+    hashes = sorted((kind, _hash(str(content["salt"]), kind, form), why) for (kind, form), why in forms.items())
+    return _add(home, content, [Entry(kind, digest, utc_now(), why) for kind, digest, why in hashes])
+
+
+def add_entries(home: Path, salt: str, entries: Iterable[Entry]) -> int:
+    """Add what another home's feed lists, hashed with that home's salt; returns how many are new."""
+    content = _content(home)
+    return _add(home, content, entries, {} if salt == content["salt"] else {"salt": salt})
+
+
+def _content(home: Path) -> dict[str, Any]:
+    """What the file holds, or a new salt. A damaged file is refused, and stays as it is."""
+    if not _path(home).is_file():
+        return {"salt": secrets.token_hex(16), "entries": []}
+    Denylist.load(home)
+    return read_json(_path(home), dict, advice=_ADVICE)
+
+
+def _add(
+    home: Path, content: dict[str, Any], entries: Iterable[Entry], origin: Mapping[str, str] = MappingProxyType({})
+) -> int:
     known = {(entry["kind"], entry["hash"]) for entry in content["entries"]}
-    new = {(kind, listed._hash(kind, value)) for kind, value in pairs} - known
-    content["entries"] += [{"kind": kind, "hash": digest, "added_at": utc_now()} for kind, digest in sorted(new)]
+    new = [entry for entry in entries if (entry.kind, entry.hash) not in known]
+    content["entries"] += [
+        {name: value for name, value in vars(entry).items() if value is not None} | dict(origin) for entry in new
+    ]
     if new:
-        write_text_atomically(path, json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
-    elif path.is_file():
-        path.chmod(PRIVATE)  # a copied home may have lost it
+        write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
+    elif _path(home).is_file():
+        _path(home).chmod(PRIVATE)  # a copied home may have lost it
     return len(new)

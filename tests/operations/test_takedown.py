@@ -50,7 +50,7 @@ from curation_assets.sources.declaration import add_pool, add_world_pool, load_p
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
 from curation_assets.stages.raw.takedown_sources import SourceChangedError
-from curation_assets.stores.denylist import Denylist, add_to_denylist, normalised
+from curation_assets.stores.denylist import Denylist, _hash, add_to_denylist, normalised
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
@@ -842,8 +842,8 @@ def test_a_url_is_known_however_it_is_written(tmp_path: Path, one: str, other: s
     host = urlsplit(other).hostname or ""
     add_to_denylist(tmp_path, [("domain", host)])
     assert Denylist.load(tmp_path).has_domain_of(one)
-    earlier = Denylist("salt", {})
-    written = Denylist("salt", {"url": frozenset({earlier._hash("url", "http://a.example/b c.jpg")})})
+    earlier = _hash("salt", "url", "http://a.example/b c.jpg")
+    written = Denylist(("salt",), {"url": {earlier: None}})
     assert written.has("url", "http://a.example/b c.jpg")
     assert not written.has("url", "http://a.example/d.jpg")
 

@@ -257,5 +257,6 @@ def rai_fields(export: Export) -> dict[str, str]:
         "dataReleaseMaintenancePlan": (
             "This export is never rewritten. After a takedown a new one is made and this one is flagged in the pool "
             "it came from; compare sample_ids.npy."
+            + (f" What is taken down is listed at {feed}." if (feed := facts.get("takedown_feed")) else "")
         ),
     }

@@ -18,6 +18,7 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import policy_content
 from curation_assets.stores.columns import uid_texts
@@ -243,6 +244,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "models": [],
         "code": [],
     }
+    if (feed := OutputsOptions.of(subset.ctx).takedown_feed) is not None:
+        facts["takedown_feed"] = feed
     if subset.ledger is not None:
         ledger = subset.ledger
         facts |= policy_facts(ledger, subset.source, subset.source_sha256)

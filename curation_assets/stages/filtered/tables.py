@@ -20,7 +20,8 @@ from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import ROW_KEY, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
-from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.subsets import write_key_list, write_packed_npy, write_packed_parquet
 from curation_assets.stores.tar_samples import sample_key
 
@@ -194,9 +195,8 @@ def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
 
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    columns = ["sample_id", "source_row", "tar", "member"]
-    if denylist:
-        columns += ["url", "image_sha256", "original_sha256"]
+    compared = [name for name in COLUMNS if denylist and name in SAMPLES_SCHEMA and name != "sample_id"]
+    columns = ["sample_id", "source_row", "tar", "member", *compared]
     policies = policies_of(ctx)
     halves: dict[str, list[np.ndarray]] = {policy.name: [] for policy in policies}  # (n, 2) per shard
     keys: dict[str, list[pl.DataFrame]] = {policy.name: [] for policy in policies}

@@ -23,7 +23,7 @@ from curation_assets.stages.raw.takedown_sources import (
 )
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import Check
-from curation_assets.stores.denylist import FOLDER, TAKEDOWN, Denylist
+from curation_assets.stores.denylist import COLUMNS, FOLDER, TAKEDOWN, Denylist
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.scrubbing import HASHES
 
@@ -32,7 +32,11 @@ class RegisteredRows(Holder):
     """Registered rows and raw/samples: they say which samples of the denylist the pool has."""
 
     def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
-        takedown.samples = pl.concat([takedown.samples, affected_samples(ctx, Denylist.load(ctx.settings.home))])
+        denylist = Denylist.load(ctx.settings.home)
+        rows = affected_samples(ctx, denylist)
+        takedown.samples = pl.concat([takedown.samples, rows.select(SAMPLE_SCHEMA.names())])
+        stated = rows.select("sample_id", denylist.reasons(rows)).filter(pl.col("reason") != "")
+        takedown.reasons = {**dict(stated.iter_rows()), **takedown.reasons}
 
 
 class Sources(Holder):
@@ -106,32 +110,34 @@ class Downloads(Holder):
 def affected_samples(ctx: PoolContext, denylist: Denylist) -> pl.DataFrame:
     """Rows of a pool that the denylist knows and that still hold something, in either of the tables with their texts.
 
-    Columns of SAMPLE_SCHEMA, sorted by shard and source_row.
+    Columns of SAMPLE_SCHEMA and those that the denylist is compared with, sorted by shard and source_row.
     """
-    listed, texts = ["sample_id", "shard", "source_row"], ["url", "caption"]
-    rows = pl.DataFrame(schema=SAMPLE_SCHEMA)
+    schema = pl.Schema({**SAMPLE_SCHEMA, **{name: pl.String() for name in COLUMNS}})
+    rows = pl.DataFrame(schema=schema)
     if ctx.store.partitions(REGISTERED_SHARDS):
         registered = ctx.store.scan(REGISTERED_SHARDS).filter(pl.col("source_reason").ne_missing(TAKEDOWN))
-        rows = _as_samples(registered.select(*listed, *texts).collect())
+        rows = _with_columns(registered, schema)
     if ctx.store.partitions(SAMPLES):
         # its rows outlive registration where a takedown was interrupted
         stored = ctx.store.scan(SAMPLES).filter(pl.col("reason").ne_missing(TAKEDOWN))
-        samples = stored.select(*listed, *texts, *HASHES).collect()
+        samples = _with_columns(stored, schema)
         rows = rows.drop(HASHES).join(
             samples.select("shard", "source_row", *HASHES), on=["shard", "source_row"], how="left"
         )
         unregistered = samples.join(rows, on=["shard", "source_row"], how="anti")
-        rows = pl.concat([_as_samples(rows), _as_samples(unregistered)])
+        rows = pl.concat([rows.select(schema.names()), unregistered])
     is_denied = denylist.denied(rows)
     # Rows of the same id anywhere are the same sample.
     ids = rows.filter(is_denied)["sample_id"].unique()
     return rows.filter(is_denied | pl.col("sample_id").is_in(ids.implode())).sort("shard", "source_row")
 
 
-def _as_samples(rows: pl.DataFrame) -> pl.DataFrame:
-    """The columns of SAMPLE_SCHEMA; those that are missing are null."""
-    missing = [pl.lit(None, kind).alias(name) for name, kind in SAMPLE_SCHEMA.items() if name not in rows.columns]
-    return rows.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE_SCHEMA.items())
+def _with_columns(rows: pl.LazyFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The columns of a schema; those that the table has not are null."""
+    present = rows.collect_schema()
+    return rows.select(
+        (pl.col(name) if name in present else pl.lit(None)).cast(kind).alias(name) for name, kind in schema.items()
+    ).collect()
 
 
 def _purge_tar(ctx: PoolContext, shard: str, takedown: Takedown) -> None:

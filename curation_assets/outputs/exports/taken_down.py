@@ -1,0 +1,246 @@
+"""An export that somebody holds, wherever it lies, loses the samples of the denylist.
+
+Exports are flagged by a takedown and stay as they are (outputs/holders.py). Where a person names a folder, its files
+are rewritten, and its manifest and lists state what a new export would: fewer samples, those missing as taken down.
+The flag is written first and names them, so that a call that was killed is finished by the next.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation_assets.core.json_files import read_json
+from curation_assets.outputs.exports.lists import KEYS
+from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
+from curation_assets.outputs.exports.subset import MISSING_SCHEMA, missing_counts
+from curation_assets.outputs.holders import EXPORT_FLAG
+from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
+from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
+from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
+from curation_assets.stores.file_hash import sha256_now
+from curation_assets.stores.lease import filling_folder
+from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+from curation_assets.stores.tar_writing import rewrite_tar
+from curation_assets.stores.text_tables import write_text_table
+
+_ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
+_HEADING = "\n## Taken down\n"
+
+
+def take_out(home: Path, folder: Path) -> list[str]:
+    """Remove what the home's denylist knows from an export's folder; returns the sample_ids, none where it holds none.
+
+    Raises ValueError for a folder that is no export, whose files are not those of its manifest, or that lists keys of
+    other tars (format keys, which holds no ids to find them by); then nothing is changed. PoolHeldError where another
+    command writes there.
+    """
+    folder = Path(folder).expanduser().resolve()
+    with filling_folder(folder, "curate takedown apply --export", on_notice=lambda sentence: None):
+        manifest = read_json(_file(folder, MANIFEST), _checked_manifest, advice=_ADVICE)
+        begun = _begun(folder)
+        found = _found(folder, manifest, Denylist.load(home))
+        if not found and begun is None:
+            return []
+        ids = sorted({*found, *(begun or {}).get("sample_ids", ())})
+        if manifest["format"] == KEYS.partition(".")[0]:
+            raise ValueError(
+                f"{folder}: {len(ids)} of its samples are taken down, and {KEYS} has no ids to take them out by; "
+                "export it again"
+            )
+        if begun is None:
+            _check_files(folder, manifest)
+        remove_all_stale(folder)
+        before = _flag(folder)
+        flag = {
+            **before,
+            "sample_ids": sorted({*before.get("sample_ids", ()), *ids}),
+            "flagged_at": (begun or {}).get("flagged_at", utc_now()),
+            "is_certain": True,
+            "is_taken_out": False,
+        }
+        write_text_atomically(folder / EXPORT_FLAG, json.dumps(flag, indent=1))
+        _rewrite(folder, manifest, ids, flag)
+        write_text_atomically(folder / EXPORT_FLAG, json.dumps({**flag, "is_taken_out": True}, indent=1))
+        for record in recorded_exports(home):
+            if Path(record.folder).resolve() == folder:
+                written = len(set(read_subset_npy(folder / SAMPLE_IDS)))
+                digest = sha256_now(folder / MANIFEST)
+                record_export(home, replace(record, samples=written, manifest_sha256=digest))
+        return ids
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def _checked_manifest(content: dict[str, Any]) -> dict[str, Any]:
+    """What is read of a manifest, where it is there and of its type."""
+    for file in content["files"]:
+        if not (isinstance(file["path"], str) and isinstance(file["sha256"], str)):
+            raise TypeError(f"got {file!r}, expected a file with path and sha256")
+    numbers = [content["counts"][name] for name in ("asked", "written", "missing", "entries")]
+    if not all(type(number) is int for number in numbers) or not isinstance(content["subset"], dict):
+        raise TypeError("expected whole numbers as counts, and facts of the subset")
+    return {**content, "format": str(content["format"])}
+
+
+def _file(folder: Path, name: str) -> Path:
+    """A file of the folder. Raises ValueError for one outside, a link, or none."""
+    path = folder / name
+    if not path.is_file() or path.is_symlink() or not path.resolve().is_relative_to(folder):
+        raise ValueError(f"{path} is no file of an export; {_ADVICE}")
+    return path
+
+
+def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise ValueError unless every file is what the manifest lists: what is known of it is of those bytes."""
+    listed = {file["path"] for file in manifest["files"]}
+    tables = {name.removesuffix(".tar") + ".parquet" for name in listed if name.endswith(".tar")}
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if not path.is_dir()}
+    if unknown := sorted(present - listed - {MANIFEST, EXPORT_FLAG} | ({SAMPLE_IDS, *tables} - listed)):
+        raise ValueError(
+            f"{folder}: {MANIFEST} does not list {', '.join(unknown[:5])}; nothing was taken out. {_ADVICE}"
+        )
+    for file in manifest["files"]:
+        got = sha256_now(_file(folder, file["path"]))
+        if got != file["sha256"]:
+            raise ValueError(
+                f"{folder / file['path']} is not what {MANIFEST} lists (sha256 {file['sha256']}, got {got}); nothing "
+                "was taken out"
+            )
+
+
+def _flag(folder: Path) -> dict[str, Any]:
+    path = folder / EXPORT_FLAG
+    advice = "remove it: what it names is found again"
+    return read_json(path, dict, advice=advice) if path.is_file() else {}
+
+
+def _begun(folder: Path) -> dict[str, Any] | None:
+    """The flag of a call that was killed."""
+    flag = _flag(folder)
+    return flag if flag.get("is_taken_out") is False else None
+
+
+def _tables(folder: Path, manifest: Mapping[str, Any]) -> dict[str, tuple[Path, str]]:
+    """Name → path, column of the ids, of the tables that list samples."""
+    found = {}
+    for name in (file["path"] for file in manifest["files"] if file["path"].endswith(".parquet")):
+        columns = pq.read_schema(_file(folder, name)).names
+        column = next((one for one in ("sample_id", "uid") if one in columns), None)
+        if column is not None:
+            found[name] = (folder / name, column)
+    return found
+
+
+def _found(folder: Path, manifest: Mapping[str, Any], denylist: Denylist) -> set[str]:
+    """sample_ids of the export that the denylist knows, by whatever the tables say of them."""
+    ids = pl.DataFrame({"sample_id": sorted(set(read_subset_npy(_file(folder, SAMPLE_IDS))))})
+    found = set(ids.filter(denylist.denied(ids))["sample_id"])
+    for path, column in _tables(folder, manifest).values():
+        compared = [name for name in pq.read_schema(path).names if name in (*COLUMNS[1:], "sha256")]
+        if compared:
+            rows = read_parquet(path, columns=[column, *compared]).rename({column: "sample_id"})
+            found.update(rows.filter(denylist.denied(rows))["sample_id"])
+    return found
+
+
+# -- taking out -------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag: Mapping[str, Any]) -> None:
+    taken, counts = set(ids), dict[str, int]()
+    listed = _add_missing(folder, manifest, taken)
+    for name, (path, column) in _tables(folder, manifest).items():
+        counts[name] = _filter_table(path, column, taken)
+        counts[name.removesuffix(".parquet") + ".tar"] = counts[name]
+    for name in (file["path"] for file in manifest["files"] if file["path"].endswith(".tar")):
+        rewrite_tar(_file(folder, name), drop=lambda member, read: member.rpartition("/")[2].partition("-")[0] in taken)
+        _edit(folder / name.replace(".tar", "_stats.json"), lambda stats: _stats(stats, counts[name]))  # noqa: B023
+    left = [one for one in read_subset_npy(folder / SAMPLE_IDS) if one not in taken]
+    write_subset_npy(folder / SAMPLE_IDS, left)
+    _edit(folder / "sizes.json", lambda sizes: {name: counts[name] for name in sizes})
+    card = folder / "README.md"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8").partition(_HEADING)[0]
+        note = (
+            f"{_HEADING}\n{len(flag['sample_ids']):,} samples were taken out of this copy, last at "
+            f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. The counts above are those of before.\n"
+        )
+        write_text_atomically(card, text + note)
+    names = [file["path"] for file in manifest["files"]]
+    _edit(folder / "croissant.json", lambda content: _described(content, folder))
+    manifest["counts"] |= {"written": len(set(left)), "missing": listed.height, "entries": len(left)}
+    manifest["subset"] |= {"missing": missing_counts(listed)}
+    manifest["taken_down"] = {"samples": len(flag["sample_ids"]), "at": flag["flagged_at"]}
+    manifest["files"] = [
+        {
+            "path": name,
+            "sha256": sha256_now(folder / name),
+            "bytes": (folder / name).stat().st_size,
+            **({"samples": counts[name]} if "samples" in before else {}),
+        }
+        for name, before in sorted({MISSING: {}, **dict(zip(names, manifest["files"], strict=True))}.items())
+    ]
+    write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+
+
+def _add_missing(folder: Path, manifest: Mapping[str, Any], taken: Collection[str]) -> pl.DataFrame:
+    """missing.tsv with the samples taken out, before the ids that say how often they counted."""
+    path, schema = folder / MISSING, pl.Schema(MISSING_SCHEMA)
+    before = pl.DataFrame(schema=schema)
+    if path.is_file():
+        before = pl.read_csv(path, separator="\t", schema=schema, quote_char=None)
+    listed = pl.DataFrame({"sample_id": read_subset_npy(folder / SAMPLE_IDS)}, schema={"sample_id": pl.String})
+    new = listed.filter(
+        pl.col("sample_id").is_in(list(taken)), ~pl.col("sample_id").is_in(before["sample_id"].implode())
+    )
+    counted = new.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+    after = pl.concat([before, counted.with_columns(reason=pl.lit(f"dropped:{TAKEDOWN}"))]).sort("sample_id")
+    write_text_table(after, path)
+    return after
+
+
+def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:
+    """Drop rows; schema, its metadata and row groups stay. Returns the number of rows left."""
+    values, count = pa.array(sorted(taken), pa.string()), 0
+    with (
+        pq.ParquetFile(path) as file,
+        replacing(path) as temporary,
+        pq.ParquetWriter(temporary, file.schema_arrow, compression="zstd") as writer,
+    ):
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group)
+            kept = rows.filter(pc.invert(pc.is_in(rows[column].cast(pa.string()), values)))
+            count += kept.num_rows
+            if kept.num_rows:
+                writer.write_table(kept)
+    return count
+
+
+def _edit(path: Path, change: Any) -> None:
+    """Rewrite a JSON file where the export has one."""
+    if path.is_file():
+        content = change(read_json(path, dict, advice=_ADVICE))
+        write_text_atomically(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def _stats(stats: dict[str, Any], count: int) -> dict[str, Any]:
+    return {**stats, "count": count, "successes": count, "status_dict": {"success": count}}
+
+
+def _described(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Croissant: hash and size of the files as they are now."""
+    for one in content["distribution"]:
+        if "contentUrl" in one:
+            path = _file(folder, one["contentUrl"])
+            one |= {"sha256": sha256_now(path), "contentSize": f"{path.stat().st_size} B"}
+    return content

@@ -1,0 +1,465 @@
+"""The takedown feed: who holds a copy takes out what its origin took down; what is no whole feed is refused."""
+
+import hashlib
+import io
+import itertools
+import json
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import webdataset as wds
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.releases import create_release, verify_release
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
+from curation_assets.operations.takedown_feeds import fetched_feed
+from curation_assets.outputs.exports.huggingface import export_huggingface
+from curation_assets.outputs.exports.lists import export_keys, export_npy
+from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.outputs.exports.taken_down import take_out
+from curation_assets.outputs.exports.webdataset import export_webdataset
+from curation_assets.outputs.holders import EXPORT_FLAG
+from curation_assets.outputs.options import OutputsOptions
+from curation_assets.outputs.registry import ExportRecord, record_export, recorded_exports
+from curation_assets.sources.declaration import load_pool, save_pool
+from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
+from curation_assets.stores.releases import list_releases
+from curation_assets.stores.subsets import read_subset, read_subset_npy, write_subset_npy
+from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
+from tests.support.killing import Killed, killed_at_rename
+from tests.support.lineage_pools import bring_up_to_date, finished_photos
+
+EXPORTS = {"webdataset": export_webdataset, "hf": export_huggingface, "npy": export_npy, "keys": export_keys}
+
+
+def taken_down(ctx: PoolContext) -> list[str]:
+    """Take three kept samples down, by id, URL and image; returns their ids, sorted."""
+    rows = find_subset(ctx, "icc").rows[1:4].to_dicts()
+    home = ctx.settings.home
+    add_to_denylist(home, [("uid", rows[0]["sample_id"])])
+    url = ("url", rows[1]["url"])
+    add_to_denylist(home, [url, ("sha256", rows[2]["image_sha256"])], {url: "copyright"})  # type: ignore[list-item, dict-item]
+    apply(ctx)
+    return sorted(row["sample_id"] for row in rows)
+
+
+def apply(ctx: PoolContext) -> None:
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    bring_up_to_date(ctx.settings)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["left"] == []
+
+
+def bytes_of(*folders: Path) -> dict[str, bytes]:
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in files if "/dagster/" not in str(path)}
+
+
+def checked_manifest(folder: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / "manifest.json").read_text())
+    for one in content["files"]:  # type: ignore[attr-defined]
+        data = (folder / one["path"]).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (one["sha256"], one["bytes"]), one["path"]
+    return content
+
+
+def curate(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_changes_nothing(tmp_path: Path) -> None:
+    origin = finished_photos(tmp_path / "origin")
+    home, other = origin.settings.home, tmp_path / "other"
+    create_release(origin, tables_of(origin), "icc", "v1")
+    subset = find_subset(origin, "icc")
+    kept = subset.sample_ids
+    lists = tmp_path / "twice.npy"
+    write_subset_npy(lists, sorted([*kept, *kept]))  # every sample counts twice
+    for name in ("webdataset", "hf", "npy"):
+        EXPORTS[name](find_subset(origin, str(lists)), tmp_path / name)  # type: ignore[operator]
+    flagged = export_npy(subset, tmp_path / "flagged").parent
+    shutil.copytree(home / "releases", other / "releases")
+    recorded = next(one for one in recorded_exports(home) if one.folder == str(flagged))
+    record_export(other, recorded)
+    rows = {row["sample_id"]: row for row in subset.rows.to_dicts()}
+    images = {row["sample_id"]: row["image_sha256"] for row in subset.rows.to_dicts()}
+
+    ids = taken_down(origin)
+    feed = tmp_path / "feed.jsonl"
+    assert "5 entries" in curate("takedown", "feed", "--out", feed, "--home", home)  # 3 ids, 1 URL, 1 image
+    text = feed.read_text()
+    assert not any(rows[one][name] in text for one in ids for name in ("url", "caption", "image_sha256"))
+    assert not any(one in text for one in ids)
+    again = tmp_path / "again.jsonl"
+    write_feed(home, again)
+    assert again.read_bytes() == feed.read_bytes()
+
+    folders = [tmp_path / name for name in ("webdataset", "hf", "npy")]
+    call = [
+        "takedown",
+        "apply",
+        "--feed",
+        feed,
+        "--home",
+        other,
+        *(word for one in folders for word in ("--export", one)),
+    ]
+    curate(*call)
+    left = [one for one in kept if one not in ids]
+    assert len(left) == len(kept) - 3 > 0
+    following = [one for one in list_releases(other) if one.withdrawn is None]
+    assert [verify_release(one.folder) for one in following] == [[]]
+    assert read_subset_npy(following[0].folder / "subset.npy") == left
+    mine = next(one for one in list_releases(home) if one.withdrawn is None)
+    assert pl.read_parquet(following[0].ledger).equals(pl.read_parquet(mine.ledger))
+    for folder in folders:
+        content = checked_manifest(folder)
+        n = len(left)
+        assert content["counts"] == {"asked": n + 3, "written": n, "missing": 3, "entries": 2 * n}, folder
+        assert content["subset"]["missing"] == {"dropped:takedown": 3}  # type: ignore[index]
+        missing = pl.read_csv(folder / "missing.tsv", separator="\t")
+        assert missing.rows() == [(one, 2, "dropped:takedown") for one in ids]
+        assert read_subset_npy(folder / "sample_ids.npy") == sorted([*left, *left])
+        assert json.loads((folder / EXPORT_FLAG).read_text())["sample_ids"] == ids
+    assert read_subset(tmp_path / "npy" / "sample_ids.parquet") == sorted([*left, *left])
+    tars = [str(path) for path in sorted((tmp_path / "webdataset").glob("*.tar"))]
+    samples = list(wds.WebDataset(tars, shardshuffle=False))
+    assert sorted(json.loads(one["json"])["uid"] for one in samples) == sorted([*left, *left])
+    assert {hashlib.sha256(one["jpg"]).hexdigest() for one in samples} == {images[one] for one in left}
+    assert json.loads((tmp_path / "webdataset" / "sizes.json").read_text()) == {"00000000.tar": 2 * len(left)}
+    stats = json.loads((tmp_path / "webdataset" / "00000000_stats.json").read_text())
+    assert stats["successes"] == stats["status_dict"]["success"] == 2 * len(left)
+    table = pq.read_table(tmp_path / "hf" / "data")
+    assert sorted(table["sample_id"].to_pylist()) == left
+    assert b"Image" in table.schema.metadata[b"huggingface"]
+    assert "3 samples were taken out of this copy" in (tmp_path / "hf" / "README.md").read_text()
+    for folder in folders[:2]:
+        for one in json.loads((folder / "croissant.json").read_text())["distribution"]:
+            if "sha256" in one:
+                data = (folder / one["contentUrl"]).read_bytes()
+                assert one["sha256"] == hashlib.sha256(data).hexdigest()
+                assert one["contentSize"] == f"{len(data)} B"
+    needles = [rows[one][name].encode() for one in ids for name in ("caption", "url")]
+    held = bytes_of(*folders)
+    assert not any(needle in data for needle in needles for name, data in held.items() if not name.endswith(".parquet"))
+    assert sorted(json.loads((flagged / EXPORT_FLAG).read_text())["sample_ids"]) == ids
+    assert read_subset_npy(flagged / "sample_ids.npy") == kept, "an export that nobody names is flagged, not rewritten"
+
+    before = bytes_of(other, *folders, flagged)
+    output = curate(*call)
+    assert "0 of 5 entries" in output
+    assert bytes_of(other, *folders, flagged) == before
+
+
+def test_a_pool_of_another_home_follows_the_feed(tmp_path: Path) -> None:
+    origin, other = finished_photos(tmp_path / "origin"), finished_photos(tmp_path / "other")
+    ids = taken_down(origin)
+    feed = tmp_path / "feed.jsonl"
+    write_feed(origin.settings.home, feed)
+    salt, entries = fetched_feed(str(feed))
+    assert add_entries(other.settings.home, salt, entries) == 5
+    assert add_entries(other.settings.home, salt, entries) == 0
+    apply(other)
+    taken = pl.col("reason") == "takedown"
+    for ctx in (origin, other):
+        assert sorted(ctx.store.scan("raw/samples").filter(taken).collect()["sample_id"]) == ids
+    # what was found here goes on to those who follow this home, with its reason; the other entries are the origin's
+    passed_on = tmp_path / "passed_on.jsonl"
+    assert write_feed(other.settings.home, passed_on) == 3
+    second_salt, second = fetched_feed(str(passed_on))
+    assert second_salt != salt
+    assert sorted(str(one.reason) for one in second) == ["None", "None", "copyright"]
+    assert add_entries(origin.settings.home, salt, entries) == 0, "its own feed"
+    content = json.loads((origin.settings.home / "takedown" / "denylist.json").read_text())
+    assert not any("salt" in entry for entry in content["entries"])
+
+
+def test_an_entry_of_before_has_no_reason(tmp_path: Path) -> None:
+    add_to_denylist(tmp_path, [("url", "http://a.example/1.jpg")])
+    path = tmp_path / "takedown" / "denylist.json"
+    content = json.loads(path.read_text())
+    assert set(content["entries"][0]) == {"kind", "hash", "added_at"}
+    del content["entries"][0]["added_at"]
+    path.write_text(json.dumps(content))
+    write_feed(tmp_path, tmp_path / "feed.jsonl")
+    header, entry = map(json.loads, (tmp_path / "feed.jsonl").read_text().splitlines())
+    assert (header["as_of"], entry["added_at"], entry["reason"]) == (None, None, None)
+    assert read_feed((tmp_path / "feed.jsonl").read_bytes(), "feed")[1][0].kind == "url"
+
+
+def test_an_empty_feed_is_one_and_keeps_its_salt(tmp_path: Path) -> None:
+    assert write_feed(tmp_path, tmp_path / "feed.jsonl") == 0
+    salt, entries = fetched_feed(str(tmp_path / "feed.jsonl"))
+    assert entries == []
+    add_to_denylist(tmp_path, [("domain", "bad.example")])
+    write_feed(tmp_path, tmp_path / "feed.jsonl")
+    assert fetched_feed(str(tmp_path / "feed.jsonl"))[0] == salt
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    home = tmp_path_factory.mktemp("home")
+    add_to_denylist(home, [("url", f"http://a.example/{n}.jpg") for n in range(20)])
+    write_feed(home, home / "feed.jsonl")
+    return (home / "feed.jsonl").read_bytes()
+
+
+def with_entry(data: bytes, **changed: object) -> bytes:
+    """The feed with its first entry changed, and a header that fits."""
+    first, *lines = data.splitlines()
+    body = b"".join(line + b"\n" for line in [json.dumps(json.loads(lines[0]) | changed).encode(), *lines[1:]])
+    header = json.loads(first) | {"sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(header).encode() + b"\n" + body
+
+
+def with_header(data: bytes, **changed: object) -> bytes:
+    first, _, body = data.partition(b"\n")
+    return json.dumps(json.loads(first) | changed).encode() + b"\n" + body
+
+
+HOSTILE = {
+    "empty": (lambda data: b"", "JSON object"),
+    "binary": (lambda data: bytes(range(256)) * 40, "at most|JSON object"),
+    "one huge line": (lambda data: b"[" * 50_000_000, f"at most {MAX_LINE} bytes"),
+    "deep": (lambda data: b"[" * 1000 + b"]" * 1000 + b"\n", "JSON object|bytes"),
+    "not text": (lambda data: b"\xff\xfe" + data, "JSON object"),
+    "web page": (lambda data: b"<html>moved</html>", "JSON object"),
+    "another format": (lambda data: with_header(data, format="curation_takedown_feed/2"), "feed/1"),
+    "a number for a format": (lambda data: with_header(data, format=1), "feed/1"),
+    "more keys": (lambda data: with_header(data, url="http://a.example/"), "JSON object with as_of"),
+    "salt": (lambda data: with_header(data, salt="abc"), "salt of 32"),
+    "salt of another type": (lambda data: with_header(data, salt=["a"] * 32), "salt of 32"),
+    "cut between lines": (lambda data: b"".join(data.splitlines(keepends=True)[:-1]), "20 whole lines.*got 19"),
+    "cut in a line": (lambda data: data[:-30], "20 whole lines"),
+    "without the last line break": (lambda data: data[:-1], "20 whole lines"),
+    "header alone": (lambda data: data.partition(b"\n")[0], "20 whole lines"),
+    "a count of another type": (lambda data: with_header(data, entries=20.0), "whole lines"),
+    "twice": (lambda data: data + data, "20 whole lines"),
+    "a bit": (lambda data: data[:-90] + bytes([data[-90] ^ 1]) + data[-89:], "sha256"),
+    "lines changed places": (
+        lambda data: with_entry(data, **json.loads(data.splitlines()[2])),
+        "order of kind and hash, each once",
+    ),
+    "kind": (lambda data: with_entry(data, kind="creator"), "kind to be domain or sha256"),
+    "kind of another type": (lambda data: with_entry(data, kind={}), "kind to be"),
+    "plain text": (lambda data: with_entry(data, hash="http://a.example/1.jpg"), "hash to be 64 hex"),
+    "upper case": (lambda data: with_entry(data, hash="A" * 64), "hash to be"),
+    "date": (lambda data: with_entry(data, added_at="yesterday"), "added_at to be"),
+    "reason": (lambda data: with_entry(data, reason="<script>"), "reason to be .*got '<script>'"),
+    "a long line": (lambda data: with_entry(data, reason="x" * 5000), f"at most {MAX_LINE} bytes"),
+    "a field more": (lambda data: with_entry(data, caption="a dog"), "JSON object with added_at"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_whole_feed_is_refused_whole(tmp_path: Path, whole: bytes, name: str) -> None:
+    spoil, words = HOSTILE[name]
+    feed = tmp_path / "feed.jsonl"
+    feed.write_bytes(spoil(whole))
+    with pytest.raises(ValueError, match=f"(?s)no takedown feed: expected.*({words}).*nothing was applied"):
+        fetched_feed(str(feed))
+    good = tmp_path / "good.jsonl"
+    good.write_bytes(whole)
+    result = CliRunner().invoke(
+        app, ["takedown", "apply", "--feed", str(good), "--feed", str(feed), "--home", str(tmp_path / "home")]
+    )
+    assert result.exit_code == 1
+    assert "nothing was applied" in result.output
+    assert not (tmp_path / "home" / "takedown").exists(), "the good one neither"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("http://a.example/feed", "https URL"),
+        ("ftp://a.example/feed", "https URL"),
+        ("https://127.0.0.1/feed", "private_address"),
+        ("https://169.254.169.254/latest", "private_address"),
+        ("https://user:word@a.example/feed", "userinfo"),
+    ],
+)
+def test_feeds_come_from_public_servers_alone(place: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fetched_feed(place)
+
+
+def test_a_folder_or_no_file_is_no_feed(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(FileNotFoundError, match="no file"):
+            fetched_feed(str(place))
+
+
+# -- exports of others ------------------------------------------------------------------------------------------------
+
+
+def test_taking_out_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    home, subset = ctx.settings.home, find_subset(ctx, "icc")
+    originals = [EXPORTS[name](subset, tmp_path / f"original_{name}") for name in ("webdataset", "hf")]  # type: ignore[operator]
+    taken = subset.sample_ids[1:3]
+    add_to_denylist(home, [("uid", one) for one in taken])
+    for original in originals:
+        undisturbed = tmp_path / "undisturbed"
+        shutil.copytree(original, undisturbed)
+        assert take_out(home, undisturbed) == taken
+        for number in itertools.count():
+            folder = tmp_path / "killed"
+            shutil.copytree(original, folder)
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                killed_at_rename(number, monkeypatch)
+                try:
+                    take_out(home, folder)
+                    was_killed = False
+                except Killed:
+                    was_killed = True
+            take_out(home, folder)
+            assert checked_manifest(folder)["counts"]["missing"] == 2  # type: ignore[index]
+            again, once = (
+                {path.name: path for path in one.rglob("*") if ".tmp-" not in path.name}
+                for one in (folder, undisturbed)
+            )
+            assert again.keys() == once.keys(), number
+            same = [name for name in once if name.endswith((".tar", ".parquet", ".npy", ".tsv", "sizes.json"))]
+            assert all(again[name].read_bytes() == once[name].read_bytes() for name in same)
+            shutil.rmtree(folder)
+            if not was_killed:
+                break
+        shutil.rmtree(undisturbed)
+        assert number > 6
+
+
+def test_only_whole_exports_are_rewritten(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    home, subset = ctx.settings.home, find_subset(ctx, "icc")
+    out = export_webdataset(subset, tmp_path / "out")
+    keys = export_keys(subset, tmp_path / "keys").parent
+    add_to_denylist(home, [("uid", subset.sample_ids[0])])
+
+    def refused(folder: Path, words: str) -> None:
+        before = bytes_of(folder)
+        with pytest.raises((ValueError, OSError), match=words):
+            take_out(home, folder)
+        assert bytes_of(folder) == before
+
+    refused(keys, "has no ids")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    refused(empty, "no file of an export")
+    content = json.loads((out / "manifest.json").read_text())
+
+    def with_manifest(**changed: object) -> Path:
+        folder = tmp_path / "changed"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(out, folder)
+        (folder / "manifest.json").write_text(json.dumps(content | changed))
+        return folder
+
+    files = content["files"]
+    for bad in ([], [{"path": "00000000.tar"}], None, [*files, {"path": 1}], [3]):
+        refused(with_manifest(files=bad), "is damaged|does not list")
+    (tmp_path / "outside.parquet").write_bytes((out / "00000000.parquet").read_bytes())
+    refused(with_manifest(files=[*files, {"path": "../outside.parquet", "sha256": "0" * 64}]), "no file of an export")
+    refused(with_manifest(files=[{**files[0], "sha256": "0" * 64}, *files[1:]]), "is not what manifest.json lists")
+    more = with_manifest()
+    (more / "notes.txt").write_text("a copy of a caption")
+    refused(more, r"does not list notes\.txt")
+    refused(with_manifest(counts={}), "is damaged")
+    linked = with_manifest()
+    (linked / "00000000.parquet").unlink()
+    (linked / "00000000.parquet").symlink_to(tmp_path / "outside.parquet")
+    refused(linked, "no file of an export")
+    changed = with_manifest()
+    with tarfile.open(changed / "00000000.tar", "a") as tar:
+        tar.addfile(tarfile.TarInfo("more.txt"), io.BytesIO())
+    refused(changed, r"00000000\.tar is not what")
+    assert take_out(home, with_manifest()) == subset.sample_ids[:1]
+
+
+def test_an_export_of_this_home_stays_whole_for_verify(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    home, subset = ctx.settings.home, find_subset(ctx, "icc")
+    out = export_webdataset(subset, tmp_path / "out")
+    add_to_denylist(home, [("url", subset.rows["url"][0])])
+    assert take_out(home, out) == [subset.rows["sample_id"][0]], "found by what its tables say"
+    record: ExportRecord = recorded_exports(home)[-1]
+    digest = hashlib.sha256((out / "manifest.json").read_bytes()).hexdigest()
+    assert (record.samples, record.manifest_sha256) == (subset.rows.height - 1, digest)
+
+
+def test_cards_state_where_the_feed_is_once_it_is_set(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    settings, url = ctx.settings, "https://data.example/takedowns.jsonl"
+    for name, feed in (("before", None), ("after", url)):
+        pool = load_pool(settings, "photos")
+        save_pool(settings, replace(pool, options=replace(pool.options, takedown_feed=feed)))
+        out = export_huggingface(find_subset(PoolContext.open(settings, "photos"), "icc"), tmp_path / name)
+        found = {path.name for path in out.iterdir() if path.is_file() and url in path.read_text(errors="replace")}
+        assert found == ({"README.md", "croissant.json", "manifest.json"} if feed else set())
+
+
+# -- creators, sources, pages -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_known_by_creator_source_and_the_domain_of_their_page(tmp_path: Path) -> None:
+    rows = pl.DataFrame(
+        {
+            "sample_id": [f"{n:032x}" for n in range(5)],
+            "url": ["http://cdn.example/1.jpg", None, None, "http://bad.example/x", None],
+            "source_url": [None, "https://www.bad.example/page", None, None, None],
+            "creator": [None, None, "  JANE  Döe ", "Jane Doe", None],
+            "source": ["a", "a", "a", "a", "Flickr 2"],
+        }
+    )
+    for kind, value, expected in (
+        ("creator", "Jane Do\u0308e", [2]),
+        ("source", "flickr  2", [4]),
+        ("domain", "bad.example", [1, 3]),
+        ("source", "flickr", []),
+    ):
+        home = tmp_path / value
+        add_to_denylist(home, [(kind, value)], {(kind, value): "privacy"})  # type: ignore[list-item, dict-item]
+        listed = Denylist.load(home)
+        assert np.flatnonzero(listed.denied(rows)).tolist() == expected, (kind, value)
+        assert set(listed.reasons(rows).drop_nulls()) == ({"privacy"} if expected else set())
+        assert write_feed(home, home / "feed.jsonl") == (1 if kind == "domain" else 0), "names stay here"
+        assert value not in (home / "takedown" / "denylist.json").read_text()
+    for kind in ("creator", "source"):
+        with pytest.raises(ValueError, match=f"name of a {kind}"):
+            normalised(kind, " \t")  # type: ignore[arg-type]
+
+
+def test_the_command_checks_reasons_and_kinds(tmp_path: Path) -> None:
+    def add(*words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["takedown", "add", *words, "--home", str(tmp_path)])
+        return result.exit_code, result.output
+
+    assert add("--creator", "Jane", "--source", "web", "--reason", "privacy")[1].startswith("2 added")
+    assert add("--creator", "JANE ")[1].startswith("0 added")
+    code, output = add("--creator", "Jane", "--reason", "dislike")
+    assert code == 1
+    assert "copyright" in output
+    assert "--creator" in add()[1]
+    assert {entry["reason"] for entry in json.loads((tmp_path / "takedown/denylist.json").read_text())["entries"]} == {
+        "privacy"
+    }
+
+
+@pytest.mark.parametrize(
+    "url", ["", "example.org", "ftp://a/b", "https://a b", "https://a/)[x](javascript:1)", "https://a\nb"]
+)
+def test_the_feed_of_a_card_is_a_url(url: str) -> None:
+    with pytest.raises(ValueError, match="takedown_feed must be a URL"):
+        OutputsOptions(takedown_feed=url)
