@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.version import __version__
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import check_new, write_text_atomically
 from curation_assets.stores.denylist import REASONS, Entry, own_entries
 
 FORMAT = "curation_takedown_feed/1"
@@ -31,8 +31,10 @@ _ENTRY = ("added_at", "hash", "kind", "reason")
 
 def write_feed(home: Path, path: Path) -> int:
     """Write the feed of a home; returns the number of its entries. What came by other homes' feeds is not passed on,
-    but for the samples that were found here.
+    but for the samples that were found here. An earlier feed is replaced; raises ValueError where something else lies.
     """
+    if not _is_feed(path):
+        check_new(path)
     salt, listed = own_entries(home)
     entries = [entry for entry in listed if entry.kind in FEED_KINDS]
     body = "".join(f"{_line(vars(entry))}\n" for entry in entries)
@@ -46,6 +48,13 @@ def write_feed(home: Path, path: Path) -> int:
     }
     write_text_atomically(path, f"{_line(header)}\n{body}")
     return len(entries)
+
+
+def _is_feed(path: Path) -> bool:
+    if not path.is_file() or path.is_symlink():
+        return False
+    with path.open("rb") as file:
+        return FORMAT.encode() in file.readline(MAX_LINE)
 
 
 def _line(content: Any) -> str:

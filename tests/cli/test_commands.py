@@ -84,6 +84,7 @@ WRITES = {
     "pool word-weights": (("captions.txt", "--related-to", "captions.txt", "--out"), "a.parquet"),
     "icc train-bridge": (("captions.txt", "--profile", "p.yaml", "--out"), "folder"),
     "reward train": (("ranked.tsv", "--out"), "folder"),
+    "takedown feed": (("--out",), "a.jsonl"),
     "evaluate clip": (("tars", "--scale", "tiny", "--devices", "0", "--out"), "folder"),
 }
 APPENDS = {"annotate rate", "annotate rank"}  # to files of their own kind; others are refused
