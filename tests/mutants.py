@@ -95,29 +95,21 @@ MUTANTS = (
         "        if len(positions) > len(expected):",
         CONSERVATION_TESTS,
     ),
-    Mutant(
-        "staleness: code",
-        MANIFEST,
-        "            self.code_version == code_version\n",
-        "            True\n",
-        STALENESS_TESTS,
+    *(
+        Mutant(f"staleness: {what}", MANIFEST, before, after, STALENESS_TESTS)
+        for what, before, after in (
+            ("code", "recorded = (self.code_version,", "recorded = (code_version,"),
+            ("configuration", "self.config_hash, _in_order(self.inputs))", "config_hash, _in_order(self.inputs))"),
+            ("models", "[*map(dict, self.models)]", "[*map(dict, models)]"),
+            ("inputs", "None if inputs is None else _in_order(inputs)", "None"),
+        )
     ),
     Mutant(
-        "staleness: configuration", MANIFEST, "            and self.config_hash == config_hash\n", "", STALENESS_TESTS
-    ),
-    Mutant(
-        "staleness: models",
-        MANIFEST,
-        "            and [dict(model) for model in self.models] == [dict(model) for model in models]\n",
-        "",
-        STALENESS_TESTS,
-    ),
-    Mutant(
-        "staleness: inputs",
-        MANIFEST,
-        "            and (inputs is None or sorted(self.inputs",
-        "            and (True or sorted(self.inputs",
-        STALENESS_TESTS,
+        "staleness: a plan compares no inputs",
+        "curation_assets/operations/planning.py",
+        "None if table.is_frozen else False)",
+        "None)",
+        ("tests/operations/test_plan.py",),
     ),
     *(
         Mutant(

@@ -218,10 +218,6 @@ class StoredTable:
     words: dict[str, Words]  # column → texts of its codes
     inputs: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # name → contents, counts
 
-    def differs(self, column: str, word: str) -> np.ndarray:
-        """(S,) bool: stored partitions whose text in a column is another."""
-        return self.is_stored & (getattr(self, column) != self.words[column].code_of.get(word, -2))
-
 
 @dataclass(frozen=True)
 class Index:

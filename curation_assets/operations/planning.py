@@ -24,10 +24,10 @@ from curation_assets.selection.judging import judge
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import STATES, PoolRows
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.manifest import model_records
+from curation_assets.stores.manifest import DIFFERENCES, differences, model_records
 
 #: Why a partition is stale, the first that holds.
-REASONS = ("missing", "code", "model", "settings", "input changed", "upstream")
+REASONS = ("missing", *DIFFERENCES, "upstream")
 MISSING, CODE, MODEL, SETTINGS, INPUT, UPSTREAM = range(6)
 #: Stale because somebody changed something, not because rows came or went.
 BY_A_PERSON = (CODE, MODEL, SETTINGS)
@@ -175,21 +175,13 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
             stored = None
             code[:] = MISSING
         else:
-            if table.is_frozen:  # rows that come, change or go are no reason
-                code[remade] = UPSTREAM
-            else:
-                code[upstream] = UPSTREAM
-                code[_changed_inputs(table, stored, index, grain)] = INPUT
-                if table.changed_sources:
-                    code[np.isin(index.shards, list(table.changed_sources))] = INPUT
-            config = _config_hash(table, index)
-            if config is not None and not remade.any():
-                code[stored.differs("config_hash", config)] = SETTINGS
-            if table.models is not None:
-                code[stored.differs("models", table.models)] = MODEL
-            code[stored.differs("code_version", table.code_version)] = CODE
+            changed = _changed_inputs(table, stored, index, grain)
+            recorded = (stored.code_version, stored.models, stored.config_hash, changed)
+            code[remade if table.is_frozen else upstream] = UPSTREAM
+            for reason, is_other in reversed(differences(recorded, _wanted(table, stored, index, remade)).items()):
+                code[is_other & stored.is_stored] = REASONS.index(reason)
             code[~stored.is_stored] = MISSING
-            is_other = upstream.any() or _changed_inputs(table, stored, index, grain).any()
+            is_other = upstream.any() or changed.any()
             if table.is_frozen and is_other and (code < 0).all():
                 outdated.append(table.name)
         reasons[table.name] = code
@@ -200,6 +192,18 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
     may_be_null = {"rows": pl.Int64, "cpu_seconds": pl.Float64, "gpu_seconds": pl.Float64}  # in all rows, too
     table_of_costs = pl.DataFrame(costs, schema_overrides=may_be_null)
     return Plan(index.shards, reasons, rows_of, table_of_costs, trainings_of(facts), outdated)
+
+
+def _wanted(table: TableFacts, stored: StoredTable, index: Index, remade: np.ndarray) -> tuple[Any, ...]:
+    """What the recorded codes of a table are compared with. Rows that come, change or go are no reason to make a frozen
+    one again; what it rests on is in its settings, which nobody knows before that is made.
+    """
+    config = None if remade.any() else _config_hash(table, index)
+    codes = (
+        None if word is None else stored.words[column].code_of.get(word, -2)
+        for column, word in (("code_version", table.code_version), ("models", table.models), ("config_hash", config))
+    )
+    return (*codes, None if table.is_frozen else False)
 
 
 def trainings_of(facts: Iterable[TableFacts]) -> dict[str, tuple[str, ...]]:
@@ -216,8 +220,10 @@ def _any_input(table: TableFacts, flags: Mapping[str, np.ndarray], grain: Mappin
 
 
 def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain: Mapping[str, str]) -> np.ndarray:
-    """(n,) stored partitions that were made from other contents than are stored now, or from other shards."""
-    changed = np.zeros(len(stored.is_stored), dtype=bool)
+    """(n,) stored partitions that were made from other contents than are stored now, from other shards, or from a
+    source that has changed."""
+    changed = np.isin(index.shards, list(table.changed_sources)) if table.changed_sources else np.False_
+    changed = changed & stored.is_stored
     for name in table.inputs:
         now = index.tables.get(name)
         if now is None:

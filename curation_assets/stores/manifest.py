@@ -68,12 +68,27 @@ class Manifest:
         inputs: Sequence[InputVersion] | None,
     ) -> bool:
         """True when code, configuration, models and input contents are as given (inputs None: whatever they were)."""
-        return (
-            self.code_version == code_version
-            and self.config_hash == config_hash
-            and [dict(model) for model in self.models] == [dict(model) for model in models]
-            and (inputs is None or sorted(self.inputs, key=_input_order) == sorted(inputs, key=_input_order))
-        )
+        recorded = (self.code_version, [*map(dict, self.models)], self.config_hash, _in_order(self.inputs))
+        wanted = (code_version, [*map(dict, models)], config_hash, None if inputs is None else _in_order(inputs))
+        return not any(differences(recorded, wanted).values())
+
+
+#: What makes a stored table stale, the first that holds; these, "missing" before and "upstream" after them.
+DIFFERENCES = ("code", "model", "settings", "input changed")
+
+
+def differences(recorded: Sequence[Any], wanted: Sequence[Any]) -> dict[str, Any]:
+    """Whether a table was made from another of each of DIFFERENCES than it would be now: the one rule of staleness.
+
+    Values of one partition as its manifest has them, or arrays over all partitions, compared element by element
+    (operations/planning.py). What is None in `wanted` is not compared: inputs of a frozen table, models not there yet.
+    """
+    pairs = zip(DIFFERENCES, recorded, wanted, strict=True)
+    return {reason: now is not None and was != now for reason, was, now in pairs}
+
+
+def _in_order(inputs: Sequence[InputVersion]) -> list[InputVersion]:
+    return sorted(inputs, key=_input_order)
 
 
 def _input_order(version: InputVersion) -> tuple[str, str]:
