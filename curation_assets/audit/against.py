@@ -10,7 +10,7 @@ from curation_assets.audit.diff import FITTED, FROZEN, RECORDED, Overlap
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.selection.judging import judge, reason_kind
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import KEPT, STATES, PoolRows, enum_series, uid_columns
+from curation_assets.selection.rows import STATES, PoolRows, enum_series, uid_columns
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import read_subset
@@ -26,7 +26,7 @@ class AgainstFile:
     file: str
     origin: str  # where the policy's verdicts come from
     overlap: Overlap  # in samples of the pool; left: the policy, right: the file
-    judged: int  # samples that raw kept
+    judged: int  # samples that reached the first cut
     listed: int  # different samples that the file lists
     not_in_pool: int  # of those
     reasons: (
@@ -96,7 +96,7 @@ def _states(store: ShardStore, policy: Policy) -> tuple[pl.DataFrame, str]:
                 pl.Series("uid_low", rows.uid_low),
                 enum_series("verdict", judged.verdict.astype("int32"), STATES),
                 judged.reason.series("reason"),
-                pl.Series("is_judged", rows.status == KEPT),
+                pl.Series("is_judged", judged.step >= 0),
             ]
         )
         origin = FITTED if cut is None else FROZEN

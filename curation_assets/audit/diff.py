@@ -84,7 +84,7 @@ class Difference:
     left: Policy
     right: Policy
     overlap: Overlap
-    judged: int  # rows that raw kept
+    judged: int  # rows that raw kept, less those left out before the first cut by the policy that leaves out fewer
     transitions: pl.DataFrame  # left_verdict, right_verdict, rows
     nearest: pl.DataFrame  # policy, sample_id, caption, url, decided_by, value, margin, other_verdict
 
@@ -180,7 +180,7 @@ class Comparison:
             self.left.policy,
             self.right.policy,
             Overlap.of(*(side.is_kept for side in sides)),
-            self.left.judged,
+            max(side.judged for side in sides),
             _transitions(*(side.verdict for side in sides)),
             pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
         )
@@ -274,7 +274,7 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
             pl.Series("margin", judged.margin[chosen]).fill_nan(None),
         ]
     )
-    return Side(policy, judged.verdict, int(rows.is_kept.sum()), rows_near, FITTED if cut is None else FROZEN)
+    return Side(policy, judged.verdict, judged.counts[0][0], rows_near, FITTED if cut is None else FROZEN)
 
 
 def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:

@@ -14,7 +14,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
-from curation_assets.core.table_names import LEDGER
+from curation_assets.core.table_names import LEDGER, reference_of
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
+from curation_assets.selection.left_out import recorded_left_out
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, stored_order, uid_columns
 from curation_assets.stores.atomic import replacing
@@ -47,7 +48,7 @@ LEDGER_SCHEMA: dict[str, Any] = {
     "uid_low": pl.UInt64,
     "shard": pl.Enum,
     "source_row": pl.Int64,
-    "decided_by": pl.Enum,  # rank_by of the cut that decided; null for rows that raw did not keep
+    "decided_by": pl.Enum,  # rank_by of the cut that decided; null for rows that no cut saw
     "rank": pl.UInt32,  # 1 is best, among the samples that reached that cut
     "threshold": pl.Float64,  # of that cut, in the unit of decided_by
     "margin": pl.Float64,  # how far the value is better than the threshold
@@ -190,11 +191,15 @@ def write_ledger(
     rows_sha256 = in_background(lambda: rows.rows_sha256)
     judged = judge(policy, rows, cut)
     signals = recorded_signals(policy, recipes)
-    version_ids = book.version_ids(
-        [reference for reference in signals if reference != RANDOM] or ["raw.samples"], rows.shard.words
-    )
+    read = {*signals, *map(reference_of, policy.tables)} - {RANDOM}
+    version_ids = book.version_ids(sorted(read) or ["raw.samples"], rows.shard.words)
     rows_of = _ledger_rows(judged, rows, signals, version_ids)
-    footer = {"policy": asdict(policy), "cut": judged.cut.to_dict(), "profile": book.profile, "counts": judged.counts}
+    footer = {
+        "policy": policy.recorded(),
+        "cut": judged.cut.to_dict(),
+        "profile": book.profile,
+        "counts": judged.counts,
+    }
     write_rows(rows_of, len(rows), footer | {"rows_sha256": rows_sha256.result()}, path)
     return judged
 
@@ -286,7 +291,8 @@ def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
 def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
     """The pool as a ledger recorded it: rows, states and the values that its policy ranked by, nothing else."""
     frame, policy = ledger.frame, ledger.policy
-    judged = frame["decided_by"].is_not_null()
+    is_left_out = frame.select(recorded_left_out(policy)).to_series()
+    judged = frame["decided_by"].is_not_null() | is_left_out
     verdict = frame["verdict"].cast(pl.String).cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
     reason = frame["reason"].cast(pl.String)
     raw_reason = Texts.of(pl.select(pl.when(~judged).then(reason).alias("reason")).to_series())
@@ -301,6 +307,11 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
         raw_reason,
         stored_order(shard.codes, frame["source_row"].to_numpy(), len(shard.words)),
     )
+    if is_left_out.any():
+        left_out = pl.select(pl.when(is_left_out).then(reason).alias("reason")).to_series()
+        rows = replace(rows, recorded_left_out=Texts.of(left_out))
+    elif policy.licences or policy.decontaminate:
+        rows = replace(rows, recorded_left_out=Texts.none(frame.height))
     why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
     for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
         values = frame[signal_column(reference)].fill_null(float("nan")).to_numpy()

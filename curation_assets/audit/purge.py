@@ -1,7 +1,7 @@
 """A ledger without some samples: no row, no rank and no cut of it names them any more."""
 
 from collections.abc import Collection
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Led
         pl.Series("threshold", judged.threshold).fill_nan(None),
         pl.Series("margin", judged.margin).fill_nan(None),
     ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
-    footer: dict[str, Any] = {"policy": asdict(ledger.policy), "cut": cut.to_dict(), "profile": ledger.profile}
+    footer: dict[str, Any] = {"policy": ledger.policy.recorded(), "cut": cut.to_dict(), "profile": ledger.profile}
     footer |= {"counts": judged.counts, "rows_sha256": rows.rows_sha256}
     write_rows(lambda part: frame[part], frame.height, footer, target)
     return replace(ledger, frame=frame, cut=cut, counts=judged.counts)

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
-from curation_assets.core.table_names import DUPLICATES, LEDGER, SAMPLES, table_of
+from curation_assets.core.table_names import DUPLICATES, LEDGER, SAMPLES
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
+from curation_assets.selection.left_out import recorded_left_out
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, stored_order
 from curation_assets.stores.parquet import read_parquet
@@ -31,8 +32,7 @@ def current_ledgers(store: ShardStore, policies: Sequence[Policy]) -> dict[str, 
         if policy.name not in recorded:
             continue
         path = ledger_path(store, policy.name)
-        references = [table_of(reference) for reference in policy.references]
-        assets = [SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *references]
+        assets = [SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *policy.tables]
         is_same = all(read.get(asset, set()) == now(asset) for asset in assets)
         if is_same and ledger_facts(path)[0].version == policy.version:
             current[policy.name] = path
@@ -69,10 +69,15 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
     Why a value is missing is not read. A recipe's scores come from its table, as does every other signal. Raises
     LedgerError where that table has other values now.
     """
+    first = ledger_facts(ledgers[0])[0]
     frame = read_parquet(
         ledgers[0],
-        columns=["uid_high", "uid_low", "shard", "source_row", "decided_by", "verdict"],
+        columns=["uid_high", "uid_low", "shard", "source_row", "decided_by", "verdict"]
+        + ["reason"] * bool(first.licences or first.decontaminate),
     )
+    was_kept = pl.col("decided_by").is_not_null()
+    if "reason" in frame.columns:
+        was_kept |= recorded_left_out(first)  # what a policy leaves out is read from the tables, for any policy
     verdict = frame["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
     shard = _coded(frame["shard"])
     source_row = frame["source_row"].to_numpy()
@@ -82,7 +87,7 @@ def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:
         frame["uid_low"].to_numpy(),
         shard,
         source_row,
-        np.where(frame["decided_by"].is_not_null().to_numpy(), np.int8(KEPT), verdict),
+        np.where(frame.select(was_kept).to_series().to_numpy(), np.int8(KEPT), verdict),
         Texts.none(frame.height),
         stored_order(shard.codes, source_row, len(shard.words)),
     )

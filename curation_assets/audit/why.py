@@ -16,6 +16,7 @@ from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import LEDGER, SAMPLES
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
@@ -217,6 +218,8 @@ def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, An
 def sentence(verdict: dict[str, Any]) -> str:
     """One verdict in words."""
     by, value, threshold = verdict["decided_by"], verdict["value"], verdict["threshold"]
+    if by is None and (words := left_out_words(str(verdict["reason"]))):
+        return f"dropped before the first cut: {words}"
     if by is None:
         return f"{verdict['verdict']} before any policy: {verdict['reason']}"
     if verdict["verdict"] == "failed":

@@ -12,7 +12,7 @@ from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import notice, show, show_json, show_table, warn
 from curation_assets.core.settings import Settings, shard_key
-from curation_assets.core.table_names import DUPLICATES, SAMPLES, table_of
+from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of
 from curation_assets.flow.graph import tables_of
@@ -105,7 +105,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
 
 def with_policy(facts: list[TableFacts], policy: Policy) -> list[TableFacts]:
     """The facts, had the policy changed. Raises ValueError where it reads a table that the pool does not make."""
-    cut, read = f"filtered/{policy.name}_cut", tuple(table_of(table) for table in policy.references)
+    cut, read = f"filtered/{policy.name}_cut", policy.tables
     unknown = sorted(set(read) - {table.name for table in facts})
     if unknown:
         raise ValueError(f"the pool has no tables {unknown}; it has {', '.join(table.name for table in facts)}")

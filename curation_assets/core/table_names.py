@@ -6,6 +6,7 @@ TableName = NewType("TableName", str)  # 'stage/name'
 
 DOWNLOADS: Final = TableName("raw/downloads")
 LOOKUP: Final = TableName("raw/lookup")
+PROVENANCE: Final = TableName("raw/provenance")
 REGISTERED_SHARDS: Final = TableName("raw/registered_shards")
 SAMPLES: Final = TableName("raw/samples")
 
@@ -29,7 +30,9 @@ RATED_SCORES: Final = TableName("distilled/rated_scores")
 STUDENT_SCORES: Final = TableName("distilled/student_scores")
 TARGETS: Final = TableName("distilled/targets")
 
+BENCHMARKS: Final = TableName("signals/benchmarks")
 CANARY: Final = TableName("signals/canary")
+CONTAMINATION: Final = TableName("signals/contamination")
 CONTRAST_PAIRS: Final = TableName("signals/contrast_pairs")
 DRIFT: Final = TableName("signals/drift")
 IMAGE_CLUSTERS: Final = TableName("signals/image_clusters")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.core.table_names import CHOSEN_CAPTION, DUPLICATES, SAMPLES, table_of
+from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, DUPLICATES, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.evaluation.drawn_sets import (
     CONTROL,
@@ -23,7 +23,9 @@ from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
+from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table, Trainings
+from curation_assets.selection.left_out import without_benchmarks
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stages.filtered.tables import kept_ids
@@ -107,10 +109,10 @@ def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
 def training_tables(ctx: PoolContext) -> Iterator[Table]:
     """One partition per training set, size and seed."""
     policies = {policy.name: policy for policy in policies_of(ctx)}
-    references = {table_of(reference) for policy in policies.values() for reference in policy.references}
+    references = {table for policy in policies.values() for table in policy.tables}
     controls = _controls(ctx)
     lexicon = (LEXICON,) if "lexicon" in controls else ()
-    always = (SAMPLES, DUPLICATES, HELD_OUT)
+    always = (SAMPLES, DUPLICATES, HELD_OUT, *((CONTAMINATION,) if FlowOptions.of(ctx).decontaminate else ()))
     choice = () if DownstreamOptions.of(ctx).downstream_captions == "raw" else (CHOSEN_CAPTION,)
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
@@ -119,8 +121,7 @@ def training_tables(ctx: PoolContext) -> Iterator[Table]:
         own: Sequence[str] = lexicon
         if policy is not None:
             is_own_size = wanted.size is None and policy.rank_by != RANDOM
-            signals = [table_of(reference) for reference in policy.references]
-            own = [f"filtered/{policy.name}"] if is_own_size else signals
+            own = [f"filtered/{policy.name}"] if is_own_size else policy.tables
         captions = choice if reads_chosen(ctx, wanted.name) else ()
         return [(name, key) for name in (*always, *own, *captions)]
 
@@ -172,6 +173,8 @@ def _subset_file(ctx: PoolContext, path: str) -> Path:
 def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) -> pl.DataFrame:
     wanted = TrainingKey.parse(key)
     rows = trainable(PoolRows.read(ctx.store), ctx.store.read(HELD_OUT))
+    if FlowOptions.of(ctx).decontaminate:
+        rows = without_benchmarks(rows)
     ids = pl.DataFrame({"sample_id": _ids(ctx, policies, wanted, rows)}, schema={"sample_id": pl.String})
     counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
     facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from curation_assets.core.table_names import (
+    CONTAMINATION,
     FUSION_WEIGHTS,
     LABELLED_SCORES,
     LABELLED_STUDENT_SCORES,
@@ -208,11 +209,21 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     for policy in run.values():
         fraction = options.fraction or ctx.profile.fractions.get(policy.name)
         cut.append(policy if fraction is None else _with_fraction(policy, fraction))
-    return [*cut, *of_home, *(policy for name, policy in saved.items() if name not in run)]
+    chosen = [*cut, *of_home, *(policy for name, policy in saved.items() if name not in run)]
+    if options.decontaminate:
+        return [replace(policy, decontaminate=True) for policy in chosen]
+    if unmet := [policy.name for policy in chosen if policy.decontaminate]:
+        raise ValueError(
+            f"pool {ctx.pool.name!r}: policy {unmet[0]!r} leaves out rows of benchmarks, and the pool names none: set "
+            "its option decontaminate"
+        )
+    return chosen
 
 
 def _waits_for(ctx: PoolContext, policy: Policy) -> list[str]:
     """What a policy of the home reads and the pool does not make."""
+    if policy.decontaminate and not FlowOptions.of(ctx).decontaminate:
+        return [CONTAMINATION]
     return _not_made(ctx, policy.references, _signals_valued(ctx), fitted_recipes(ctx), sql_recipes(ctx))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from curation_assets.core.options import Options
-from curation_assets.core.table_names import LABELLED_CAPTIONS
+from curation_assets.core.table_names import BENCHMARKS, LABELLED_CAPTIONS
 from curation_assets.core.validation import Number, Switch, Switched, Whole, checked, setting
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS
 
@@ -114,6 +114,14 @@ class FlowOptions(Options):
     )
     recipes: Mapping[str, Mapping[str, Number]] = setting(
         default_factory=dict, description="Parameters of fused recipes: recipe → parameter → number."
+    )
+    decontaminate: tuple[str, ...] = setting(
+        default=(),
+        description="Benchmarks that no policy keeps rows of: folders, tars, .npy (hashes, vectors), .jsonl (texts).",
+        file_of=(BENCHMARKS,),
+    )
+    decontaminate_words: Whole = setting(
+        default=13, ge=5, unit="words", description="In a row, that a caption shares with a text of a benchmark; or 8."
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."

@@ -1,5 +1,6 @@
 """Near-duplicates: pairs that are close (by hash or by embedding), and which sample stands for the others."""
 
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -26,18 +27,49 @@ def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np
         raise ValueError(f"max_distance must be in [0, {most}] of {bands * BAND_BITS} bits, got {max_distance}")
     if len(np.unique(hashes, axis=0)) != len(hashes):
         raise ValueError("hashes must all be different: collapse equal ones first")
+    blocks = [np.zeros((0, 2), dtype=np.int64)]
+    for left, right in _sharing_a_band(hashes, hashes, max_distance):
+        left, right = left[left < right], right[left < right]
+        is_close = _differing(hashes[left], hashes[right]) <= max_distance
+        blocks.append(np.stack([left[is_close], right[is_close]], axis=1))
+    pairs = np.unique(np.concatenate(blocks), axis=0)
+    return pairs, _differing(hashes[pairs[:, 0]], hashes[pairs[:, 1]]).astype(np.float64)
+
+
+def nearest_hashes(hashes: np.ndarray, known: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest of `known` hashes to each hash, exactly, where it differs in at most `max_distance` bits.
+
+    (N, W), (M, W) uint64 → (N,) int64 positions in `known` (of equally near ones the first), -1 where none is so near,
+    and (N,) int64 bits, -1 likewise. As `hamming_pairs`; distances up to 47 of 256 bits.
+    """
+    nearest, bits = np.full(len(hashes), -1, dtype=np.int64), np.full(len(hashes), max_distance + 1, dtype=np.int64)
+    if len(hashes) and len(known):
+        for left, right in _sharing_a_band(np.asarray(hashes, np.uint64), np.asarray(known, np.uint64), max_distance):
+            differing = _differing(hashes[left], known[right])
+            order = np.lexsort((right, differing, left))
+            left, right, differing = left[order], right[order], differing[order]
+            is_first = np.diff(left, prepend=-1) != 0
+            left, right, differing = left[is_first], right[is_first], differing[is_first]
+            is_nearer = (differing < bits[left]) | ((differing == bits[left]) & (right < nearest[left]))
+            nearest[left[is_nearer]], bits[left[is_nearer]] = right[is_nearer], differing[is_nearer]
+    return nearest, np.where(nearest < 0, -1, bits)
+
+
+def _sharing_a_band(
+    hashes: np.ndarray, known: np.ndarray, max_distance: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs (row of `hashes`, row of `known`), some of them again, among which are all within `max_distance` bits."""
+    bands = BANDS * hashes.shape[1]
     flips = [0]
     for count in range(1, max_distance // bands + 1):
         flips += [sum(1 << bit for bit in bits) for bits in combinations(range(BAND_BITS), count)]
-    blocks = [np.zeros((0, 2), dtype=np.int64)]
     for band in range(bands):
-        word = hashes[:, band // BANDS] >> np.uint64(band % BANDS * BAND_BITS)
-        keys = (word & np.uint64(2**BAND_BITS - 1)).astype(np.int64)  # (N,)
-        order = np.argsort(keys, kind="stable")
-        in_order = keys[order]
+        keys, of_known = _band(hashes, band), _band(known, band)
+        order = np.argsort(of_known, kind="stable")
+        begins = np.searchsorted(of_known[order], np.arange(2**BAND_BITS + 1))
         for flip in flips:
             probes = keys ^ flip
-            first, last = np.searchsorted(in_order, probes, "left"), np.searchsorted(in_order, probes, "right")
+            first, last = begins[probes], begins[probes + 1]
             counts = last - first
             # rows in slices whose candidates fit into memory
             edges = np.flatnonzero(np.diff(np.cumsum(counts) // PAIRS_AT_ONCE)) + 1
@@ -45,16 +77,18 @@ def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np
                 lengths = counts[rows]
                 left = np.repeat(rows, lengths)  # (C,)
                 within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-                right = order[np.repeat(first[rows], lengths) + within]
-                is_close = (left < right) & (_differing(hashes, left, right) <= max_distance)
-                blocks.append(np.stack([left[is_close], right[is_close]], axis=1))
-    pairs = np.unique(np.concatenate(blocks), axis=0)
-    return pairs, _differing(hashes, pairs[:, 0], pairs[:, 1]).astype(np.float64)
+                yield left, order[np.repeat(first[rows], lengths) + within]
 
 
-def _differing(hashes: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _band(hashes: np.ndarray, band: int) -> np.ndarray:
+    """(N,) the 16 bits of one band of (N, W) hashes."""
+    word = hashes[:, band // BANDS] >> np.uint64(band % BANDS * BAND_BITS)
+    return (word & np.uint64(2**BAND_BITS - 1)).astype(np.int64)
+
+
+def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Bits in which rows of (N, W) hashes differ."""
-    return np.bitwise_count(hashes[left] ^ hashes[right]).sum(axis=1, dtype=np.int64)
+    return np.bitwise_count(left ^ right).sum(axis=1, dtype=np.int64)
 
 
 def cosine_pairs(

@@ -107,9 +107,10 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
     made, pieces = {table.name for table in chosen}, []
     for option, info in fields_of(PoolOptions).items():
         users, given = tuple(name for name in readers_of(info) if name in made), getattr(ctx.options, option)
-        if users and given is not None:
-            path = Path(str(given)).expanduser()
-            is_pool = option == "reference_images" and str(given) in list_pools(ctx.settings)
+        several = given if isinstance(given, tuple) else () if given is None else (given,)
+        for one in several if users else ():
+            path = Path(str(one)).expanduser()
+            is_pool = option == "reference_images" and str(one) in list_pools(ctx.settings)
             state: State = "here" if path.exists() or is_pool else "missing"
             size = path.stat().st_size if path.is_file() else None
             advice = "" if state == "here" else "there is no such file; correct the option in the pool's declaration"

@@ -14,7 +14,7 @@ import polars as pl
 
 from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES, table_of
+from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.engines.presence import Part, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
@@ -323,8 +323,7 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
     records: list[dict[str, object]] = []
     for policy in policies:
         name, at_most, exact = f"filtered/{policy.name}", 0, 0
-        inputs = [table_of(reference) for reference in policy.references]
-        recomputed = [plan.reasons[table] for table in (SAMPLES, *inputs) if table in plan.reasons]
+        recomputed = [plan.reasons[table] for table in (SAMPLES, *policy.tables) if table in plan.reasons]
         stale = np.zeros(len(plan.shards), dtype=bool)
         for codes in recomputed:
             stale |= (codes >= 0) & (codes != MISSING)

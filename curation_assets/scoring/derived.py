@@ -1,11 +1,12 @@
 """Columns that a model makes of each image, once, for every method that reads them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
+from PIL import Image
 
 from curation_assets.methods import Method, Values
 from curation_assets.numeric.identity import seed_of
@@ -167,17 +168,19 @@ def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, l
 PDQ_QUALITY = 50  # of 100: below, PDQ's authors advise not to compare (flat images)
 
 
-def _pdq_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
+def pdq_hashes(images: Sequence[Image.Image]) -> list[str]:
+    """PDQ hashes of RGB images, 256 bits as 64 hex digits each; '' of an image too flat to compare."""
     import pdqhash
 
-    made = [pdqhash.compute(np.asarray(image)) for image in columns["image"]]
-    # 256 bits, 64 hex digits; none of an image too flat to compare
-    return {
-        "pdq_hash": [
-            np.packbits(np.asarray(bits, np.uint8)).tobytes().hex() if quality >= PDQ_QUALITY else ""
-            for bits, quality in made
-        ]
-    }
+    made = [pdqhash.compute(np.asarray(image)) for image in images]
+    return [
+        np.packbits(np.asarray(bits, np.uint8)).tobytes().hex() if quality >= PDQ_QUALITY else ""
+        for bits, quality in made
+    ]
+
+
+def _pdq_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
+    return {"pdq_hash": pdq_hashes(columns["image"])}
 
 
 #: Column name → how it is made. A method names the column; its pool then has a table `signals/<name>`.

@@ -18,6 +18,7 @@ from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.selection import NOTHING, Cutoff, count_valued, ranks, top_count, top_share_compat
 from curation_assets.numeric.sorting import STRETCH, gather, positions, stretches
 from curation_assets.selection.cut import Cut, PolicyCut, check_cut, kept_count
+from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts, code_type
 
@@ -28,7 +29,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
     "sample_id": pl.String,
     "shard": pl.String,
     "source_row": pl.Int64,
-    "decided_by": pl.String,  # rank_by of the cut that decided; null for rows that raw did not keep
+    "decided_by": pl.String,  # rank_by of the cut that decided; null for rows that no cut saw
     "value": pl.Float64,  # in the unit of decided_by
     "threshold": pl.Float64,  # of that cut; null where it keeps nothing
     "margin": pl.Float64,  # how far the value is better than the threshold
@@ -49,7 +50,7 @@ class Judged:
     rows: PoolRows
     cut: PolicyCut  # as fitted, or the frozen one that was applied
     counts: tuple[tuple[int, int, int], ...]  # per cut, of these rows: reached it, have a value, pass
-    step: np.ndarray  # (N,) int8: which cut decided; -1 where raw did not keep the row
+    step: np.ndarray  # (N,) int8: which cut decided; -1 where none did
     verdict: np.ndarray  # (N,) int8, as STATES
     reason: Texts  # null exactly where kept
 
@@ -139,12 +140,14 @@ class Judged:
 def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judged:
     """Judge every row of a pool, or of some shards of it: by a frozen cut, or by one fitted on them.
 
-    A row that raw did not keep stays as it is, with raw's reason. Others are kept; dropped, `prefilter:<rank_by>` or
+    A row that raw did not keep stays as it is, with raw's reason; one that the policy leaves out (its licence, a
+    benchmark) is dropped like such. Others are kept; dropped, `prefilter:<rank_by>` or
     `below_cut:<rank_by>` and, after a further colon, what the table says of the row; or failed, `no_value:<reason>`.
     Raises ValueError for a cut of another policy, or of another version of it, and what reading a signal raises.
     """
+    rows = remaining(policy, rows)
     if cut is None:
-        cut = fit_cut(policy, rows)
+        cut = _fit_cut(policy, rows)
     check_cut(policy, cut)
     step, verdict = np.full(len(rows), -1, dtype=np.int8), rows.status.copy()
     words, codings = _reasons(policy, rows)
@@ -220,6 +223,10 @@ def reason_kind(reason: pl.Expr) -> pl.Expr:
 
 def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
     """The policy's cuts on a pool, to be frozen. Raises ValueError for a compat policy where no sample has a value."""
+    return _fit_cut(policy, remaining(policy, rows))
+
+
+def _fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
     for step in policy.steps:
         rows.signal(step.rank_by, policy.seed)  # raises what reading raises, before anything is begun
     fingerprint = in_background(pool_fingerprint, rows, policy)
@@ -239,6 +246,7 @@ def fit_cut(policy: Policy, rows: PoolRows) -> PolicyCut:
 
 def kept_rows(policy: Policy, rows: PoolRows) -> np.ndarray:
     """(N,) bool, `judge(policy, rows).is_kept`: the subset alone, without reasons and fingerprint."""
+    rows = remaining(policy, rows)
     kept = np.zeros(len(rows), dtype=bool)
     passing = positions(rows.is_kept)
     for reached in _cut_by_cut(policy, rows, _fitted(policy, rows), passing):

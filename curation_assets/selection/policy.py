@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from curation_assets.core.stages import check_reads_forward
-from curation_assets.core.table_names import table_of
+from curation_assets.core.table_names import CONTAMINATION, PROVENANCE, table_of
 from curation_assets.core.validation import Number, Switch, Threshold, Whole, build, checked, content_of, setting
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.methods import lower_is_better
@@ -20,7 +21,15 @@ POLICIES_ROOT = Path(__file__).parent / "policies"
 RANDOM = "random"
 CODE_VERSION = "1"  # bump when the same policy file would give other verdicts
 
+_CAME_LATER = ("licences", "decontaminate")
+_LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
+
 Semantics = Literal["exact", "compat"]
+
+
+def is_licence_id(text: str) -> bool:
+    """Whether a text has the form of an SPDX id, in either case; others are prose."""
+    return _LICENCE_ID.fullmatch(text.lower()) is not None
 
 
 @checked("prefilter")
@@ -58,9 +67,10 @@ class Policy:
     sample_id, lowest first.
 
     `fraction` is of the samples that raw kept, whatever the prefilters leave, so policies of one fraction keep equally
-    many. semantics 'exact' keeps round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus
-    ties; formulas.md §2.4), every fraction of all samples that raw kept and that have a value, whatever the other
-    cuts keep: subsets are intersected, in any order (§3.2). Raises ValueError unless exactly one of `fraction`,
+    many. Rows that `licences` or `decontaminate` leave out count as if raw had not kept them. semantics 'exact' keeps
+    round-half-up(n · fraction); 'compat' is DataComp's rule (n · fraction + 1, plus ties; formulas.md §2.4), every
+    fraction of all samples that raw kept and that have a value, whatever the other cuts keep: subsets are intersected,
+    in any order (§3.2). Raises ValueError unless exactly one of `fraction`,
     `threshold` and `count` is given.
     """
 
@@ -77,6 +87,12 @@ class Policy:
     repeats: Switch = setting(
         default=False, description="A kept sample counts as often as its value says, a multiplicity (kind soft_cap)."
     )
+    licences: tuple[str, ...] = setting(
+        default=(), description="Only rows of these are judged: SPDX ids, unknown, other (a text); none: all rows."
+    )
+    decontaminate: Switch = setting(
+        default=False, description="Leave out rows of benchmarks; set by the pool's option decontaminate."
+    )
     description: str = setting(default="", description="For people; changes no verdict.")
 
     def __post_init__(self) -> None:
@@ -89,6 +105,9 @@ class Policy:
             self._check_compat()
         else:
             self._check_fractions()
+        for licence in self.licences:
+            if not is_licence_id(licence):
+                raise ValueError(f"licences must be SPDX ids such as cc-by-4.0, unknown or other, got {licence!r}")
         for reference in self.references:
             if reference.count(".") != 1:
                 raise ValueError(f"rank_by must read stage.table or {RANDOM}, got {reference!r}")
@@ -117,9 +136,20 @@ class Policy:
         return tuple(sorted({self.rank_by, *(prefilter.rank_by for prefilter in self.prefilters)} - {RANDOM}))
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """What verdicts rest on besides raw/samples, 'stage/name'."""
+        licences = (PROVENANCE,) if self.licences else ()
+        return (*map(table_of, self.references), *licences, *((CONTAMINATION,) if self.decontaminate else ()))
+
+    def recorded(self) -> dict[str, Any]:
+        """All settings for JSON; those that came later only where set, so that files of before stay the same."""
+        content = asdict(self)
+        return {name: value for name, value in content.items() if name not in _CAME_LATER or value}
+
+    @property
     def version(self) -> str:
         """Changes whenever the verdicts may: sha256 of everything but the description."""
-        content = {**asdict(self), "description": None, "code_version": CODE_VERSION}
+        content = {**self.recorded(), "description": None, "code_version": CODE_VERSION}
         if not self.repeats:
             del content["repeats"]  # policies of before it was there keep their version
         if lower := [reference for reference in self.references if lower_is_better(reference)]:

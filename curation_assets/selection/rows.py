@@ -221,6 +221,8 @@ class PoolRows:
     raw_reason: Texts
     stored_order: np.ndarray  # (N,) row as stored, shard after shard → its position here
     shards: tuple[str, ...] | None = None  # None: all of the pool
+    #: What a policy leaves out before its first cut, as its ledger recorded it; None: read from the pool's tables.
+    recorded_left_out: Texts | None = None
     _signals: dict[str, Signal] = field(default_factory=dict)
     _recent: OrderedDict[str, tuple[_State, Signal]] | None = None  # shared by all that read the same pool whole
 
@@ -274,6 +276,16 @@ class PoolRows:
         if first_too:
             again[:-1] |= again[1:]
         return kept[again]
+
+    def dropping(self, reasons: Texts) -> "PoolRows":
+        """The rows, of which those that raw kept and that have one of `reasons` (N,) count as dropped for it."""
+        dropped = np.flatnonzero((self.status == KEPT) & (reasons.codes >= 0))
+        code_of = {word: code for code, word in enumerate(self.raw_reason.words)}
+        table = np.array([code_of.setdefault(word, len(code_of)) for word in reasons.words] or [0])
+        status, codes = self.status.copy(), self.raw_reason.codes.astype(code_type(len(code_of)))
+        status[dropped], codes[dropped] = DROPPED, table[reasons.codes[dropped]]
+        signals = {key: one for key, one in self._signals.items() if not key.startswith(f"{RANDOM}:")}  # of kept rows
+        return replace(self, status=status, raw_reason=Texts(codes, list(code_of)), _signals=signals)
 
     def _drop(self, repeats: np.ndarray) -> None:
         repeats = repeats[self.status[repeats] == KEPT]
@@ -401,6 +413,17 @@ class PoolRows:
         paths = self.store.checked_paths(SAMPLES, keys)
         stored = scan_parquet(paths).select(columns).collect()
         return stored[self.order]
+
+    def texts(self, asset: str, name: str) -> Texts:
+        """A column of few texts of a table of shards, in our order. Raises StoreError where rows that raw kept miss."""
+        coded = _Coded(len(self))
+        for rows, frame, lacking in self._parts(asset, [name]):
+            if (self.status[lacking] == KEPT).any():
+                raise StoreError(f"{asset} has not every row of raw/samples; `curate run` the pool again")
+            has_text = frame[name].is_not_null().arg_true().to_numpy()
+            column = Texts.of(frame[name].gather(has_text))
+            coded.put(rows[has_text], column.codes, column.words)
+        return coded.texts()
 
     def column(self, asset: str, name: str) -> pl.Series:
         """A column of a table that carries on raw/samples, in our order."""

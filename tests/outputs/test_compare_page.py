@@ -51,7 +51,7 @@ def in_javascript(
 ) -> list[dict[str, Any]]:
     content = {
         "data": page.compare_data(rows, list({one.name: one for pair in pairs for one in pair}.values())),
-        "pairs": [[page._policy(one, (cuts or {}).get(one.name)) for one in pair] for pair in pairs],
+        "pairs": [[page._policy(one, rows, (cuts or {}).get(one.name)) for one in pair] for pair in pairs],
     }
     run = subprocess.run(["node", "-e", RUN], input=json.dumps(content), capture_output=True, text=True, check=True)
     found: list[dict[str, Any]] = json.loads(run.stdout)

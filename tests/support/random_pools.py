@@ -7,6 +7,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from curation_assets.core.table_names import DUPLICATES
+from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
@@ -15,6 +16,7 @@ from tests.support.slow_judge import mark_duplicates
 Tables = dict[str, pl.DataFrame]
 
 REFERENCES = ("signals.icc", "signals.clip_score", "fused.sieve_clip")
+_TEXTS = ("reason", "licence", "drop_reason")
 VALUES = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]), st.floats(-2, 2))
 
 
@@ -33,9 +35,11 @@ def pools(draw: st.DrawFn) -> tuple[pl.DataFrame, Tables]:
                 "source_row": index // 3,
                 "status": status,
                 "reason": None if status == "kept" else draw(st.sampled_from(("a", "b", None))),
+                "licence": draw(st.sampled_from((None, "cc0-1.0", "CC-BY-4.0", "all rights reserved"))),
+                "drop_reason": draw(st.sampled_from((None, None, "benchmark:coco"))),
             }
         )
-    samples = pl.DataFrame(rows, schema_overrides={"reason": pl.String, "source_row": pl.Int64})
+    samples = pl.DataFrame(rows, schema_overrides={"source_row": pl.Int64, **dict.fromkeys(_TEXTS, pl.String)})
     tables = {}
     for reference in REFERENCES:
         values = [draw(VALUES) for _ in rows]
@@ -52,7 +56,8 @@ def pools(draw: st.DrawFn) -> tuple[pl.DataFrame, Tables]:
 
 @st.composite
 def policies(draw: st.DrawFn, name: str = "p") -> Policy:
-    """Every kind of policy: by fraction (exact or compat), threshold or count, after up to three prefilters."""
+    """Every kind of policy: by fraction (exact or compat), threshold or count, after up to three prefilters; half of
+    them leave out rows by licence or as part of a benchmark."""
     rank_by = draw(st.sampled_from((*REFERENCES, "random")))
     seed = draw(st.integers(0, 2))
     final: dict[str, Any] = draw(
@@ -74,13 +79,22 @@ def policies(draw: st.DrawFn, name: str = "p") -> Policy:
         st.lists(st.tuples(signals, cuts).map(lambda drawn: Prefilter(rank_by=drawn[0], **drawn[1])), max_size=3)
     )
     semantics = "compat" if is_compat else "exact"
-    return Policy(name=name, rank_by=rank_by, prefilters=tuple(prefilters), seed=seed, semantics=semantics, **final)
+    left_out: dict[str, Any] = {
+        "licences": draw(st.sampled_from(((), (), ("cc0-1.0",), ("cc-by-4.0", "unknown"), ("other",)))),
+        "decontaminate": draw(st.sampled_from((False, False, True))),
+    }
+    return Policy(
+        name=name, rank_by=rank_by, prefilters=tuple(prefilters), seed=seed, semantics=semantics, **final, **left_out
+    )
 
 
 def store_pool(store: ShardStore, samples: pl.DataFrame, tables: Tables) -> None:
     """Write the pool as the flow stores it, rows of a shard in the order given."""
     for (shard,), part in samples.group_by("shard", maintain_order=True):
         store.write("raw/samples", part, str(shard), code_version="1")
+        for table, column in (("raw/provenance", "licence"), ("signals/contamination", "drop_reason")):
+            if column in part.columns:
+                store.write(table, part.select("sample_id", "source_row", column), str(shard), code_version="1")
         for reference, table in tables.items():
             if not reference.startswith("fused"):
                 mine = table.filter(pl.col("shard") == shard).sort("source_row").drop("shard")
@@ -99,5 +113,6 @@ def store_duplicates(store: ShardStore, samples: pl.DataFrame) -> None:
 def can_be_cut(policy: Policy, rows: PoolRows) -> bool:
     """DataComp's rule needs a value at least."""
     cut = [step for step in policy.steps if policy.semantics == "compat" and step.fraction is not None]
+    rows = remaining(policy, rows)
     values = (rows.signal(step.rank_by, policy.seed).values[rows.is_kept] for step in cut)
     return not any(bool(np.isnan(column).all()) for column in values)

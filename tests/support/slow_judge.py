@@ -42,7 +42,10 @@ def slow_judge(
     """Judge rows of raw/samples by `cuts`, or by the cuts that these rows give. `tables`: reference → its table."""
     rows = mark_duplicates(samples).to_dicts()
     verdicts = {key_of(row): verdict_of_raw(row) for row in rows}
-    pool = candidates = [row for row in rows if row["status"] == "kept"]
+    pool = candidates = [row for row in rows if row["status"] == "kept" and why_left_out(policy, row) is None]
+    for row in rows:
+        if row["status"] == "kept" and (why := why_left_out(policy, row)) is not None:
+            verdicts[key_of(row)] |= {"verdict": "dropped", "reason": why}
     made: list[Cut] = []
     for number, step in enumerate(policy.steps):
         values, reasons = values_of(step, policy.seed, candidates, tables)
@@ -106,6 +109,17 @@ def mark_duplicates(samples: pl.DataFrame) -> pl.DataFrame:
         for row in samples.to_dicts()
     ]
     return pl.DataFrame(marked, schema=samples.schema)
+
+
+def why_left_out(policy: Policy, row: Row) -> str | None:
+    """Why a row is left out before the first cut."""
+    if policy.decontaminate and row["drop_reason"] is not None:
+        return str(row["drop_reason"])
+    if policy.licences:
+        text = row["licence"]
+        licence = "unknown" if text is None else "other" if " " in text else text.lower()
+        return None if licence in policy.licences else f"licence:{licence}"
+    return None
 
 
 def verdict_of_raw(row: Row) -> Row:

@@ -55,12 +55,15 @@ function passing(cut, column, valued, ids) {
 }
 
 // One verdict per row; a policy with frozen `cuts` is judged by them, another is fitted.
+// Rows of `policy.left_out` ({words, codes}, -1 for none) count as if raw had not kept them.
 // `values`: reference → Float64Array, NaN where there is none. `lower`: references of which lower values are better;
 // they are ranked negated, and so are their thresholds.
 function judge(policy, values, n, ids, lower) {
   const verdict = new Uint8Array(n), step = new Int8Array(n), rank = new Uint32Array(n), thresholds = [];
-  const steps = [...policy.prefilters, policy];
-  let candidates = Uint32Array.from({ length: n }, (_, i) => i);
+  const steps = [...policy.prefilters, policy], leftOut = policy.left_out?.codes;
+  let candidates = Uint32Array.from({ length: n }, (_, i) => i).filter((i) => !(leftOut?.[i] >= 0));
+  const first = candidates;
+  if (leftOut) leftOut.forEach((code, i) => { if (code >= 0) { verdict[i] = DROPPED; step[i] = -1; } });
   steps.forEach((one, number) => {
     const reference = one.rank_by;
     const own = values[reference === "random" ? `random:${policy.seed}` : reference];
@@ -70,27 +73,27 @@ function judge(policy, values, n, ids, lower) {
     const valued = candidates.filter((i) => !Number.isNaN(column[i])).sort((a, b) => column[b] - column[a] || a - b);
     const frozen = policy.cuts ? ranked(policy.cuts[number]) : null;
     const [count, threshold] = frozen ? [passing(frozen, column, valued, ids), frozen.threshold ?? NaN]
-      : cutOf(policy, Array.from(valued, (i) => column[i]), n, ranked(one),
-        () => column.filter((value) => !Number.isNaN(value)).sort().reverse());
+      : cutOf(policy, Array.from(valued, (i) => column[i]), first.length, ranked(one),
+        () => Float64Array.from(first, (i) => column[i]).filter((value) => !Number.isNaN(value)).sort().reverse());
     thresholds.push(sign * threshold);
     for (const i of candidates) { step[i] = number; rank[i] = 0; if (Number.isNaN(column[i])) verdict[i] = FAILED; }
     valued.forEach((i, index) => { rank[i] = index + 1; if (index >= count) verdict[i] = DROPPED; });
     candidates = valued.slice(0, count).sort();
   });
-  return { policy, verdict, step, rank, thresholds };
+  return { policy, verdict, step, rank, thresholds, judged: first.length };
 }
 
 // How far a value is better than a threshold.
 const margin = (data, reference, value, threshold) => finite((data.lower.includes(reference) ? -1 : 1) * (value - threshold));
 
-function overlapOf(left, right) {
+function overlapOf(left, right, n = left.length) {
   let a = 0, b = 0, both = 0;
   for (let i = 0; i < left.length; i += 1) {
     if (left[i] === KEPT) a += 1;
     if (right[i] === KEPT) b += 1;
     if (left[i] === KEPT && right[i] === KEPT) both += 1;
   }
-  const either = a + b - both, n = left.length, chance = n ? (a * b) / n : 0;
+  const either = a + b - both, chance = n ? (a * b) / n : 0;
   return {
     left: a, right: b, both, only_left: a - both, only_right: b - both,
     iou: either ? both / either : null, chance_iou: n && a + b ? chance / (a + b - chance) : null,
@@ -182,10 +185,10 @@ function transitionsOf(left, right, raw) {
 // Everything that `curate diff --json` has about two policies.
 function compare(left, right, data, nearest = 10) {
   const [one, other] = [left, right].map((policy) => judge(policy, data.values, data.n, data.ids, data.lower));
-  const same = JSON.stringify(left) === JSON.stringify(right);
+  const same = JSON.stringify(left) === JSON.stringify(right), judged = Math.max(one.judged, other.judged);
   return {
-    judged: data.n,
-    overlap: overlapOf(one.verdict, other.verdict),
+    judged,
+    overlap: overlapOf(one.verdict, other.verdict, judged),
     transitions: transitionsOf(one.verdict, other.verdict, data.raw),
     shifts: data.dimensions.map((dimension) => ({
       dimension: dimension.name, rows: shiftsOf(dimension, one.verdict, other.verdict),
@@ -206,6 +209,13 @@ function rowOf(text, data) {
 function whyOf(row, policies, data) {
   return policies.map((policy) => {
     const { verdict, step, rank, thresholds } = judge(policy, data.values, data.n, data.ids, data.lower);
+    if (step[row] < 0) { // before the first cut: by its licence, or as part of a benchmark
+      const reason = policy.left_out.words[policy.left_out.codes[row]];
+      return {
+        policy: policy.name, verdict: STATES[DROPPED], decided_by: reason, value: null, threshold: null, margin: null,
+        rank: null,
+      };
+    }
     const { rank_by: by } = [...policy.prefilters, policy][step[row]], threshold = thresholds[step[row]];
     const value = data.values[by === "random" ? `random:${policy.seed}` : by][row];
     const number = (float) => (Number.isNaN(float) ? null : float);

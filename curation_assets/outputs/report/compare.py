@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge
 from curation_assets.selection.leave_one_out import recipe_weights
+from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
 from curation_assets.stores.images import ImageRejected
@@ -88,7 +88,7 @@ def compare_data(
         "pool": pool,
         "n": int(kept.sum()),
         "raw": {"dropped": int((rows.status == DROPPED).sum()), "failed": int((rows.status == FAILED).sum())},
-        "policies": [_policy(policy, (cuts or {}).get(policy.name)) for policy in policies],
+        "policies": [_policy(policy, rows, (cuts or {}).get(policy.name)) for policy in policies],
         "values": {name: _packed(numbers) for name, numbers in values.items()},
         "lower": [reference for reference in references if lower_is_better(reference)],
         "recipes": {
@@ -158,10 +158,19 @@ def _uses_random(policy: Policy) -> bool:
     return any(prefilter.rank_by == RANDOM for prefilter in policy.prefilters)
 
 
-def _policy(policy: Policy, cut: PolicyCut | None = None) -> dict[str, Any]:
+def _policy(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> dict[str, Any]:
     cuts = None if cut is None else cut.to_dict()["cuts"]
-    content: dict[str, Any] = plain({**asdict(policy), "cuts": cuts})
+    content: dict[str, Any] = plain({**policy.recorded(), "cuts": cuts, **_left_out(policy, rows)})
     return content
+
+
+def _left_out(policy: Policy, rows: PoolRows) -> dict[str, Any]:
+    """Of the rows that raw kept, those that the policy leaves out before its first cut, if any."""
+    left = remaining(policy, rows)
+    if left is rows:
+        return {}
+    codes = np.where(left.status == KEPT, -1, left.raw_reason.codes)[rows.is_kept]
+    return {"left_out": {"words": left.raw_reason.words, "codes": codes.tolist()}}
 
 
 def _packed(values: np.ndarray) -> str:

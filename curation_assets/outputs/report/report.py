@@ -320,6 +320,8 @@ def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict
 REASON_WORDS = {
     "below_cut:": "below_cut:SIGNAL – the value of the signal is worse than the policy's last cut, its threshold",
     "prefilter:": "prefilter:SIGNAL – an earlier cut of the policy, by this signal, dropped the row",
+    "benchmark:": "benchmark:NAME – left out before the first cut: its image or caption is in this benchmark",
+    "licence:": "licence:ID – left out before the first cut: the policy does not list its licence",
     "no_value:": "no_value:REASON – the signal has no value of the row, for this reason",
 }
 AUC_WORDS = (

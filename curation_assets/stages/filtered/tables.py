@@ -9,7 +9,17 @@ import polars as pl
 
 from curation_assets.audit.ledger import check_against_verdicts, recorded_signals, write_ledger, write_versions
 from curation_assets.audit.versions import VersionBook
-from curation_assets.core.table_names import DUPLICATES, LEDGER, OVERLAPS, SAMPLES, SUBSETS, table_of
+from curation_assets.core.table_names import (
+    CONTAMINATION,
+    DUPLICATES,
+    LEDGER,
+    OVERLAPS,
+    PROVENANCE,
+    SAMPLES,
+    SUBSETS,
+    stage_of,
+    table_of,
+)
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_models
 from curation_assets.flow.frozen import frozen_notes
@@ -18,7 +28,7 @@ from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import ROW_KEY, PoolRows, uid_columns
+from curation_assets.selection.rows import DROP_REASON, ROW_KEY, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.samples import SAMPLES_SCHEMA
@@ -73,7 +83,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             SAMPLES,
             DUPLICATES,
             *(f"filtered/{policy.name}{part}" for policy in policies for part in ("_cut", "")),
-            *sorted(table_of(reference) for reference in signals),
+            *sorted(
+                {table_of(reference) for reference in signals} | {one for policy in policies for one in policy.tables}
+            ),
         ),
         version="2",
         description="Per policy one row per sample: every signal, rank, threshold, margin, verdict, reason and the "
@@ -107,7 +119,7 @@ def _cut_table(policy: Policy) -> Table:
     return Table(
         name=f"filtered/{policy.name}_cut",
         grain="pool",
-        inputs=(SAMPLES, DUPLICATES, *_inputs_of(policy)),
+        inputs=(SAMPLES, DUPLICATES, *policy.tables),
         version=policy.version,
         compute=compute,
         fit=Fit(),
@@ -116,10 +128,6 @@ def _cut_table(policy: Policy) -> Table:
             "shard that is added or removed later changes no other verdict until `curate run POOL --refit-cuts`."
         ),
     )
-
-
-def _inputs_of(policy: Policy) -> tuple[str, ...]:
-    return tuple(table_of(reference) for reference in policy.references)
 
 
 def _policy_table(policy: Policy) -> Table:
@@ -133,11 +141,12 @@ def _policy_table(policy: Policy) -> Table:
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
         return by_shard(verdicts(ctx, shards))
 
-    values = [(table, "quality" if table.startswith("fused/") else "value") for table in _inputs_of(policy)]
+    columns = {"fused": "quality", CONTAMINATION: DROP_REASON, PROVENANCE: "licence"}
+    values = [(table, columns.get(table, columns.get(stage_of(table), "value"))) for table in policy.tables]
     return Table(
         name=f"filtered/{policy.name}",
         grain="shard",
-        inputs=(SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *_inputs_of(policy)),
+        inputs=(SAMPLES, DUPLICATES, f"filtered/{policy.name}_cut", *policy.tables),
         version=policy.version,
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}. {policy.description}",
         compute=Together(compute, compute_shards),

@@ -18,6 +18,7 @@ from curation_assets.scoring.batches import LoadImage, Steps, row_identity
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.sources.options import SourceOptions
+from curation_assets.stages.signals.contamination import compared_columns
 from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.options import SignalsOptions
@@ -40,6 +41,7 @@ def derived_columns(ctx: PoolContext) -> list[str]:
     read = {name for method in ctx.methods("signals") if method.name not in given for name in method.columns}
     compared = FlowOptions.of(ctx).duplicates
     read |= set() if compared is None else set(compared.columns)
+    read |= set(compared_columns(ctx))
     read |= {"image_embedding"} if SignalsOptions.of(ctx).caption_choice else set()
     read |= {name for recipe in fitted_recipes(ctx).values() for name in recipe.settings.columns}
     tables = {file.table for method in ctx.methods("signals") for file in method.file_settings.values()}
